@@ -1,0 +1,45 @@
+"""The command line, ``python -m cuteblas COMMAND``.
+
+A command is a module of this package with ``configure(parser)``, which declares its options, and ``run(options)``, which returns
+the exit status. Only the module of the command that was asked for is imported.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from importlib import import_module
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "doctor": "say what this machine has, what is missing and how to get it",
+    "cache": "show or clear the compiled kernels on disk",
+}
+"""Names of the modules and one line about each."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows ``python -m cuteblas``; that of this process by default.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:{width}}  {line}" for name, line in COMMANDS.items())
+    parser = ArgumentParser("python -m cuteblas", description=f"commands:\n{listing}", formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    parser.add_argument("rest", nargs="...", metavar="...", help="options of the command; COMMAND --help lists them")
+    chosen = parser.parse_args(arguments)
+    module = import_module(f".{chosen.command}", __package__)
+    options = ArgumentParser(f"python -m cuteblas {chosen.command}", description=module.__doc__,
+                             formatter_class=RawDescriptionHelpFormatter)
+    module.configure(options)
+    return module.run(options.parse_args(chosen.rest))

@@ -1,0 +1,158 @@
+"""Say what this machine has, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
+from ..runtime.cache import cache_directory, usage
+from ..runtime.errors import INSTALL
+
+__all__ = ["Finding", "findings"]
+
+_COMPILER_HELP = "install a C++17 compiler: apt install g++, dnf install gcc-c++, or xcode-select --install on macOS"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for: what was found, or with ``remedy`` what is wrong and what to do about it."""
+
+    name: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        line = f"{'--' if self.remedy else 'ok':4}{self.name:18}{self.text}"
+        return line + (f"\n{'':22}-> {self.remedy}" if self.remedy else "")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """There are no options."""
+
+
+def run(options: Namespace) -> int:
+    """Print the findings; the status is 0 whatever they are."""
+    found = list(findings())
+    print(*found, sep="\n")
+    reason = why_unavailable()
+    print("\nmatmul and transpose run here on NumPy's BLAS " + ("and on GPU kernels" if reason is None else f"alone: {reason}"))
+    return 0
+
+
+def findings() -> Iterator[Finding]:
+    """Everything that is looked for, in the order in which it builds up."""
+    for name, look in _CHECKS.items():
+        try:
+            yield from look(name)
+        except Exception as error:     # a broken installation is what this command is there to report
+            yield Finding(name, f"{type(error).__name__}: {error}", "this is unexpected: reinstall the package named above")
+
+
+def _cuteblas(name: str) -> Iterator[Finding]:
+    home = Path(__file__).parents[1]
+    try:
+        yield Finding(name, f"{metadata.version('cuteblas')}, {home}")
+    except metadata.PackageNotFoundError:
+        yield Finding(name, f"{home}, not installed", "pip install -e . in the directory above it")
+
+
+def _python(name: str) -> Iterator[Finding]:
+    yield Finding(name, f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} processors")
+
+
+def _numpy(name: str) -> Iterator[Finding]:
+    import numpy
+
+    blas = numpy.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    yield Finding(name, f"{numpy.__version__}, BLAS: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip())
+
+
+def _package(distribution: str, remedy: str) -> Callable[[str], Iterator[Finding]]:
+    def look(name: str) -> Iterator[Finding]:
+        try:
+            yield Finding(name, metadata.version(distribution))
+        except metadata.PackageNotFoundError:
+            yield Finding(name, "not installed", remedy)
+    return look
+
+
+def _cupy(name: str) -> Iterator[Finding]:
+    try:
+        import cupy
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
+        yield Finding(name, "not installed" if missing else f"cannot be imported: {error}", INSTALL)
+    else:
+        yield Finding(name, cupy.__version__)
+
+
+def _driver(name: str) -> Iterator[Finding]:
+    try:
+        import cupy
+    except ImportError:
+        yield Finding(name, "unknown, because it is asked through CuPy", INSTALL)
+        return
+    runtime = cupy.cuda.runtime
+    try:
+        version, count = runtime.driverGetVersion(), runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        yield Finding(name, str(error), "needs an NVIDIA GPU and a driver for CUDA 12 or newer: https://www.nvidia.com/drivers")
+        return
+    yield Finding(name, f"for CUDA {version // 1000}.{version % 1000 // 10}, {count} {'device' if count == 1 else 'devices'}")
+    for ordinal in range(count):
+        info = device_info(ordinal)
+        yield Finding(f"device {ordinal}", f"{info.name}, {info.arch}, {info.multiprocessors} multiprocessors at "
+                                           f"{info.clock_hz / 1e6:.0f} MHz, {info.bandwidth / 1e9:.0f} GB/s in a copy, "
+                                           f"{info.shared_bytes_per_block // 1024} KiB of shared memory")
+
+
+def _nvrtc(name: str) -> Iterator[Finding]:
+    try:
+        known = supported_architectures()
+        yield Finding(name, f"{compiler_version()}, compiles for {known[0]} to {known[-1]}")
+    except MissingDependency as error:
+        yield Finding(name, "not found", str(error).rpartition("; ")[2])
+
+
+def _compiler(name: str) -> Iterator[Finding]:
+    path = next(filter(None, map(shutil.which, filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")))), None)
+    if path is None:
+        yield Finding(name, "not found; only the emulator needs one", _COMPILER_HELP)
+        return
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    yield Finding(name, f"{path}: {version.partition(chr(10))[0]}")
+
+
+def _cache(name: str) -> Iterator[Finding]:
+    directory = cache_directory()
+    count, size = usage()
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    try:
+        with TemporaryFile(dir=existing):
+            yield Finding(name, f"{directory}: {count} {'kernel' if count == 1 else 'kernels'}, {size / 2**20:.1f} MiB, writable")
+    except OSError as error:
+        yield Finding(name, f"{directory} cannot be written ({error.strerror}), so kernels are compiled again in every process",
+                      "set CUTEBLAS_CACHE_DIR to a directory that can be")
+
+
+_CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {
+    "cuteblas": _cuteblas,
+    "Python": _python,
+    "NumPy": _numpy,
+    "array-api-compat": _package("array-api-compat", "pip install array-api-compat"),
+    "CuPy": _cupy,
+    "CUDA driver": _driver,
+    "cuda.core": _package("cuda-core", INSTALL),
+    "NVRTC": _nvrtc,
+    "C++ compiler": _compiler,
+    "kernel cache": _cache,
+}

@@ -1,0 +1,110 @@
+"""Counting what memory accesses cost: shared-memory wavefronts and global-memory sectors of a warp.
+
+Addresses are the generator's own index expressions, evaluated for the 32 lanes of warp 0 with every other variable at zero, so what is
+counted is what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..layout import Tensor
+from ..layout.symbolic import Expr, IntLike, evaluate, variables
+from .engine import Element
+
+__all__ = ["AccessCounter", "sectors", "wavefronts"]
+
+_BANKS, _BANK_BYTES, _SECTOR_BYTES = 32, 4, 32
+_SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20      # stand for extents and strides that are known only at run time
+
+
+def wavefronts(addresses: list[int], nbytes: int) -> tuple[int, int]:
+    """Shared-memory wavefronts of one warp's access, and the fewest that its bytes allow.
+
+    Parameters
+    ----------
+    addresses : list of int
+        Byte address of each lane.
+    nbytes : int
+        Bytes that each lane accesses, at most 16.
+
+    Returns
+    -------
+    actual, ideal : int
+        A wavefront serves each of the 32 banks (4 bytes wide) once. Lanes are served 32, 16 or 8 at a time for accesses of up to 4,
+        of 8 and of 16 bytes, and lanes that read the same word share it.
+    """
+    group = max(1, min(32, 128 // max(nbytes, 4)))
+    actual = 0
+    for start in range(0, len(addresses), group):
+        words: dict[int, set[int]] = {}
+        for a in addresses[start:start + group]:
+            for w in range(a // _BANK_BYTES, (a + nbytes - 1) // _BANK_BYTES + 1):
+                words.setdefault(w % _BANKS, set()).add(w)
+        actual += max(len(v) for v in words.values())
+    return actual, -(-len(addresses) // group)
+
+
+def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
+    """Global-memory sectors (32 bytes) that one warp's access touches, and the fewest that its bytes allow."""
+    touched = {s for a in addresses for s in range(a // _SECTOR_BYTES, (a + nbytes - 1) // _SECTOR_BYTES + 1)}
+    return len(touched), -(-len(set(addresses)) * nbytes // _SECTOR_BYTES)
+
+
+@dataclass
+class AccessCounter:
+    """Collects the accesses that a builder writes.
+
+    Attributes
+    ----------
+    threads : int
+        Threads of a block.
+    definitions : dict
+        Named integers of the source and what they stand for.
+    parameters : dict
+        Values that stand for the kernel's integer parameters; every other variable is zero.
+    """
+
+    threads: int
+    thread: Expr | None = None
+    definitions: dict[str, IntLike] = field(default_factory=dict)
+    parameters: dict[str, int] = field(default_factory=dict)
+    _seen: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def parameter(self, name: str, *, extent: bool) -> None:
+        """Remember an integer parameter: an extent or a stride."""
+        self.parameters[name] = _SAMPLE_EXTENT if extent else _SAMPLE_STRIDE
+
+    def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
+        """Count one access: ``width`` elements at ``element``."""
+        pointer = element.pointer
+        if pointer.space == "rmem":
+            return
+        nbytes, index = width * pointer.dtype.bytes, pointer.origin + element.index
+        lanes = range(min(32, self.threads))
+        addresses = [self._value(index, lane) * pointer.dtype.bytes for lane in lanes]
+        measure = wavefronts if pointer.space == "smem" else sectors
+        kind = "shared" if pointer.space == "smem" else "global"
+        write = call == "store_global" or call == "store_shared" or (call == "cp_async" and pointer.space == "smem")
+        key = (f"{kind} {'store' if write else 'load'} {pointer.root}", f"{nbytes} bytes a lane")
+        worst = max(self._seen.get(key, (0, 1)), measure(addresses, nbytes))
+        self._seen[key] = worst
+
+    def report(self) -> Mapping[str, str]:
+        """What was counted, one line for each kind of access."""
+        unit = {"shared": "wavefronts", "global": "sectors"}
+        return {what: f"{how}: {actual} {unit[what.split()[0]]} of at least {ideal}"
+                + (" (no bank conflict)" if what.startswith("shared") and actual <= ideal else "")
+                for (what, how), (actual, ideal) in self._seen.items()}
+
+    def _value(self, x: IntLike, lane: int) -> int:
+        names: dict[str, int] = {}
+        for name in variables(x):
+            if self.thread is not None and name == self.thread.args[0]:
+                names[name] = lane
+            elif name in self.definitions:
+                names[name] = self._value(self.definitions[name], lane)
+            else:
+                names[name] = self.parameters.get(name, 0)
+        return evaluate(x, names)

@@ -1,0 +1,368 @@
+"""The kernel builder: tensors and tiles in, readable CUDA C++ out.
+
+A kernel is a Python function that declares parameters, makes tensors over them, partitions tiles among threads and asks for copies,
+multiplications and barriers. The builder writes the loops and derives every address, vector width, predicate and descriptor from the
+layouts; it refuses what it cannot prove (an unaligned vector, modes that do not match) and counts shared-memory bank conflicts and
+global-memory sectors of the accesses that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, rank, size
+from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, is_static, less, to_c
+from .access import AccessCounter
+from .dtypes import DType, dtype
+from .engine import CodegenError, Element, Pointer
+from .kernel import GeneratedKernel, Param
+
+__all__ = ["Guard", "KernelBuilder"]
+
+_INT32 = DType("int32", 4, "int", "int32", "i32")
+_INT64 = DType("int64", 8, "long long", "int64", "i64")
+_MAX_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A predicate: which coordinates of a partitioned tensor lie inside the extents.
+
+    Attributes
+    ----------
+    coordinates : Tensor
+        The identity tensor, partitioned exactly as the tensor that it guards; its elements are coordinates.
+    extents : tuple
+        Exclusive upper bounds, one for each coordinate; ``None`` where nothing needs checking.
+    """
+
+    coordinates: Tensor
+    extents: tuple[IntLike | None, ...]
+
+    def at(self, coordinate: tuple) -> Expr | bool:
+        """The condition under which the element at ``coordinate`` exists."""
+        values = self.coordinates(*coordinate)
+        return all_of(*(less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None))
+
+    def __getitem__(self, coordinate: tuple) -> Guard:
+        return replace(self, coordinates=self.coordinates[coordinate])
+
+
+class KernelBuilder:
+    """Writes one kernel.
+
+    Parameters
+    ----------
+    name : str
+        The kernel's symbol.
+    threads : int
+        Threads of a block.
+    arch : str
+        The oldest architecture that runs it.
+    min_blocks : int
+        Blocks that should fit on a multiprocessor at once.
+    wide : bool
+        Whether integers have 64 bits instead of 32.
+    summary : str
+        First lines of the comment that heads the source.
+    """
+
+    def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1, wide: bool = False,
+                 summary: str = ""):
+        self.name, self.threads, self.arch, self.min_blocks = name, threads, arch, min_blocks
+        self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
+        self._summary = summary
+        self._notes: list[str] = []
+        self._params: list[Param] = []
+        self._lines: list[str] = []
+        self._indent = 1
+        self._shared_bytes = 0
+        self._names: set[str] = set()
+        self._access = AccessCounter(threads)
+        self.facts: dict[str, str] = {}
+        self.thread = self._declare("tid", "threadIdx.x", Var("tid", 0, threads - 1))
+        self._access.thread = self.thread
+
+    # -- parameters -----------------------------------------------------------------------------------------------------------
+    def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
+        """A pointer parameter to elements of a type, aligned to ``alignment`` bytes."""
+        dt = dtype(element)
+        self._params.append(Param(self._fresh(name), "pointer", dt, const))
+        return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
+
+    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1) -> Expr:
+        """An integer parameter in ``lo .. hi`` that is a multiple of ``multiple`` (a power of two)."""
+        self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
+        self._access.parameter(name, extent=lo is not None)
+        return Var(name, lo, hi, -multiple)
+
+    def scalar(self, name: str, element: str) -> str:
+        """A parameter that is one value of an element type; returns its C++ name."""
+        self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
+        return name
+
+    def tensor_map(self, name: str) -> str:
+        """A TMA tensor map parameter; returns its C++ name."""
+        self._params.append(Param(self._fresh(name), "tensor_map", dtype("b8")))
+        return name
+
+    # -- memory ---------------------------------------------------------------------------------------------------------------
+    def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128) -> Tensor:
+        """A tensor in the block's shared memory."""
+        dt = dtype(element)
+        offset = -(-self._shared_bytes // alignment) * alignment
+        elements = _cosize(layout)
+        self._shared_bytes = offset + elements * dt.bytes
+        self.emit(f"{dt.ctype}* const {self._fresh(name)} = cb::shared_memory<{dt.ctype}>({offset});")
+        self.note(f"{name}: shared {dt.name} {layout}, {elements * dt.bytes} bytes")
+        return Tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
+
+    def registers(self, name: str, element: str, layout: Layout) -> Tensor:
+        """A fragment: a tensor in the thread's registers."""
+        dt = dtype(element)
+        self.emit(f"alignas(16) {dt.ctype} {self._fresh(name)}[{_cosize(layout)}];")
+        self.note(f"{name}: registers {dt.name} {layout}")
+        return Tensor(Pointer("rmem", name, dt, root=name), layout)
+
+    # -- integers -------------------------------------------------------------------------------------------------------------
+    def let(self, name: str, value: IntLike) -> IntLike:
+        """Give an integer expression a name in the source; constants and plain variables stay what they are."""
+        if is_static(value) or value.op == "var":
+            return value
+        return self._declare(name, to_c(value), value)
+
+    def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
+        """The block's index along ``axis`` (x, y or z)."""
+        return self._declare(name, f"blockIdx.{axis}", Var(name, 0, hi))
+
+    def variable(self, name: str, value: IntLike, hi: int | None = None) -> Expr:
+        """A mutable integer, 0 to ``hi``, changed by :meth:`assign`."""
+        self.emit(f"{self._int} {self._fresh(name)} = {to_c(value)};")
+        return Var(name, 0, hi)
+
+    def assign(self, variable: Expr, value: IntLike) -> None:
+        """Change a mutable integer."""
+        self.emit(f"{to_c(variable)} = {to_c(value)};")
+
+    def pin(self, name: str, tensor: Tensor) -> Tensor:
+        """Name a tensor in the source: its offset is computed once, where this stands."""
+        engine, layout = tensor.engine, tensor.layout
+        self.note(f"{name}: {layout}")
+        if isinstance(engine, Pointer):
+            if isinstance(layout, ComposedLayout):
+                layout = replace_offset(layout, self.let(f"{name}_offset", layout.offset))
+            element = engine[0]
+            const = " const" if engine.const else ""
+            self.emit(f"{engine.dtype.ctype}{const}* const {self._fresh(name)} = {element.address};")
+            low = bits_of(element.index) & -bits_of(element.index)
+            alignment = min(engine.alignment, low * engine.dtype.bytes) if low > 0 else engine.alignment
+            return Tensor(replace(engine, name=name, offset=0, alignment=alignment, origin=engine.origin + element.index), layout)
+        if isinstance(engine, CoordinateIterator):
+            start = ArithTuple(*(self.let(f"{name}_{i}", v) for i, v in enumerate(engine.start)))
+            return Tensor(CoordinateIterator(start), layout)
+        raise CodegenError(f"a tensor over {engine!r} cannot be named")
+
+    # -- control --------------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: int = 1, unroll: bool | int = False) -> Iterator[IntLike]:
+        """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop."""
+        if is_static(start) and is_static(stop) and start + step >= stop > start:
+            yield start
+            return
+        name = self._unused(name)
+        last = bounds(stop)[1]
+        if unroll is not False:
+            self.emit("#pragma unroll" if unroll is True else f"#pragma unroll {unroll}", indent=False)
+        advance = f"++{name}" if step == 1 else f"{name} += {step}"
+        with self._block(f"for ({self._int} {name} = {to_c(start)}; {name} < {to_c(stop)}; {advance})"):
+            yield Var(name, bounds(start)[0], None if last is None else last - 1, -(step & -step) if start == 0 else None)
+        self._names.discard(name)
+
+    @contextmanager
+    def loops(self, extents: Sequence[int], names: str = "ijklmn") -> Iterator[tuple[IntLike, ...]]:
+        """Unrolled nested loops over static extents, the first innermost; yields the coordinates."""
+        if not extents:
+            yield ()
+            return
+        *inner, last = extents
+        with self.loop(names[len(inner)], last, unroll=True) as i, self.loops(inner, names) as rest:
+            yield (*rest, i)
+
+    @contextmanager
+    def when(self, condition: Expr | bool) -> Iterator[None]:
+        """Statements under a condition; without a test if it is known to hold."""
+        if condition is True:
+            yield
+        else:
+            with self._block(f"if ({to_c(condition) if isinstance(condition, Expr) else 'false'})"):
+                yield
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """The alternative of the :meth:`when` just before."""
+        with self._block("else"):
+            yield
+
+    # -- work -----------------------------------------------------------------------------------------------------------------
+    def copy(self, source: Tensor, target: Tensor, *, width: int, guard: Guard | None = None) -> None:
+        """Copy between two partitioned tensors of the same extents, ``width`` elements at a time along mode 0.
+
+        Global to shared memory is asynchronous (``cp.async``). Under a guard, elements that do not exist are read as zero and not
+        written.
+
+        Raises
+        ------
+        CodegenError
+            If extents differ, or a vector is not provably contiguous and aligned.
+        """
+        extents = _extents(source)
+        if extents != _extents(target):
+            raise CodegenError(f"copy: extents differ: {source.layout} to {target.layout}")
+        if extents[0] % width:
+            raise CodegenError(f"copy: mode 0 of {source.layout} does not split into vectors of {width}")
+        call = {("gmem", "rmem"): "load_global", ("rmem", "gmem"): "store_global", ("smem", "rmem"): "load_shared",
+                ("rmem", "smem"): "store_shared", ("gmem", "smem"): "cp_async"}.get((source.engine.space, target.engine.space))
+        if call is None:
+            raise CodegenError(f"copy: no atom copies from {source.engine.space} to {target.engine.space}")
+        for tensor in (source, target):
+            self._prove_vector(tensor, width)
+        with self.loops((extents[0] // width, *extents[1:])) as (v, *rest):
+            at = (v * width, *rest)
+            s, d = source(*at), target(*at)
+            arguments = [d.address, s.address]
+            if guard is not None:
+                condition = guard.at(at)
+                arguments += [to_c(condition) if isinstance(condition, Expr) else str(condition).lower()]
+            elif call == "cp_async":
+                arguments += ["true"]
+            for element, tensor in ((s, source), (d, target)):
+                self._access.count(element, width, call, tensor)
+            self.emit(f"cb::{call}<{width}>({', '.join(arguments)});")
+
+    def fill(self, fragment: Tensor, value: str = "") -> None:
+        """Set every element of a fragment (to zero by default)."""
+        ctype = fragment.engine.dtype.ctype
+        with self.loops(_extents(fragment)) as at:
+            self.emit(f"{fragment(*at).c} = {value or f'cb::zero<{ctype}>()'};")
+
+    def fma(self, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False) -> None:
+        """``c += a * b`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``."""
+        (vm, rm), (vn, rn) = _extents(a), _extents(b)
+        if _extents(c) != (vm * vn, rm, rn):
+            raise CodegenError(f"fma: C {c.layout} is not the outer product of A {a.layout} and B {b.layout}")
+        flags = f"<{str(conj_a).lower()}, {str(conj_b).lower()}>" if conj_a or conj_b else ""
+        with self.loops((vm, rm, vn, rn)) as (i, m, j, n):
+            self.emit(f"cb::mac{flags}({c((i, j), m, n).c}, {a(i, m).c}, {b(j, n).c});")
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        self.emit("cb::syncthreads();")
+
+    def commit(self) -> None:
+        """Close the group of asynchronous copies issued so far."""
+        self.emit("cb::cp_async_commit();")
+
+    def wait(self, pending: int) -> None:
+        """Wait until at most ``pending`` groups of this thread's asynchronous copies are unfinished."""
+        self.emit(f"cb::cp_async_wait<{pending}>();")
+
+    # -- text -----------------------------------------------------------------------------------------------------------------
+    def emit(self, text: str, *, indent: bool = True) -> None:
+        """Write one line."""
+        self._lines.append(("  " * self._indent if indent else "") + text)
+
+    def note(self, text: str) -> None:
+        """Add a line to the comment that heads the kernel."""
+        self._notes.append(text)
+
+    def comment(self, text: str) -> None:
+        """Write a comment line."""
+        self._lines.append("")
+        self.emit(f"// {text}")
+
+    def build(self) -> GeneratedKernel:
+        """The finished kernel."""
+        facts = {**self.facts, **self._access.report()}
+        head = [self._summary, *self._notes, *(f"{k}: {v}" for k, v in self._access.report().items())]
+        comment = "\n".join(f"// {line}" for text in head if text for line in text.splitlines())
+        parameters = ", ".join(_declaration(p) for p in self._params)
+        bounds_ = f"{self.threads}, {self.min_blocks}" if self.min_blocks > 1 else f"{self.threads}"
+        body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_})\n{self.name}({parameters})\n{{\n'
+                + "\n".join(self._lines) + "\n}\n")
+        return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
+                               facts=facts)
+
+    @contextmanager
+    def _block(self, head: str) -> Iterator[None]:
+        self.emit(head + " {")
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self.emit("}")
+
+    def _declare(self, name: str, text: str, facts: Expr) -> Expr:
+        self.emit(f"{self._int} const {self._fresh(name)} = {text};")
+        variable = Var(name, facts.lo, facts.hi, facts.bits)
+        if facts != variable:
+            self._access.definitions[name] = facts
+        return variable
+
+    def _fresh(self, name: str) -> str:
+        if name in self._names:
+            raise CodegenError(f"{self.name}: the name '{name}' is used twice")
+        self._names.add(name)
+        return name
+
+    def _unused(self, name: str) -> str:
+        while name in self._names:
+            name += "_"
+        return self._fresh(name)
+
+    def _prove_vector(self, tensor: Tensor, width: int) -> None:
+        """Refuse a vector access whose elements are not provably contiguous and aligned."""
+        pointer: Pointer = tensor.engine
+        nbytes = width * pointer.dtype.bytes
+        if nbytes > _MAX_VECTOR_BYTES or nbytes & (nbytes - 1):
+            raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are no vector of 1 to {_MAX_VECTOR_BYTES} bytes")
+        if width == 1 and pointer.space == "rmem":
+            return
+        names = [Var(f"_{i}", 0, n - 1) for i, n in enumerate(_extents(tensor))]
+        names[0] = Var("_0", 0, _extents(tensor)[0] // width - 1) * width
+        first = tensor(*names).index
+        if any(tensor(names[0] + v, *names[1:]).index - first != v for v in range(1, width)):
+            raise CodegenError(f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous")
+        if not pointer.aligned_to(first, nbytes):
+            raise CodegenError(f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
+                               f"to {nbytes} bytes")
+
+
+def _declaration(p: Param) -> str:
+    if p.kind == "pointer":
+        return f"{p.dtype.ctype}{' const' if p.const else ''}* {p.name}"
+    if p.kind == "tensor_map":
+        return f"const __grid_constant__ cb::TensorMap {p.name}"
+    return f"{p.dtype.ctype} {p.name}"
+
+
+def _extents(tensor: Tensor) -> tuple[int, ...]:
+    """Static sizes of the top-level modes."""
+    layout = tensor.layout
+    extents = tuple(size(layout[i]) for i in range(rank(layout)))
+    if not all(is_static(n) for n in extents):
+        raise CodegenError(f"the extents of {layout} are not known when the kernel is generated")
+    return extents
+
+
+def replace_offset(layout: ComposedLayout, offset: IntLike) -> ComposedLayout:
+    """The same composed layout with another offset."""
+    return ComposedLayout(layout.outer, offset, layout.inner)
+
+
+def _cosize(layout: Layout | ComposedLayout) -> int:
+    """Elements to allocate; a swizzled layout fills whole periods of its swizzle."""
+    if isinstance(layout, ComposedLayout):
+        period = layout.outer.period
+        return -(-cosize(layout.inner) // period) * period
+    return cosize(layout)

@@ -1,0 +1,80 @@
+"""Element types: their NumPy names, sizes, C++ types and accumulators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DTYPES", "DType", "dtype"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type of kernels.
+
+    Attributes
+    ----------
+    name : str
+        NumPy's name (``bfloat16`` is ml_dtypes').
+    bytes : int
+        Size of one element.
+    ctype : str
+        C++ type in generated source.
+    accumulator : str
+        Name of the type in which products are summed. Integers wrap modulo 2^n in their own type, as in NumPy; float16 and
+        bfloat16 sum in float32 and round once.
+    tag : str
+        Short tag used in kernel names.
+    """
+
+    name: str
+    bytes: int
+    ctype: str
+    accumulator: str
+    tag: str
+
+    @property
+    def is_complex(self) -> bool:
+        return self.name.startswith("complex")
+
+    @property
+    def is_integer(self) -> bool:
+        return "int" in self.name
+
+
+DTYPES = {d.name: d for d in (
+    DType("bool", 1, "bool", "bool", "b1"),
+    DType("int8", 1, "signed char", "int8", "i8"),
+    DType("uint8", 1, "unsigned char", "uint8", "u8"),
+    DType("int16", 2, "short", "int16", "i16"),
+    DType("uint16", 2, "unsigned short", "uint16", "u16"),
+    DType("int32", 4, "int", "int32", "i32"),
+    DType("uint32", 4, "unsigned int", "uint32", "u32"),
+    DType("int64", 8, "long long", "int64", "i64"),
+    DType("uint64", 8, "unsigned long long", "uint64", "u64"),
+    DType("float16", 2, "cb::half", "float32", "f16"),
+    DType("bfloat16", 2, "cb::bfloat16", "float32", "bf16"),
+    DType("float32", 4, "float", "float32", "f32"),
+    DType("float64", 8, "double", "float64", "f64"),
+    DType("complex64", 8, "cb::complex<float>", "complex64", "c64"),
+    DType("complex128", 16, "cb::complex<double>", "complex128", "c128"),
+    # Untyped words: what copies and transposes move.
+    DType("b8", 1, "unsigned char", "b8", "b8"),
+    DType("b16", 2, "unsigned short", "b16", "b16"),
+    DType("b32", 4, "unsigned int", "b32", "b32"),
+    DType("b64", 8, "unsigned long long", "b64", "b64"),
+    DType("b128", 16, "cb::b128", "b128", "b128"),
+)}
+
+
+def dtype(name: str) -> DType:
+    """The element type of that name.
+
+    Raises
+    ------
+    TypeError
+        If kernels have no such element type.
+    """
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise TypeError(f"kernels have no element type {name!r}; they have {', '.join(DTYPES)}") from None

@@ -1,0 +1,128 @@
+"""What the generator produces: the source of one kernel and everything needed to compile and launch it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from .dtypes import DType
+
+__all__ = ["GeneratedKernel", "Param", "TensorMapSpec"]
+
+_ELEMENT_BYTES_OF_BOX = 256
+
+
+@dataclass(frozen=True)
+class TensorMapSpec:
+    """How a TMA copy sees a tensor in global memory, and the box of shared memory that one copy fills.
+
+    Modes are listed innermost first; the innermost mode has stride 1.
+
+    Attributes
+    ----------
+    dtype : DType
+        Element type.
+    shape : tuple of int
+        Extents, 1 to 5 modes, each at least 1. Coordinates outside read as zero and are not written.
+    strides : tuple of int
+        Strides in *bytes* of modes 1, 2, ... (the innermost is implied): positive multiples of 16 below 2^40.
+    box : tuple of int
+        Extents of the box in shared memory, 1 to 256 each; the innermost extent in bytes is a multiple of 16 and at most the span
+        of the swizzle.
+    swizzle : int
+        Span of the shared-memory swizzle in bytes: 0 (none), 32, 64 or 128.
+
+    References
+    ----------
+    CUDA driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "Tensor Data Movement".
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+    def __post_init__(self) -> None:
+        rank = len(self.shape)
+        if not 1 <= rank <= 5 or len(self.strides) != rank - 1 or len(self.box) != rank:
+            raise ValueError(f"a tensor map has 1 to 5 modes, a box of that rank and one stride less; got shape {self.shape}, "
+                             f"strides {self.strides}, box {self.box}")
+        if any(not 1 <= n <= 2**32 for n in self.shape):
+            raise ValueError(f"the extents of a tensor map are 1 to 2^32, got {self.shape}")
+        if any(s % 16 or not 0 < s < 2**40 for s in self.strides):
+            raise ValueError(f"the strides of a tensor map are positive multiples of 16 bytes below 2^40, got {self.strides}")
+        if any(not 1 <= b <= _ELEMENT_BYTES_OF_BOX for b in self.box):
+            raise ValueError(f"the extents of a tensor map's box are 1 to 256, got {self.box}")
+        if self.swizzle not in (0, 32, 64, 128):
+            raise ValueError(f"a tensor map swizzles over 0, 32, 64 or 128 bytes, got {self.swizzle}")
+        inner = self.box[0] * self.dtype.bytes
+        if inner % 16 or (self.swizzle and inner > self.swizzle):
+            raise ValueError(f"the innermost extent of a tensor map's box is a multiple of 16 bytes and at most the swizzle span "
+                             f"({self.swizzle} bytes), got {inner} bytes")
+
+
+@dataclass(frozen=True)
+class Param:
+    """One kernel parameter.
+
+    ``kind`` is ``"pointer"`` (to elements of ``dtype``; ``const`` if the kernel only reads through it), ``"scalar"`` (a value of
+    ``dtype``) or ``"tensor_map"`` (128 bytes, a ``__grid_constant__``).
+    """
+
+    name: str
+    kind: Literal["pointer", "scalar", "tensor_map"]
+    dtype: DType
+    const: bool = True
+
+
+@dataclass(frozen=True)
+class GeneratedKernel:
+    """The source of one kernel.
+
+    Attributes
+    ----------
+    name : str
+        The ``extern "C"`` symbol.
+    body : str
+        The kernel itself: C++ without the prelude. The GPU and the emulator compile this same text, each behind its own prelude.
+    params : tuple of Param
+        In order.
+    threads : int
+        Threads of a block (one-dimensional).
+    shared_bytes : int
+        Dynamic shared memory of a block, in bytes.
+    arch : str
+        The oldest architecture that runs it, ``"sm_70"`` ... ; a trailing ``a`` means this architecture alone.
+    min_blocks : int
+        Blocks that should fit on a multiprocessor at once (the second launch bound).
+    cluster : tuple of int
+        Blocks of a cluster along x, y, z.
+    facts : mapping of str to str
+        What generation proved or counted, for people: layouts, bank conflicts, vector widths.
+    """
+
+    name: str
+    body: str
+    params: tuple[Param, ...]
+    threads: int
+    shared_bytes: int = 0
+    arch: str = "sm_70"
+    min_blocks: int = 1
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+    @cached_property
+    def cuda_source(self) -> str:
+        """The complete translation unit for a CUDA compiler; it includes no header."""
+        from .prelude import cuda_prelude
+
+        return cuda_prelude(self.body) + self.body
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the source, for caches."""
+        return hashlib.sha256(self.cuda_source.encode()).hexdigest()

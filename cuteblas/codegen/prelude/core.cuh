@@ -1,0 +1,175 @@
+// cuteblas prelude: types, memory accesses, barriers and arithmetic of generated kernels.
+namespace cb {
+
+#define CB_DEVICE __device__ __forceinline__
+
+// -- Types ---------------------------------------------------------------------------------------------------------------
+struct half { unsigned short bits; };
+struct bfloat16 { unsigned short bits; };
+template <class T> struct alignas(2 * sizeof(T)) complex { T re, im; };
+struct alignas(16) b128 { unsigned int word[4]; };
+
+template <class T, int N> struct alignas(N * sizeof(T)) vec { T value[N]; };
+
+template <class A, class B> CB_DEVICE auto min(A a, B b) -> decltype(a + b) { return a < b ? a : b; }
+template <class A, class B> CB_DEVICE auto max(A a, B b) -> decltype(a + b) { return a > b ? a : b; }
+
+template <class T> CB_DEVICE T zero() { return T{}; }
+template <class T> CB_DEVICE T one() { return T{1}; }
+
+// -- Conversions ---------------------------------------------------------------------------------------------------------
+CB_DEVICE float to_float(half x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits)); return r; }
+CB_DEVICE float to_float(bfloat16 x) { return __int_as_float(static_cast<int>(static_cast<unsigned>(x.bits) << 16)); }
+
+template <class Out> struct converter {
+  template <class In> static CB_DEVICE Out from(In const& x) { return static_cast<Out>(x); }
+};
+template <> struct converter<half> {
+  static CB_DEVICE half from(half x) { return x; }
+  static CB_DEVICE half from(float x) { half r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+};
+template <> struct converter<bfloat16> {
+  static CB_DEVICE bfloat16 from(bfloat16 x) { return x; }
+  static CB_DEVICE bfloat16 from(float x) {
+    unsigned u = static_cast<unsigned>(__float_as_int(x));
+    unsigned rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;              // to nearest, ties to even
+    bfloat16 r;
+    r.bits = static_cast<unsigned short>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+    return r;
+  }
+};
+template <> struct converter<float> {
+  static CB_DEVICE float from(half x) { return to_float(x); }
+  static CB_DEVICE float from(bfloat16 x) { return to_float(x); }
+  template <class In> static CB_DEVICE float from(In x) { return static_cast<float>(x); }
+};
+template <class Out, class In> CB_DEVICE Out convert(In const& x) { return converter<Out>::from(x); }
+
+// -- Arithmetic ----------------------------------------------------------------------------------------------------------
+// Unsigned arithmetic at least as wide as int, in which signed and narrow integers wrap as NumPy's do.
+template <int Bytes> struct wrap { using type = unsigned int; };
+template <> struct wrap<8> { using type = unsigned long long; };
+
+template <class Acc> struct arithmetic {                                     // integers
+  using U = typename wrap<sizeof(Acc)>::type;
+  static CB_DEVICE Acc mul(Acc a, Acc b) { return static_cast<Acc>(static_cast<U>(a) * static_cast<U>(b)); }
+  static CB_DEVICE Acc add(Acc a, Acc b) { return static_cast<Acc>(static_cast<U>(a) + static_cast<U>(b)); }
+  static CB_DEVICE Acc mac(Acc acc, Acc a, Acc b) { return static_cast<Acc>(static_cast<U>(acc) + static_cast<U>(a) * static_cast<U>(b)); }
+};
+template <> struct arithmetic<bool> {
+  static CB_DEVICE bool mul(bool a, bool b) { return a && b; }
+  static CB_DEVICE bool add(bool a, bool b) { return a || b; }
+  static CB_DEVICE bool mac(bool acc, bool a, bool b) { return acc || (a && b); }
+};
+template <> struct arithmetic<float> {
+  static CB_DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
+  static CB_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
+  static CB_DEVICE float mac(float acc, float a, float b) { return __fmaf_rn(a, b, acc); }
+};
+template <> struct arithmetic<double> {
+  static CB_DEVICE double mul(double a, double b) { return __dmul_rn(a, b); }
+  static CB_DEVICE double add(double a, double b) { return __dadd_rn(a, b); }
+  static CB_DEVICE double mac(double acc, double a, double b) { return __fma_rn(a, b, acc); }
+};
+template <class T> struct arithmetic<complex<T>> {
+  using C = complex<T>;
+  using R = arithmetic<T>;
+  static CB_DEVICE C mul(C a, C b) { return C{R::mac(-R::mul(a.im, b.im), a.re, b.re), R::mac(R::mul(a.im, b.re), a.re, b.im)}; }
+  static CB_DEVICE C add(C a, C b) { return C{R::add(a.re, b.re), R::add(a.im, b.im)}; }
+  static CB_DEVICE C mac(C acc, C a, C b) {
+    acc.re = R::mac(acc.re, a.re, b.re);
+    acc.re = R::mac(acc.re, -a.im, b.im);
+    acc.im = R::mac(acc.im, a.re, b.im);
+    acc.im = R::mac(acc.im, a.im, b.re);
+    return acc;
+  }
+};
+template <bool Conj, class T> struct conjugate { static CB_DEVICE T of(T const& x) { return x; } };
+template <class T> struct conjugate<true, complex<T>> { static CB_DEVICE complex<T> of(complex<T> const& x) { return complex<T>{x.re, -x.im}; } };
+
+template <bool ConjA = false, bool ConjB = false, class Acc, class T> CB_DEVICE void mac(Acc& acc, T const& a, T const& b) {
+  acc = arithmetic<Acc>::mac(acc, convert<Acc>(conjugate<ConjA, T>::of(a)), convert<Acc>(conjugate<ConjB, T>::of(b)));
+}
+template <class Out, class Acc, class S> CB_DEVICE Out scale(Acc const& acc, S alpha) { return convert<Out>(arithmetic<S>::mul(alpha, convert<S>(acc))); }
+template <class Out, class Acc, class S> CB_DEVICE Out axpby(Acc const& acc, S alpha, Out const& c, S beta) {
+  return convert<Out>(arithmetic<S>::add(arithmetic<S>::mul(alpha, convert<S>(acc)), arithmetic<S>::mul(beta, convert<S>(c))));
+}
+
+// -- Ordinary memory -----------------------------------------------------------------------------------------------------
+extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];
+template <class T> CB_DEVICE T* shared_memory(int byte_offset) { return reinterpret_cast<T*>(dynamic_shared_memory + byte_offset); }
+CB_DEVICE unsigned shared_address(void const* s) { return static_cast<unsigned>(__cvta_generic_to_shared(s)); }
+
+template <int N, class T> CB_DEVICE void read_vector(T* r, T const* m) {
+  vec<T, N> v = *reinterpret_cast<vec<T, N> const*>(m);
+#pragma unroll
+  for (int i = 0; i < N; ++i) r[i] = v.value[i];
+}
+template <int N, class T> CB_DEVICE void write_vector(T* m, T const* r) {
+  vec<T, N> v;
+#pragma unroll
+  for (int i = 0; i < N; ++i) v.value[i] = r[i];
+  *reinterpret_cast<vec<T, N>*>(m) = v;
+}
+template <int N, class T> CB_DEVICE void load_global(T* r, T const* g) { read_vector<N>(r, g); }
+template <int N, class T> CB_DEVICE void load_global(T* r, T const* g, bool p) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) r[i] = zero<T>();
+  if (p) read_vector<N>(r, g);
+}
+template <int N, class T> CB_DEVICE void store_global(T* g, T const* r) { write_vector<N>(g, r); }
+template <int N, class T> CB_DEVICE void store_global(T* g, T const* r, bool p) { if (p) write_vector<N>(g, r); }
+template <int N, class T> CB_DEVICE void load_shared(T* r, T const* s) { read_vector<N>(r, s); }
+template <int N, class T> CB_DEVICE void store_shared(T* s, T const* r) { write_vector<N>(s, r); }
+
+CB_DEVICE unsigned load_flag(unsigned const* g) { unsigned v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(g) : "memory"); return v; }
+CB_DEVICE void store_flag(unsigned* g, unsigned v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(g), "r"(v) : "memory"); }
+
+// -- Asynchronous copies from global to shared memory (sm_80; before that, ordinary ones) -------------------------------------
+template <int N, class T> CB_DEVICE void cp_async(T* s, T const* g, bool p) {
+  constexpr int bytes = N * static_cast<int>(sizeof(T));
+#if __CUDA_ARCH__ >= 800
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(s)), "l"(g), "r"(p ? 16 : 0));
+    return;
+  } else if constexpr (bytes == 4 || bytes == 8) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(s)), "l"(g), "n"(bytes), "r"(p ? bytes : 0));
+    return;
+  }
+#endif
+  T r[N];
+  load_global<N>(r, g, p);
+  store_shared<N>(s, r);
+}
+CB_DEVICE void cp_async_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;");
+#endif
+}
+template <int N> CB_DEVICE void cp_async_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+// -- Barriers ------------------------------------------------------------------------------------------------------------
+CB_DEVICE void syncthreads() { __syncthreads(); }
+CB_DEVICE void syncwarp() { __syncwarp(); }
+CB_DEVICE void named_barrier_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+CB_DEVICE void named_barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// -- Transposes of small blocks held in words --------------------------------------------------------------------------------
+template <class To, class From> CB_DEVICE To* recast(From* r) { return reinterpret_cast<To*>(r); }
+
+CB_DEVICE void transpose_b16x2(unsigned (&w)[2]) {
+  unsigned const low = __byte_perm(w[0], w[1], 0x5410), high = __byte_perm(w[0], w[1], 0x7632);
+  w[0] = low, w[1] = high;
+}
+CB_DEVICE void transpose_b8x4(unsigned (&w)[4]) {
+  unsigned const a = __byte_perm(w[0], w[1], 0x5140), b = __byte_perm(w[0], w[1], 0x7362);
+  unsigned const c = __byte_perm(w[2], w[3], 0x5140), d = __byte_perm(w[2], w[3], 0x7362);
+  w[0] = __byte_perm(a, c, 0x5410), w[1] = __byte_perm(a, c, 0x7632);
+  w[2] = __byte_perm(b, d, 0x5410), w[3] = __byte_perm(b, d, 0x7632);
+}
+
+}  // namespace cb

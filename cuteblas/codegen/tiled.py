@@ -1,0 +1,176 @@
+"""Tiled copies and tiled matrix multiplications: who touches what, as thread-value layouts.
+
+A thread-value layout maps (thread, value) to a position in a tile, counted colexicographically. Composing a tile of a tensor with it and
+slicing out a thread gives that thread's part: a tensor of shape ``(values, rest...)`` whose rest modes repeat the tile. The layouts
+are checked once, when they are made: every position of the tile is covered exactly once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ..layout import E, Layout, ScaledBasis, Tensor, composition, flatten, make_layout, right_inverse, size, zipped_divide
+from ..layout.symbolic import IntLike
+from .engine import CodegenError
+
+__all__ = ["TiledCopy", "TiledMma", "partition", "raked_tv"]
+
+
+def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[int, ...]]:
+    """The thread-value layout in which each thread owns a dense block of ``values``, and the tile it covers.
+
+    Parameters
+    ----------
+    threads : Layout
+        Maps a thread's coordinate (one top-level mode per mode of the tile) to its number; a bijection.
+    values : tuple of int
+        Extents of the block that each thread owns, one for each mode.
+
+    Returns
+    -------
+    tv : Layout
+        ``((thread), (value modes))`` -> position in the tile.
+    tile : tuple of int
+        Extents of the tile: threads times values, mode by mode.
+
+    Notes
+    -----
+    Position of coordinate ``(t, v)`` in a mode is ``v + values * t``, as in CuTe's ``raked_product``.
+    """
+    extents = tuple(size(threads[i]) for i in range(len(threads)))
+    tile = tuple(t * v for t, v in zip(extents, values, strict=True))
+    steps = tuple(prod(tile[:i]) for i in range(len(tile)))
+    # A thread's colexicographic number (the domain of `threads`) -> the position of the first value that it owns.
+    corner = Layout(extents, tuple(s * v for s, v in zip(steps, values, strict=True)))
+    inverse = right_inverse(threads)
+    if size(inverse) != size(threads):
+        raise CodegenError(f"the thread layout {threads} is not a bijection onto 0..{size(threads) - 1}")
+    return make_layout(composition(corner, inverse), Layout(values, steps)), tile
+
+
+def _check_cover(tv: Layout, tile: tuple[int, ...], what: str) -> None:
+    """Refuse a thread-value layout that does not cover its tile exactly once."""
+    hits = sorted(tv(i) for i in range(size(tv)))
+    if hits != list(range(prod(tile))):
+        raise CodegenError(f"{what}: the thread-value layout {tv} does not cover each of the {prod(tile)} positions of {tile} exactly once")
+
+
+def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike) -> Tensor:
+    """One thread's part of a tensor: shape ``(values, rest_0, rest_1, ...)``.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        At least as many modes as ``tile``; further modes become rest modes as they are.
+    tile : tuple of int
+        Extents of the tile that the thread-value layout covers.
+    tv : Layout
+        ``((thread), (values))`` -> position in the tile.
+    thread : IntLike
+        The thread's number.
+    """
+    def by_thread(layout: Layout) -> Layout:
+        tiled = zipped_divide(layout, tile)
+        return make_layout(composition(tiled[0], tv), tiled[1])
+
+    return tensor.map_domain(by_thread)[(thread, None), None].map_domain(lambda layout: make_layout(layout[0], *layout[1]))
+
+
+@dataclass(frozen=True)
+class TiledCopy:
+    """A copy of a tile by the threads of a block, each moving dense blocks of ``values``.
+
+    Attributes
+    ----------
+    threads : Layout
+        Thread coordinate in the tile -> thread number.
+    values : tuple of int
+        Extents of the block that each thread moves at a time.
+    """
+
+    threads: Layout
+    values: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_cover(self.tv, self.tile, "tiled copy")
+
+    @cached_property
+    def _tv(self) -> tuple[Layout, tuple[int, ...]]:
+        return raked_tv(self.threads, self.values)
+
+    @property
+    def tv(self) -> Layout:
+        """``((thread), (values))`` -> position in :attr:`tile`."""
+        return self._tv[0]
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """Extents of the tile that one pass of all threads moves."""
+        return self._tv[1]
+
+    def partition(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of ``tensor`` that ``thread`` moves, shape ``(values, rest...)``."""
+        return partition(tensor, self.tile, self.tv, thread)
+
+
+@dataclass(frozen=True)
+class TiledMma:
+    """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) blocks of C.
+
+    Attributes
+    ----------
+    threads : Layout
+        ``(tm, tn)`` -> thread number.
+    values : tuple of int
+        Extents (vm, vn) of the block of C that each thread owns at a time.
+    """
+
+    threads: Layout
+    values: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _check_cover(self.tv_c, self.tile, "tiled mma")
+
+    @cached_property
+    def tv_c(self) -> Layout:
+        """``((thread), (vm, vn))`` -> position in the (M, N) tile."""
+        return raked_tv(self.threads, self.values)[0]
+
+    @cached_property
+    def tile(self) -> tuple[int, int]:
+        """Extents (M, N) of the tile of C that all threads own together."""
+        m, n = raked_tv(self.threads, self.values)[1]
+        return m, n
+
+    def _operand(self, mode: int) -> Layout:
+        """``((thread), (values))`` -> position along M (``mode`` 0) or N (``mode`` 1): the thread's coordinate, projected."""
+        extents = tuple(size(self.threads[i]) for i in range(2))
+        coordinate = composition(Layout(extents, (E(0), E(1))), right_inverse(self.threads))
+        shape, stride = flatten(coordinate.shape), flatten(coordinate.stride)
+        step = self.values[mode]
+        projected = tuple(step * s.value if isinstance(s, ScaledBasis) and s.modes == (mode,) else 0 for s in stride)
+        return make_layout(Layout(shape, projected), Layout((step, 1), (1, 0)))
+
+    @cached_property
+    def tv_a(self) -> Layout:
+        """``((thread), (vm, 1))`` -> position in the (M, 1) tile of A; threads along N share values."""
+        return self._operand(0)
+
+    @cached_property
+    def tv_b(self) -> Layout:
+        """``((thread), (vn, 1))`` -> position in the (N, 1) tile of B; threads along M share values."""
+        return self._operand(1)
+
+    def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of A (M, K, ...) that ``thread`` multiplies, shape ``(vm, rest_m, K, ...)``."""
+        return partition(tensor, (self.tile[0], 1), self.tv_a, thread)
+
+    def partition_b(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of B (N, K, ...) that ``thread`` multiplies, shape ``(vn, rest_n, K, ...)``."""
+        return partition(tensor, (self.tile[1], 1), self.tv_b, thread)
+
+    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of C (M, N) that ``thread`` owns, shape ``((vm, vn), rest_m, rest_n)``."""
+        return partition(tensor, self.tile, self.tv_c, thread)

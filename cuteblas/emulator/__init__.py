@@ -1,0 +1,22 @@
+"""Kernels on the CPU: the generated source, compiled by the host's C++ compiler and run under checks that no GPU makes.
+
+Every thread of a block is a fiber. Each access to global and shared memory is checked against its bounds and alignment; each access
+to shared memory also against all others that no barrier orders before it, whatever the order in which the fibers happened to run.
+Asynchronous copies, mbarriers, tensor maps and wgmma behave as PTX describes them, and their misuse is an error that names the
+kernel, the block, the thread and the line.
+
+Examples
+--------
+>>> kernel = emulator.compile(generated)                                   # doctest: +SKIP
+>>> kernel.launch((4, 1, 1), [emulator.pointer(a), emulator.pointer(c), 1024])   # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from . import errors
+from .compiler import available, why_unavailable
+from .errors import *  # noqa: F403
+from .kernel import AccessCount, EmulatedKernel, Pointer, compile, pointer
+from .plans import run
+
+__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "available", "compile", "pointer", "run", "why_unavailable", *errors.__all__]

@@ -1,0 +1,57 @@
+// Ordinary accesses to shared memory, and cp.async: copies that happen at the wait for their group and no sooner.
+#pragma once
+
+#include "global.h"
+#include "shared.h"
+
+namespace cb::emulator {
+
+inline void load_shared(void* to, void const* from, int bytes, int line) {
+    auto const size = static_cast<uint32_t>(bytes);
+    uint32_t const offset = shared.locate(from, size, size, "reads", line);
+    shared.read(machine.running, offset, size, line);
+    copy_bytes(to, shared.data + offset, bytes);
+    if (machine.launch->counting) counts.note(true, false, bytes, line, offset);
+}
+
+inline void store_shared(void* to, void const* from, int bytes, int line) {
+    auto const size = static_cast<uint32_t>(bytes);
+    uint32_t const offset = shared.locate(to, size, size, "writes", line);
+    expect_delivered(from, bytes, line);
+    shared.write(machine.running, offset, size, line);
+    copy_bytes(shared.data + offset, from, bytes);
+    if (machine.launch->counting) counts.note(true, true, bytes, line, offset);
+}
+
+inline void cp_async(void* to, void const* from, int bytes, bool fetch, int line) {
+    auto const size = static_cast<uint32_t>(bytes);
+    uint32_t const offset = shared.locate(to, size, size, "copies to", line);
+    void const* source = fetch ? global(from, size, false, line) : nullptr;
+    shared.write(machine.running, offset, size, line, copy_pending);
+    std::memset(shared.data + offset, 0xff, size);
+    machine.self().copies.push_back({offset, size, source, line});
+    if (machine.launch->counting) {
+        counts.note(false, false, bytes, line, fetch ? reinterpret_cast<uint64_t>(source) : UINT64_MAX);
+        counts.note(true, true, bytes, line, offset);
+    }
+}
+
+inline void cp_async_commit() {
+    Thread& thread = machine.self();
+    thread.copy_groups.push_back(thread.copies.size());
+}
+
+inline void cp_async_wait(int pending, int) {
+    Thread& thread = machine.self();
+    for (; thread.copy_groups.size() - thread.copy_groups_done > static_cast<size_t>(pending); ++thread.copy_groups_done)
+        for (; thread.copied < thread.copy_groups[thread.copy_groups_done]; ++thread.copied) {
+            Copy const& copy = thread.copies[thread.copied];
+            if (copy.source != nullptr)
+                std::memcpy(shared.data + copy.offset, copy.source, copy.bytes);
+            else
+                std::memset(shared.data + copy.offset, 0, copy.bytes);
+            shared.arrive(machine.running, copy.offset, copy.bytes);
+        }
+}
+
+}  // namespace cb::emulator

@@ -1,0 +1,391 @@
+// The host side of the device functions: what generated kernel bodies call when they run in the emulator. Every access, barrier and
+// asynchronous operation goes to the runtime, which checks it; arithmetic is done here.
+#pragma once
+
+#include "interface.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
+
+static cb::emulator::Extent3 threadIdx, blockIdx, blockDim, gridDim;
+static cb::emulator::Runtime const* cuteblas_runtime;
+
+extern "C" __attribute__((visibility("default"))) void cuteblas_bind(cb::emulator::Runtime const* runtime,
+                                                                     cb::emulator::Coordinates* coordinates) {
+    cuteblas_runtime = runtime;
+    *coordinates = {&threadIdx, &blockIdx, &blockDim, &gridDim};
+}
+
+namespace cb {
+
+using uint = unsigned;
+using uint64 = unsigned long long;
+
+struct half {
+    unsigned short bits;
+};
+
+struct bfloat16 {
+    unsigned short bits;
+};
+
+template <class T>
+struct alignas(2 * sizeof(T)) complex {
+    T re, im;
+};
+
+struct alignas(16) b128 {
+    unsigned words[4];
+};
+
+// The line of a body on which a function is called, as a default argument. A type of its own, so that no int converts to it.
+struct Site {
+    int line;
+};
+
+namespace detail {
+
+template <class A, class B>
+constexpr bool same = false;
+template <class A>
+constexpr bool same<A, A> = true;
+
+template <class T>
+constexpr bool is_complex = false;
+template <class T>
+constexpr bool is_complex<complex<T>> = true;
+
+template <class T>
+constexpr bool is_integer = same<T, signed char> || same<T, unsigned char> || same<T, short> || same<T, unsigned short> ||
+                            same<T, int> || same<T, unsigned> || same<T, long long> || same<T, unsigned long long>;
+
+template <class To, class From>
+To bit_cast(From const& value) {
+    static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
+    To result;
+    __builtin_memcpy(&result, &value, sizeof(To));
+    return result;
+}
+
+inline float to_float(half value) {
+    uint const sign = uint(value.bits & 0x8000u) << 16;
+    uint const magnitude = value.bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+    // A half's exponent and significand, read as those of a float, are 2^112 too small; the product is exact, for subnormals too.
+    return bit_cast<float>(sign | bit_cast<uint>(bit_cast<float>(magnitude << 13) * 0x1p112f));
+}
+
+inline float to_float(bfloat16 value) { return bit_cast<float>(uint(value.bits) << 16); }
+
+inline half to_half(float value) {
+    uint const bits = bit_cast<uint>(value);
+    unsigned short const sign = static_cast<unsigned short>(bits >> 16 & 0x8000u);
+    uint const magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return {0x7fff};
+    if (magnitude >= 0x477ff000u) return {static_cast<unsigned short>(sign | 0x7c00u)};  // rounds to 2^16 or more
+    if (magnitude < 0x38800000u) {  // subnormal half: adding 0.5 leaves it, rounded, in the low bits of the significand
+        uint const rounded = bit_cast<uint>(bit_cast<float>(magnitude) + 0.5f) - bit_cast<uint>(0.5f);
+        return {static_cast<unsigned short>(sign | rounded)};
+    }
+    uint const rounded = magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u);
+    return {static_cast<unsigned short>(sign | rounded >> 13)};
+}
+
+inline bfloat16 to_bfloat16(float value) {
+    uint const bits = bit_cast<uint>(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fff};
+    return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
+inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+// An accumulator that a wgmma has not delivered yet must not be used.
+template <class T>
+void expect_delivered(T const& value, Site site) {
+    if constexpr (same<T, float>) {
+        if (bit_cast<uint>(value) == emulator::in_flight_pattern) cuteblas_runtime->accumulator_in_flight(site.line);
+    }
+}
+
+template <int N, class T>
+constexpr int access_bytes() {
+    constexpr int bytes = N * int(sizeof(T));
+    static_assert(bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16, "one access moves 1, 2, 4, 8 or 16 bytes");
+    return bytes;
+}
+
+template <int N, class T>
+void clear(T* r) {
+    __builtin_memset(static_cast<void*>(r), 0, N * sizeof(T));
+}
+
+}  // namespace detail
+
+#define CB_SITE Site site = {__builtin_LINE()}
+
+// Ordinary memory
+
+template <int N, class T>
+void load_global(T* r, T const* g, CB_SITE) {
+    cuteblas_runtime->load_global(r, g, detail::access_bytes<N, T>(), site.line);
+}
+
+template <int N, class T>
+void load_global(T* r, T const* g, bool p, CB_SITE) {
+    if (p) return load_global<N, T>(r, g, site);
+    detail::clear<N>(r);
+    cuteblas_runtime->inactive(false, false, detail::access_bytes<N, T>(), site.line);
+}
+
+template <int N, class T>
+void store_global(T* g, T const* r, CB_SITE) {
+    cuteblas_runtime->store_global(g, r, detail::access_bytes<N, T>(), site.line);
+}
+
+template <int N, class T>
+void store_global(T* g, T const* r, bool p, CB_SITE) {
+    if (p) return store_global<N, T>(g, r, site);
+    cuteblas_runtime->inactive(false, true, detail::access_bytes<N, T>(), site.line);
+}
+
+template <int N, class T>
+void load_shared(T* r, T const* s, CB_SITE) {
+    cuteblas_runtime->load_shared(r, s, detail::access_bytes<N, T>(), site.line);
+}
+
+template <int N, class T>
+void store_shared(T* s, T const* r, CB_SITE) {
+    cuteblas_runtime->store_shared(s, r, detail::access_bytes<N, T>(), site.line);
+}
+
+template <class T>
+T* shared_memory(int byte_offset) {
+    return reinterpret_cast<T*>(emulator::shared_window + emulator::shared_start + byte_offset);
+}
+
+inline uint load_flag(uint const* g, CB_SITE) { return cuteblas_runtime->load_flag(g, site.line); }
+inline void store_flag(uint* g, uint v, CB_SITE) { cuteblas_runtime->store_flag(g, v, site.line); }
+
+// Asynchronous copies
+
+template <int N, class T>
+void cp_async(T* s, T const* g, bool p, CB_SITE) {
+    constexpr int bytes = detail::access_bytes<N, T>();
+    if constexpr (bytes >= 4) {
+        cuteblas_runtime->cp_async(s, g, bytes, p, site.line);
+    } else {
+        T r[N];
+        load_global<N, T>(r, g, p, site);
+        store_shared<N, T>(s, r, site);
+    }
+}
+
+inline void cp_async_commit() { cuteblas_runtime->cp_async_commit(); }
+
+template <int N>
+void cp_async_wait(CB_SITE) {
+    cuteblas_runtime->cp_async_wait(N, site.line);
+}
+
+// Barriers
+
+inline void syncthreads(CB_SITE) { cuteblas_runtime->syncthreads(site.line); }
+inline void syncwarp(CB_SITE) { cuteblas_runtime->syncwarp(site.line); }
+inline void named_barrier_sync(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, true, site.line); }
+inline void named_barrier_arrive(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, false, site.line); }
+
+inline void mbarrier_init(uint64* bar, int count, CB_SITE) { cuteblas_runtime->mbarrier_init(bar, count, site.line); }
+inline void mbarrier_init_fence() { cuteblas_runtime->fence_mbarrier_init(); }
+inline void mbarrier_arrive(uint64* bar, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, 0, site.line); }
+inline void mbarrier_arrive_expect_tx(uint64* bar, int bytes, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, bytes, site.line); }
+inline void mbarrier_wait(uint64* bar, int parity, CB_SITE) { cuteblas_runtime->mbarrier_wait(bar, parity, site.line); }
+inline void fence_proxy_async() { cuteblas_runtime->fence_proxy_async(); }
+
+// TMA. One overload per rank: the line is a default argument, which cannot follow a parameter pack.
+
+inline void tma_prefetch(TensorMap const*) {}
+
+#define CB_TMA(RANK, PARAMETERS, ...)                                                                      \
+    template <class T>                                                                                     \
+    void tma_load(T* smem, TensorMap const* map, uint64* bar, PARAMETERS, CB_SITE) {                       \
+        int const coordinates[] = {__VA_ARGS__};                                                           \
+        cuteblas_runtime->tma_load(smem, map, bar, RANK, coordinates, site.line);                          \
+    }                                                                                                      \
+    template <class T>                                                                                     \
+    void tma_store(TensorMap const* map, T const* smem, PARAMETERS, CB_SITE) {                             \
+        int const coordinates[] = {__VA_ARGS__};                                                           \
+        cuteblas_runtime->tma_store(map, smem, RANK, coordinates, site.line);                              \
+    }
+#define CB_LIST(...) __VA_ARGS__
+CB_TMA(1, CB_LIST(int c0), c0)
+CB_TMA(2, CB_LIST(int c0, int c1), c0, c1)
+CB_TMA(3, CB_LIST(int c0, int c1, int c2), c0, c1, c2)
+CB_TMA(4, CB_LIST(int c0, int c1, int c2, int c3), c0, c1, c2, c3)
+CB_TMA(5, CB_LIST(int c0, int c1, int c2, int c3, int c4), c0, c1, c2, c3, c4)
+#undef CB_LIST
+#undef CB_TMA
+
+inline void tma_store_commit() { cuteblas_runtime->tma_store_commit(); }
+
+template <int N>
+void tma_store_wait_read(CB_SITE) {
+    cuteblas_runtime->tma_store_wait(N, true, site.line);
+}
+
+template <int N>
+void tma_store_wait(CB_SITE) {
+    cuteblas_runtime->tma_store_wait(N, false, site.line);
+}
+
+// wgmma
+
+inline uint64 wgmma_descriptor(void const* smem, int leading_bytes, int stride_bytes, int swizzle, CB_SITE) {
+    return cuteblas_runtime->wgmma_descriptor(smem, leading_bytes, stride_bytes, swizzle, site.line);
+}
+
+// The start-address field has 14 bits; a carry out of it would spoil the field above, as on the device.
+inline uint64 wgmma_descriptor_advance(uint64 descriptor, int bytes) { return descriptor + static_cast<uint64>(bytes >> 4); }
+
+inline void wgmma_fence() { cuteblas_runtime->wgmma_fence(); }
+inline void wgmma_commit() { cuteblas_runtime->wgmma_commit(); }
+
+template <int N>
+void wgmma_wait(CB_SITE) {
+    cuteblas_runtime->wgmma_wait(N, site.line);
+}
+
+template <int N, class In, int MajorA, int MajorB>
+void wgmma_m64k16(float (&d)[N / 2], uint64 descriptor_a, uint64 descriptor_b, int accumulate, CB_SITE) {
+    static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");
+    static_assert(detail::same<In, half> || detail::same<In, bfloat16>, "the operands of a wgmma are half or bfloat16");
+    constexpr auto input = detail::same<In, half> ? emulator::WgmmaInput::half : emulator::WgmmaInput::bfloat16;
+    emulator::WgmmaRequest const request = {d, N, input, MajorA, MajorB, descriptor_a, descriptor_b, accumulate, site.line};
+    cuteblas_runtime->wgmma(&request);
+}
+
+template <int R>
+void setmaxnreg_inc() {
+    static_assert(R % 8 == 0 && 24 <= R && R <= 256, "setmaxnreg takes a multiple of 8 from 24 to 256");
+}
+
+template <int R>
+void setmaxnreg_dec() {
+    setmaxnreg_inc<R>();
+}
+
+// Arithmetic
+
+template <class T>
+T zero() {
+    return T{};
+}
+
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline long long min(long long a, long long b) { return a < b ? a : b; }
+inline long long max(long long a, long long b) { return a > b ? a : b; }
+
+template <class Out, class Acc>
+Out convert(Acc const& value, CB_SITE) {
+    using namespace detail;
+    expect_delivered(value, site);
+    if constexpr (same<Out, Acc>) {
+        return value;
+    } else if constexpr (same<Out, half>) {
+        return to_half(float(value));
+    } else if constexpr (same<Out, bfloat16>) {
+        return to_bfloat16(float(value));
+    } else if constexpr (same<Acc, half> || same<Acc, bfloat16>) {
+        return Out(to_float(value));
+    } else if constexpr (is_complex<Out>) {
+        using Part = decltype(Out::re);
+        return Out{Part(value.re), Part(value.im)};
+    } else {
+        return static_cast<Out>(value);
+    }
+}
+
+template <bool ConjA = false, bool ConjB = false, class Acc, class T>
+void mac(Acc& acc, T const& a, T const& b) {
+    using namespace detail;
+    if constexpr (is_complex<T>) {
+        auto const ai = ConjA ? -a.im : a.im;
+        auto const bi = ConjB ? -b.im : b.im;
+        acc.re = fused(a.re, b.re, acc.re);
+        acc.re = fused(-ai, bi, acc.re);
+        acc.im = fused(a.re, bi, acc.im);
+        acc.im = fused(ai, b.re, acc.im);
+    } else if constexpr (same<T, half> || same<T, bfloat16>) {
+        acc = fused(to_float(a), to_float(b), acc);
+    } else if constexpr (same<T, bool>) {
+        acc = acc || (a && b);
+    } else if constexpr (is_integer<T>) {
+        acc = static_cast<Acc>(static_cast<uint64>(acc) + static_cast<uint64>(a) * static_cast<uint64>(b));
+    } else {
+        acc = fused(Acc(a), Acc(b), acc);
+    }
+}
+
+namespace detail {
+
+template <class S>
+S multiply(S const& a, S const& b) {
+    if constexpr (same<S, bool>) {
+        return a && b;
+    } else if constexpr (is_complex<S>) {
+        return S{fused(-a.im, b.im, a.re * b.re), fused(a.im, b.re, a.re * b.im)};
+    } else if constexpr (is_integer<S>) {
+        return static_cast<S>(static_cast<uint64>(a) * static_cast<uint64>(b));
+    } else {
+        return a * b;
+    }
+}
+
+}  // namespace detail
+
+template <class Out, class Acc, class S>
+Out scale(Acc const& acc, S alpha, CB_SITE) {
+    return convert<Out>(detail::multiply(alpha, convert<S>(acc, site)), site);
+}
+
+template <class Out, class Acc, class S>
+Out axpby(Acc const& acc, S alpha, Out const& c, S beta, CB_SITE) {
+    S sum = detail::multiply(beta, convert<S>(c, site));
+    mac(sum, alpha, convert<S>(acc, site));
+    return convert<Out>(sum, site);
+}
+
+// Register transposes
+
+inline void transpose_b8x4(uint (&w)[4]) {
+    uint t[4] = {};
+    for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j) t[i] |= (w[j] >> 8 * i & 0xffu) << 8 * j;
+    for (int i = 0; i < 4; ++i) w[i] = t[i];
+}
+
+inline void transpose_b16x2(uint (&w)[2]) {
+    uint const low = (w[0] & 0xffffu) | w[1] << 16;
+    uint const high = w[0] >> 16 | (w[1] & 0xffff0000u);
+    w[0] = low;
+    w[1] = high;
+}
+
+template <class To, class From>
+To* recast(From* r) {
+    return reinterpret_cast<To*>(r);
+}
+
+template <class To, class From>
+To const* recast(From const* r) {
+    return reinterpret_cast<To const*>(r);
+}
+
+#undef CB_SITE
+
+}  // namespace cb

@@ -1,0 +1,167 @@
+// What a compiled kernel and the emulator's runtime know of each other: plain types and a table of functions.
+// No standard header is included, so that kernels compile quickly.
+#pragma once
+
+namespace cb {
+
+// 128 opaque bytes, as on the device; the emulator's own encoding is TensorMapContent below.
+struct alignas(64) TensorMap {
+    unsigned char content[128];
+};
+
+}  // namespace cb
+
+namespace cb::emulator {
+
+struct Extent3 {
+    unsigned x, y, z;
+};
+
+// The kernel's view of where it runs; the runtime writes it before it resumes a thread.
+struct Coordinates {
+    Extent3* thread;
+    Extent3* block;
+    Extent3* block_extent;
+    Extent3* grid;
+};
+
+// Pointers that a kernel sees are not host addresses: every pointer argument gets a window of its own, told by the bits above 44,
+// and shared memory is the first window. So an access cannot stray from one argument into another, and running past an end is
+// always noticed. The low 12 bits are those of the host address, so alignments agree.
+constexpr int window_bits = 44;
+constexpr unsigned long long shared_window = 1ull << window_bits;
+constexpr unsigned first_argument_window = 2;
+
+// The shared memory of a block starts 1024 bytes into the shared window: the first bytes belong to the system, as on the device.
+constexpr unsigned shared_start = 1024;
+
+// Accumulators hold this quiet NaN from the issue of a wgmma to the wait for it.
+constexpr unsigned in_flight_pattern = 0x7fe5a5a5u;
+
+enum class WgmmaInput : int { half, bfloat16 };
+
+struct WgmmaRequest {
+    float* accumulators;
+    int columns;
+    WgmmaInput input;
+    int major_a, major_b;
+    unsigned long long descriptor_a, descriptor_b;
+    int accumulate;
+    int line;
+};
+
+// The functions a kernel calls. `line` is the line of the kernel's source that makes the call.
+struct Runtime {
+    void (*load_global)(void* to, void const* from, int bytes, int line);
+    void (*store_global)(void* to, void const* from, int bytes, int line);
+    void (*load_shared)(void* to, void const* from, int bytes, int line);
+    void (*store_shared)(void* to, void const* from, int bytes, int line);
+    void (*inactive)(bool shared, bool write, int bytes, int line);
+    unsigned (*load_flag)(unsigned const* from, int line);
+    void (*store_flag)(unsigned* to, unsigned value, int line);
+
+    void (*cp_async)(void* to, void const* from, int bytes, bool fetch, int line);
+    void (*cp_async_commit)();
+    void (*cp_async_wait)(int pending, int line);
+
+    void (*syncthreads)(int line);
+    void (*syncwarp)(int line);
+    void (*named_barrier)(int id, int threads, bool wait, int line);
+
+    void (*mbarrier_init)(unsigned long long* barrier, int count, int line);
+    void (*mbarrier_arrive)(unsigned long long* barrier, int expected_bytes, int line);
+    void (*mbarrier_wait)(unsigned long long* barrier, int parity, int line);
+    void (*fence_mbarrier_init)();
+    void (*fence_proxy_async)();
+
+    void (*tma_load)(void* to, TensorMap const* map, unsigned long long* barrier, int rank, int const* coordinates, int line);
+    void (*tma_store)(TensorMap const* map, void const* from, int rank, int const* coordinates, int line);
+    void (*tma_store_commit)();
+    void (*tma_store_wait)(int pending, bool only_reads, int line);
+
+    unsigned long long (*wgmma_descriptor)(void const* start, int leading_bytes, int stride_bytes, int swizzle, int line);
+    void (*wgmma)(WgmmaRequest const* request);
+    void (*wgmma_fence)();
+    void (*wgmma_commit)();
+    void (*wgmma_wait)(int pending, int line);
+    void (*accumulator_in_flight)(int line);
+};
+
+// How Python encodes a TensorMapSpec and its memory into a TensorMap.
+struct TensorMapContent {
+    unsigned argument;           // index of the window
+    unsigned short itemsize;
+    unsigned char rank;
+    unsigned char swizzle;       // span in bytes
+    long long origin;            // host address of element (0, ..., 0)
+    unsigned long long shape[5];
+    unsigned long long strides[4];  // bytes, of modes 1 ...
+    unsigned short box[5];
+};
+static_assert(sizeof(TensorMapContent) <= sizeof(TensorMap), "a tensor map holds its content");
+
+// Memory that one pointer argument may touch.
+struct Window {
+    char const* name;
+    unsigned long long address;   // host address that the kernel receives, translated
+    unsigned long long low, high; // host addresses of the first byte and past the last
+    int writable;
+};
+
+using Entry = void (*)(void* const* arguments);
+
+// How often an access of a line of the kernel took how many transactions; filled in only when asked for.
+struct AccessCount {
+    int line;
+    int bytes;                    // per thread
+    int shared;
+    int write;
+    unsigned long long requests;  // executions by a warp
+    unsigned long long transactions;  // 32-byte sectors of global memory, wavefronts of shared memory
+    unsigned long long ideal;     // the fewest transactions that move as many different bytes
+};
+
+struct Launch {
+    char const* kernel;
+    Entry entry;
+    Coordinates coordinates;
+    void** arguments;              // in place: pointers are replaced by translated ones
+    Window const* windows;
+    int window_count;
+    int threads;
+    int shared_bytes;
+    Extent3 grid;
+    unsigned long long const* blocks;  // linear indices of the blocks to run, or null for all
+    unsigned long long block_count;
+    int shuffled;
+    unsigned long long seed;
+    int counting;
+    // results
+    char* message;
+    int message_capacity;
+    int error_line;
+    AccessCount* counts;
+    int count_capacity;
+    int count_size;
+};
+
+enum class Error : int {
+    none,
+    global_out_of_bounds,
+    shared_out_of_bounds,
+    misaligned,
+    read_only,
+    unwritten,
+    race,
+    async_copy,
+    proxy_fence,
+    accumulator,
+    descriptor,
+    tensor_map,
+    mbarrier,
+    barrier,
+    deadlock,
+    misuse,
+};
+
+}  // namespace cb::emulator

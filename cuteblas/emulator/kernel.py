@@ -1,0 +1,335 @@
+"""Compiled kernels and how they are launched in the emulator."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from ..codegen.dtypes import DType
+from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
+from .compiler import build
+from .errors import BY_CODE, CompilerError, TensorMapError
+
+__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "compile", "pointer"]
+
+_MESSAGE_CAPACITY = 1 << 16
+_COUNT_CAPACITY = 4096
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer argument and the memory that it may touch.
+
+    Attributes
+    ----------
+    address : int
+        What the kernel receives: the address of the first element, in bytes.
+    base, nbytes : int
+        The allocation: its first byte and its size.
+    writable : bool
+        Whether it may be written.
+    owner : object
+        Kept alive as long as the pointer.
+    """
+
+    address: int
+    base: int
+    nbytes: int
+    writable: bool = True
+    owner: object = None
+
+    def __add__(self, offset: int) -> Pointer:
+        """The same memory, seen from an address that lies ``offset`` bytes further on."""
+        return Pointer(self.address + offset, self.base, self.nbytes, self.writable, self.owner)
+
+
+def pointer(array: np.ndarray, *, writable: bool | None = None) -> Pointer:
+    """A pointer to the first element of an array; its bounds are those of the array's own elements.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of any strides; negative ones are fine.
+    writable : bool, optional
+        Whether the kernel may write; by default whether NumPy may.
+    """
+    low, high = byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
+    return Pointer(array.ctypes.data, low, high - low, array.flags.writeable if writable is None else writable, array)
+
+
+@dataclass(frozen=True)
+class AccessCount:
+    """How much one access of a kernel costs.
+
+    Attributes
+    ----------
+    line : int
+        Line of the kernel's body.
+    space : str
+        ``"global"`` or ``"shared"``.
+    write : bool
+        Whether it writes.
+    bytes : int
+        Bytes per thread.
+    requests : int
+        How often a warp executed it.
+    transactions : int
+        32-byte sectors of global memory, wavefronts of shared memory.
+    ideal : int
+        The fewest transactions that could have moved as many different bytes. ``transactions / ideal`` is 1 without bank conflicts
+        and with whole sectors.
+    """
+
+    line: int
+    space: str
+    write: bool
+    bytes: int
+    requests: int
+    transactions: int
+    ideal: int
+
+
+class _Extent3(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint) for name in "xyz"]
+
+
+class _Coordinates(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("thread", "block", "block_extent", "grid")]
+
+
+class _Window(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("address", ctypes.c_uint64), ("low", ctypes.c_uint64), ("high", ctypes.c_uint64),
+                ("writable", ctypes.c_int)]
+
+
+class _AccessCount(ctypes.Structure):
+    _fields_ = [("line", ctypes.c_int), ("bytes", ctypes.c_int), ("shared", ctypes.c_int), ("write", ctypes.c_int),
+                ("requests", ctypes.c_uint64), ("transactions", ctypes.c_uint64), ("ideal", ctypes.c_uint64)]
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_char_p), ("entry", ctypes.c_void_p), ("coordinates", _Coordinates), ("arguments", ctypes.c_void_p),
+        ("windows", ctypes.POINTER(_Window)), ("window_count", ctypes.c_int), ("threads", ctypes.c_int),
+        ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("blocks", ctypes.POINTER(ctypes.c_uint64)),
+        ("block_count", ctypes.c_uint64), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
+        ("message", ctypes.c_char_p), ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
+        ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int), ("count_size", ctypes.c_int),
+    ]
+
+
+# The runtime keeps the running block in one place, so launches take turns.
+_turn = threading.Lock()
+
+
+@cache
+def _runtime() -> ctypes.CDLL:
+    """The library that runs blocks, compiled once per machine."""
+    headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
+    library = build((_FOLDER / "runtime.cpp").read_text(), "the emulator's runtime", optimize="-O3", headers=headers)
+    library.cuteblas_runtime_table.restype = ctypes.c_void_p
+    library.cuteblas_launch.argtypes = [ctypes.POINTER(_Launch)]
+    library.cuteblas_translate.argtypes = [ctypes.POINTER(_Launch), ctypes.c_uint]
+    library.cuteblas_translate.restype = ctypes.c_uint64
+    return library
+
+
+def compile(kernel: GeneratedKernel) -> EmulatedKernel:
+    """Compile a kernel for the emulator; a kernel of the same source is compiled once per process and once per cache.
+
+    Raises
+    ------
+    CompilerError
+        If there is no compiler, or if it refuses the kernel.
+    """
+    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes)
+
+
+@cache
+def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int) -> EmulatedKernel:
+    arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])" for i, p in enumerate(params))
+    source = (f'#include "device.h"\n#line 1 "{name}"\n{body}\n#line 1 "arguments of {name}"\n'
+              f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ (void)a; {name}({arguments}); }}\n')
+    library = build(source, f"kernel {name}")
+    coordinates = _Coordinates()
+    library.cuteblas_bind.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Coordinates)]
+    library.cuteblas_bind(_runtime().cuteblas_runtime_table(), ctypes.byref(coordinates))
+    return EmulatedKernel(name, body, params, threads, shared_bytes, library, coordinates)
+
+
+def _ctype(param: Param) -> str:
+    if param.kind == "tensor_map":
+        return "cb::TensorMap const"
+    if param.kind == "pointer":
+        return f"{param.dtype.ctype}{' const' if param.const else ''}* const"
+    return f"{param.dtype.ctype} const"
+
+
+@dataclass(frozen=True, eq=False)
+class EmulatedKernel:
+    """A kernel compiled for the host.
+
+    Attributes
+    ----------
+    name, body, params, threads, shared_bytes
+        Those of the :class:`~cuteblas.codegen.kernel.GeneratedKernel`.
+    """
+
+    name: str
+    body: str
+    params: tuple[Param, ...]
+    threads: int
+    shared_bytes: int
+    _library: ctypes.CDLL
+    _coordinates: _Coordinates
+
+    def launch(self, grid: Sequence[int], args: Sequence[Any], *, seed: int | None = None,
+               blocks: Iterable[int | tuple[int, ...]] | None = None, count: bool = False) -> tuple[AccessCount, ...]:
+        """Run the kernel.
+
+        Parameters
+        ----------
+        grid : sequence of int
+            Blocks along x, y, z.
+        args : sequence
+            One for each parameter: a :class:`Pointer` for a pointer, a number for a scalar, a pair
+            (:class:`~cuteblas.codegen.kernel.TensorMapSpec`, :class:`Pointer`) for a tensor map.
+        seed : int, optional
+            Shuffles the order in which threads run; by default they take turns.
+        blocks : iterable of int or tuple of int, optional
+            Which blocks to run, in this order, by linear index or coordinates; by default all.
+        count : bool
+            Count the transactions of each access (slow).
+
+        Returns
+        -------
+        tuple of AccessCount
+            With ``count``, in order of the lines; else empty.
+
+        Raises
+        ------
+        EmulatorError
+            The subclass says what is wrong; the message names the kernel, block, thread and line.
+        TypeError, ValueError, OverflowError
+            If the arguments do not fit the parameters.
+        """
+        extents = tuple(grid) + (1,) * (3 - len(grid))
+        if len(extents) != 3 or min(extents) < 1:
+            raise ValueError(f"a grid has up to three positive extents, got {tuple(grid)}")
+        if len(args) != len(self.params):
+            raise TypeError(f"kernel {self.name} takes {len(self.params)} arguments, got {len(args)}")
+        launch = _Launch()
+        windows: list[_Window] = []
+        values = [self._encode(param, arg, windows) for param, arg in zip(self.params, args, strict=True)]
+        launch.windows = (_Window * max(len(windows), 1))(*windows)
+        launch.window_count = len(windows)
+        launch.kernel = self.name.encode()
+        launch.entry = ctypes.cast(self._library.cuteblas_entry, ctypes.c_void_p).value
+        launch.coordinates = self._coordinates
+        launch.threads, launch.shared_bytes, launch.grid = self.threads, self.shared_bytes, _Extent3(*extents)
+        if blocks is not None:
+            indices = [_linear(block, extents) for block in blocks]
+            launch.blocks = (ctypes.c_uint64 * max(len(indices), 1))(*indices)
+            launch.block_count = len(indices)
+        launch.shuffled, launch.seed = seed is not None, (seed or 0) % 2**64
+        message = ctypes.create_string_buffer(_MESSAGE_CAPACITY)
+        launch.message, launch.message_capacity = ctypes.addressof(message), _MESSAGE_CAPACITY
+        counts = (_AccessCount * (_COUNT_CAPACITY if count else 1))()
+        launch.counting, launch.counts, launch.count_capacity = count, counts, _COUNT_CAPACITY
+        library = _runtime()
+        with _turn:
+            storage = [_aligned(value if isinstance(value, bytes) else
+                                library.cuteblas_translate(ctypes.byref(launch), value).to_bytes(8, "little")) for value in values]
+            launch.arguments = ctypes.cast((ctypes.c_void_p * max(len(storage), 1))(*(address for address, _ in storage)), ctypes.c_void_p)
+            code = library.cuteblas_launch(ctypes.byref(launch))
+        if code:
+            raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
+        return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes, c.requests, c.transactions, c.ideal)
+                     for c in counts[:launch.count_size])
+
+    def _encode(self, param: Param, arg: Any, windows: list[_Window]) -> bytes | int:
+        """The bytes of an argument, or for a pointer the index of its window."""
+        if param.kind == "scalar":
+            return _scalar_bytes(param.dtype, arg)
+        spec, memory = arg if param.kind == "tensor_map" else (None, arg)
+        if not isinstance(memory, Pointer):
+            raise TypeError(f"argument {param.name!r} of kernel {self.name} is a pointer; pass emulator.pointer(array), "
+                            f"not {type(memory).__name__}")
+        windows.append(_Window(param.name.encode(), memory.address, memory.base, memory.base + memory.nbytes,
+                               memory.writable and not param.const))
+        if spec is None:
+            return len(windows) - 1
+        return _tensor_map_bytes(spec, memory, len(windows) - 1, param.name)
+
+    def _quote(self, line: int) -> str:
+        lines = self.body.splitlines()
+        return f"\n    {line}: {lines[line - 1].strip()}" if 0 < line <= len(lines) else ""
+
+
+def _linear(block: int | tuple[int, ...], grid: tuple[int, ...]) -> int:
+    """The linear index of a block, x innermost."""
+    if isinstance(block, tuple):
+        x, y, z = block + (0,) * (3 - len(block))
+        if not (0 <= x < grid[0] and 0 <= y < grid[1] and 0 <= z < grid[2]):
+            raise ValueError(f"block {block} is not in a grid of {grid}")
+        return x + grid[0] * (y + grid[1] * z)
+    if not 0 <= block < prod(grid):
+        raise ValueError(f"block {block} is not in a grid of {grid}")
+    return block
+
+
+def _aligned(value: bytes) -> tuple[int, object]:
+    """A copy of the bytes at an address that is a multiple of 64, and what owns it."""
+    buffer = ctypes.create_string_buffer(len(value) + 64)
+    address = -(-ctypes.addressof(buffer) // 64) * 64
+    ctypes.memmove(address, value, len(value))
+    return address, buffer
+
+
+def _scalar_bytes(dtype: DType, value: Any) -> bytes:
+    """A scalar as the kernel's type stores it.
+
+    Raises
+    ------
+    OverflowError
+        If an integer does not fit.
+    """
+    if dtype.name == "bfloat16":
+        bits = int(np.array(value, np.float32).view(np.uint32))
+        rounded = bits + 0x7FFF + (bits >> 16 & 1) if bits & 0x7FFFFFFF <= 0x7F800000 else 0x7FFF0000
+        return (rounded >> 16 & 0xFFFF).to_bytes(2, "little")
+    if dtype.name.startswith("b") and dtype.name != "bool":
+        return int(value).to_bytes(dtype.bytes, "little")
+    return np.array(value, dtype.name).tobytes()
+
+
+def _tensor_map_bytes(spec: TensorMapSpec, memory: Pointer, window: int, name: str) -> bytes:
+    """The emulator's encoding of a tensor map (``TensorMapContent`` in interface.h).
+
+    Raises
+    ------
+    TensorMapError
+        If the memory is misaligned or smaller than the tensor.
+    """
+    if memory.address % 16:
+        raise TensorMapError(f"tensor map {name!r} begins at an address that is not a multiple of 16")
+    strides = (spec.dtype.bytes, *spec.strides)
+    span = sum((n - 1) * s for n, s in zip(spec.shape, strides, strict=True)) + spec.dtype.bytes
+    if memory.address < memory.base or memory.address + span > memory.base + memory.nbytes:
+        raise TensorMapError(f"tensor map {name!r} of shape {spec.shape} and strides {spec.strides} spans {span} bytes, but its memory "
+                             f"ends {memory.base + memory.nbytes - memory.address} bytes after its first element")
+    rank = len(spec.shape)
+    fill = (0,) * (5 - rank)
+    return struct.pack("<IHBBq5Q4Q5H", window, spec.dtype.bytes, rank, spec.swizzle, memory.address, *spec.shape, *fill, *spec.strides,
+                       *fill, *spec.box, *fill).ljust(128, b"\0")

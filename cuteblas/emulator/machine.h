@@ -1,0 +1,177 @@
+// The state of the running block: its threads, who runs, who waits for what, and how an error ends a launch.
+#pragma once
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "fiber.h"
+#include "interface.h"
+#include "order.h"
+
+namespace cb::emulator {
+
+constexpr int warp_threads = 32;
+constexpr int warpgroup_threads = 128;
+
+// What a thread waits for.
+struct Wait {
+    enum Kind { nothing, block_barrier, warp_barrier, named_barrier, mbarrier, wgmma, flag };
+    Kind kind = nothing;
+    int index = 0;   // warp, barrier id, shared offset or warpgroup
+    int parity = 0;  // of an mbarrier
+    int line = 0;
+
+    bool operator<(Wait const& other) const {
+        return std::tie(kind, index, parity, line) < std::tie(other.kind, other.index, other.parity, other.line);
+    }
+};
+
+struct Copy {
+    uint32_t offset;
+    uint32_t bytes;
+    void const* source;  // host address, or null for zeros
+    int line;
+};
+
+struct Thread {
+    Context context;
+    Wait wait;
+    bool exited = false;
+
+    // cp.async: copies from `copied` on are in flight; a group is known by the number of copies up to its end.
+    std::vector<Copy> copies;
+    std::vector<size_t> copy_groups;
+    size_t copied = 0;
+    size_t copy_groups_done = 0;
+
+    // TMA stores: an agent of its own, whose clock counts the groups.
+    int store_agent = -1;
+    uint32_t store_groups = 0;
+    bool store_open = false;
+
+    // wgmma: how many were issued, and how many when each group was committed.
+    uint32_t wgmmas = 0;
+    std::vector<uint32_t> wgmma_groups;
+    bool wgmma_fenced = false;
+};
+
+std::string list_threads(std::vector<int> const& threads);
+
+struct Machine {
+    Launch* launch = nullptr;
+    Order order;
+    Stacks stacks;
+    Context main;
+    std::vector<Thread> threads;
+    std::vector<int> ready;  // a ring
+    size_t ready_first = 0, ready_count = 0;
+    int running = 0;
+    int alive = 0;
+    std::mt19937_64 random;
+    Error error = Error::none;
+
+    // What else can make progress when every thread waits: completes asynchronous copies and says whether there were any.
+    bool (*complete_asynchronous)() = nullptr;
+    // What the wait of a thread is for, in words.
+    std::string (*describe_wait)(Wait const&, std::vector<int> const& waiting) = nullptr;
+    // Called when a thread returns from the kernel.
+    void (*thread_exits)() = nullptr;
+
+    Thread& self() { return threads[running]; }
+
+    void make_ready(int thread) {
+        threads[thread].wait = {};
+        ready[(ready_first + ready_count++) % ready.size()] = thread;
+    }
+
+    int next_ready() {
+        if (launch->shuffled) std::swap(ready[ready_first], ready[(ready_first + random() % ready_count) % ready.size()]);
+        int const thread = ready[ready_first];
+        ready_first = (ready_first + 1) % ready.size();
+        --ready_count;
+        return thread;
+    }
+
+    // Lets the other threads run until something makes this one ready.
+    void suspend(Wait const& wait) {
+        self().wait = wait;
+        resume_next();
+    }
+
+    void resume_next() {
+        while (ready_count == 0)
+            if (!complete_asynchronous()) deadlock();
+        int const previous = running;
+        running = next_ready();
+        launch->coordinates.thread->x = static_cast<unsigned>(running);
+        if (running != previous) threads[previous].context.switch_to(threads[running].context);
+    }
+
+    void exit_thread() {
+        thread_exits();
+        self().exited = true;
+        if (--alive == 0) self().context.switch_to(main);
+        resume_next();
+    }
+
+    [[noreturn]] void stop(Error kind, int line, std::string const& text) {
+        error = kind;
+        launch->error_line = line;
+        snprintf(launch->message, static_cast<size_t>(launch->message_capacity), "%s", text.c_str());
+        self().context.switch_to(main);  // the other fibers are abandoned: bodies own nothing
+        __builtin_unreachable();
+    }
+
+    std::string where(bool with_thread, int line) const {
+        Extent3 const& b = *launch->coordinates.block;
+        std::string text = "kernel " + std::string(launch->kernel) + ", block (" + std::to_string(b.x) + ", " + std::to_string(b.y) +
+                           ", " + std::to_string(b.z) + ")";
+        if (with_thread) text += ", thread " + std::to_string(running);
+        if (line > 0) text += ", line " + std::to_string(line);
+        return text + ": ";
+    }
+
+    [[noreturn]] void deadlock() {
+        std::map<Wait, std::vector<int>> groups;
+        for (int t = 0; t < static_cast<int>(threads.size()); ++t)
+            if (!threads[t].exited) groups[threads[t].wait].push_back(t);
+        std::string text = where(false, 0) + "deadlock: every thread waits.";
+        for (auto const& [wait, waiting] : groups) {
+            text += "\n  " + list_threads(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " at line " +
+                    std::to_string(wait.line) + " for " + describe_wait(wait, waiting);
+        }
+        stop(Error::deadlock, groups.begin()->first.line, text);
+    }
+};
+
+inline Machine machine;
+
+__attribute__((format(printf, 3, 4))) [[noreturn]] inline void fail(Error kind, int line, char const* format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    machine.stop(kind, line, machine.where(true, line) + text);
+}
+
+// "threads 0-30, 33"
+inline std::string list_threads(std::vector<int> const& threads) {
+    std::string text = threads.size() == 1 ? "thread " : "threads ";
+    for (size_t i = 0; i < threads.size();) {
+        size_t last = i;
+        while (last + 1 < threads.size() && threads[last + 1] == threads[last] + 1) ++last;
+        if (i > 0) text += ", ";
+        text += std::to_string(threads[i]);
+        if (last > i) text += "-" + std::to_string(threads[last]);
+        i = last + 1;
+    }
+    return text;
+}
+
+}  // namespace cb::emulator

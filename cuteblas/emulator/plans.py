@@ -1,0 +1,61 @@
+"""Running a whole plan in the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..planning.plan import Argument, Plan
+from .kernel import Pointer, compile, pointer
+
+__all__ = ["run"]
+
+# What a device allocation is aligned to at least.
+_WORKSPACE_ALIGNMENT = 256
+
+
+def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0, *, seed: int | None = None) -> None:
+    """Execute every launch of a plan on NumPy arrays, in order.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan; its problem must describe the arrays' strides and alignments.
+    operands : mapping of str to numpy.ndarray
+        The memory of the roles ``a``, ``b``, ``c``, ``src`` and ``dst`` that the plan names: an argument is the address of the
+        array's first element.
+    alpha, beta : number
+        The values of those roles.
+    seed : int, optional
+        Shuffles the order in which threads run.
+
+    Raises
+    ------
+    EmulatorError
+        If a kernel does something wrong.
+    KeyError
+        If the plan names an operand that is not there.
+    """
+    memory = {role: pointer(array) for role, array in operands.items()}
+    memory["workspace"] = _workspace(plan.workspace_bytes)
+    scalars = {"alpha": alpha, "beta": beta}
+
+    def value(argument: Argument) -> Any:
+        if argument.role is None:
+            return argument.value
+        if argument.role in scalars:
+            return scalars[argument.role]
+        where = memory[argument.role] + argument.offset
+        return where if argument.tensor_map is None else (argument.tensor_map, where)
+
+    for launch in plan.launches:
+        compile(launch.kernel).launch(launch.grid, [value(argument) for argument in launch.arguments], seed=seed)
+
+
+def _workspace(nbytes: int) -> Pointer:
+    """Scratch memory, filled with ones bits (a NaN in every floating type)."""
+    storage = np.full(nbytes + _WORKSPACE_ALIGNMENT, 0xFF, np.uint8)
+    start = -storage.ctypes.data % _WORKSPACE_ALIGNMENT
+    return pointer(storage[start:start + nbytes], writable=True)

@@ -1,0 +1,99 @@
+"""Copies that arrange elements anew: ``copy`` and ``ascontiguousarray``, by the copy kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .backends import current_backend
+from .counters import tally
+from .kinds import kind_of
+
+__all__ = ["ascontiguousarray", "copy", "why_not_words"]
+
+_NOTHING = np.empty(0)
+
+
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    """A copy of an array, as ``numpy.copy`` makes it.
+
+    Parameters
+    ----------
+    a : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides and any element type.
+    order : {"K", "C", "F", "A"}
+        Layout of the copy: like ``a``, C, Fortran, or Fortran if ``a`` is Fortran contiguous and C otherwise.
+    subok : bool
+        Whether a subclass of ``numpy.ndarray`` stays what it is.
+
+    Raises
+    ------
+    ValueError
+        For an unknown order, in NumPy's words.
+    """
+    kind = kind_of(type(a))
+    if kind != "cupy" and current_backend() == "numpy":
+        return _by_numpy("copy", "numpy", np.copy, a, order, subok)
+    np.copy(_NOTHING, order)
+    if kind == "cupy":
+        from ._cupy import copied
+
+        return copied(a, order)
+    reason = f"{type(a).__name__} stays what it is" if subok and kind in ("subclass", "foreign") else None
+    array = np.asarray(a)
+    reason = reason or why_not_words(array.dtype)
+    if reason is not None:
+        return _by_numpy("copy", f"delegated to NumPy: {reason}", np.copy, a, order, subok)
+    from .execution import EMULATOR, new_like
+
+    return new_like("copy", EMULATOR, array, order)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
+    """The array itself if it is C-contiguous and has at least one dimension, else a C-contiguous copy, as ``numpy.ascontiguousarray``.
+
+    Parameters
+    ----------
+    a : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out.
+    dtype : dtype, optional
+        Element type of the result. A change of type is left to NumPy or CuPy.
+
+    Raises
+    ------
+    TypeError
+        For an unknown dtype, in NumPy's words.
+    """
+    if kind_of(type(a)) == "cupy":
+        from ._cupy import contiguous
+
+        return contiguous(a, dtype)
+    if current_backend() == "numpy":
+        return _by_numpy("ascontiguousarray", "numpy", np.ascontiguousarray, a, dtype)
+    array = np.asarray(a)
+    reason = why_not_words(array.dtype)
+    if dtype is not None and np.dtype(dtype) != array.dtype:
+        reason = f"changes {array.dtype} to {np.dtype(dtype)}"
+    if reason is not None:
+        return _by_numpy("ascontiguousarray", f"delegated to NumPy: {reason}", np.ascontiguousarray, a, dtype)
+    if array.ndim and array.flags.c_contiguous:
+        return _by_numpy("ascontiguousarray", "nothing", np.ascontiguousarray, a)
+    from .execution import EMULATOR, new_like
+
+    return new_like("ascontiguousarray", EMULATOR, array[None] if array.ndim == 0 else array, "C")
+
+
+def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:
+    result = call(*arguments)
+    tally(function, "calls", route).tick()
+    return result
+
+
+def why_not_words(dtype: np.dtype) -> str | None:
+    """Why elements of that type cannot be moved as words; ``None`` if they can."""
+    if dtype.hasobject or dtype.kind == "T":
+        return f"elements of {dtype} refer to other memory"
+    if dtype.names is not None:
+        return f"elements of {dtype} have fields"
+    return None if dtype.itemsize else f"elements of {dtype} are empty"

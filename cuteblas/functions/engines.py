@@ -1,0 +1,75 @@
+"""What runs plans on arrays of one library. There are two engines: the emulator on NumPy arrays here, the GPU on CuPy arrays in
+``_cupy``."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..planning.plan import Plan
+from ..planning.problem import H200, CopyProblem, DeviceInfo, GemmProblem
+from .memory import Memory
+
+__all__ = ["EMULATOR", "Emulator", "Engine", "plan_for"]
+
+_ALIGNMENT = 16
+
+
+class Engine(Protocol):
+    """Arrays of one library, and the means to run plans on them."""
+
+    def memory(self, x: Any) -> Memory:
+        """Where the elements of an array lie."""
+
+    def device(self, x: Any) -> DeviceInfo:
+        """What the array's device is to planning."""
+
+    def empty(self, like: Memory) -> Any:
+        """A new array, aligned to 16 bytes, with the shape, strides and dtype of ``like``."""
+
+    def assign(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` with any cast."""
+
+    def run(self, plan: Plan, **arrays: Any) -> None:
+        """Run a plan on arrays by role."""
+
+
+def plan_for(problem: GemmProblem | CopyProblem, device: DeviceInfo) -> Plan:
+    """The plan for a problem on a device; planning is imported by the first call."""
+    from ..planning import plan_copy, plan_gemm
+
+    return plan_gemm(problem, device) if isinstance(problem, GemmProblem) else plan_copy(problem, device)
+
+
+class Emulator:
+    """NumPy arrays, and the generated kernels on the CPU. Plans are made for an H200."""
+
+    def memory(self, x: np.ndarray) -> Memory:
+        """Where the elements of an array lie."""
+        return Memory(x.shape, x.strides, x.dtype, x.__array_interface__["data"][0], x.flags.writeable)
+
+    def device(self, x: np.ndarray) -> DeviceInfo:
+        """The device that is emulated."""
+        return H200
+
+    def empty(self, like: Memory) -> np.ndarray:
+        """A new array, aligned to 16 bytes."""
+        new = np.ndarray(like.shape, like.dtype, strides=like.strides)
+        if new.ctypes.data % _ALIGNMENT == 0:
+            return new
+        buffer = np.empty(new.nbytes + _ALIGNMENT, np.uint8)
+        return np.ndarray(like.shape, like.dtype, buffer, -buffer.ctypes.data % _ALIGNMENT, like.strides)
+
+    def assign(self, dst: np.ndarray, src: np.ndarray) -> None:
+        """``dst[...] = src`` with any cast."""
+        np.copyto(dst, src, casting="unsafe")
+
+    def run(self, plan: Plan, **arrays: np.ndarray) -> None:
+        """Run a plan in the emulator."""
+        from .. import emulator
+
+        emulator.run(plan, arrays, **({"alpha": 1, "beta": 0} if isinstance(plan.problem, GemmProblem) else {}))
+
+
+EMULATOR = Emulator()

@@ -1,0 +1,74 @@
+"""From accepted calls to results: stage the operands, plan, run, count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .counters import tally
+from .engines import EMULATOR, Engine, plan_for
+from .gufunc import judge
+from .memory import strides_by_order
+from .problems import Staged, Staging, copy_problem, has_kernels, stage
+from .products import delegate, host_operands
+
+__all__ = ["EMULATOR", "emulated_matmul", "execute", "move", "new_like"]
+
+
+def emulated_matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
+    """``matmul`` of operands on the host by the generated kernels in the emulator: see :func:`cuteblas.matmul`."""
+    reason, x1, x2 = host_operands(x1, x2, out)
+    if reason is not None:
+        return delegate(reason, x1, x2, out, arguments)
+    memories = EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out)
+    product = judge(*memories, arguments)
+    if not has_kernels(product.dtype):
+        return delegate(f"kernels have no {product.dtype}", x1, x2, out, arguments)
+    result = execute(EMULATOR, x1, x2, out, stage(*memories, product, precision))
+    return result[()] if out is None and product.shape == () else result
+
+
+def execute(engine: Engine, x1: Any, x2: Any, out: Any, staging: Staging) -> Any:
+    """Copy what must be copied, run the plan, and return ``out`` or the new array."""
+    c = out if out is not None and staging.c.reason is None else engine.empty(staging.c.memory)
+    if staging.c.memory.size:
+        plan = plan_for(staging.problem, engine.device(x1))
+        engine.run(plan, a=_staged(engine, x1, staging.a), b=_staged(engine, x2, staging.b), c=c)
+        tally("matmul", "calls", plan.family).tick()
+    else:
+        tally("matmul", "calls", "nothing").tick()
+    for copied in staging.copies:
+        tally("matmul", "copies", copied).tick()
+    if out is None:
+        return c
+    if c is not out:
+        engine.assign(out, c)
+    return out
+
+
+def _staged(engine: Engine, x: Any, staged: Staged) -> Any:
+    if staged.reason is None:
+        return x
+    copy = engine.empty(staged.memory)
+    engine.assign(copy, x)
+    return copy
+
+
+def new_like(function: str, engine: Engine, a: Any, order: str) -> Any:
+    """A new array with the elements of ``a``, laid out in that order, by the copy kernels."""
+    source = engine.memory(a)
+    target = engine.empty(replace(source, strides=strides_by_order(source, order.upper())))
+    move(function, engine, a, target)
+    return target
+
+
+def move(function: str, engine: Engine, src: Any, dst: Any) -> None:
+    """Copy ``src`` into ``dst``, which has its shape and element size and does not overlap it, by the copy kernels."""
+    source = engine.memory(src)
+    if not source.size:
+        tally(function, "calls", "nothing").tick()
+        return
+    plan = plan_for(copy_problem(source, engine.memory(dst)), engine.device(src))
+    engine.run(plan, src=src, dst=dst)
+    tally(function, "calls", plan.family).tick()

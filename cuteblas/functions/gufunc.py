@@ -1,0 +1,175 @@
+"""NumPy's judgement of a matmul call, asked for before anything runs and without NumPy computing anything.
+
+The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the words of their refusals are NumPy's
+own: :func:`judge` calls ``numpy.matmul`` itself, on stand-ins that cost nothing.
+
+* Types: operands of shape (1, 1) with the true dtypes.
+* Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type of the loop. NumPy casts inputs after
+  it has checked everything and before it multiplies, and the element's conversion raises: then NumPy has accepted the call.
+* Order of the result: true strides, extents cut to at most 2 and K to 0, so that no element is read. The strides of that result tell
+  in which order the axes of the true one lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
+from numpy.lib.stride_tricks import as_strided
+
+from .memory import Memory, contiguous_strides, is_contiguous
+
+__all__ = ["Product", "judge"]
+
+_SHAPE_ARGUMENTS = frozenset({"axes", "axis", "keepdims"})
+_TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matmul that NumPy accepts.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        Of the loop: what both operands are cast to, and the result before it is cast to ``out``.
+    m, n, k : int
+        Extents; ``m = 1`` where the first operand is a vector, ``n = 1`` where the second is.
+    batch : tuple of int
+        Extents of the batch modes, broadcast over both operands and ``out``.
+    core1, core2, core3 : tuple of int
+        Axes of the operands and of the result that are not batch modes: (m, k), (k, n) and (m, n), without those that vectors lack.
+    shape, strides : tuple of int
+        Of a new array for the result; strides in bytes.
+    """
+
+    dtype: np.dtype
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    core1: tuple[int, ...]
+    core2: tuple[int, ...]
+    core3: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Accepted(Exception):
+    """NumPy began to cast the inputs: it has no objection."""
+
+
+class _Witness:
+    """An element that cannot be read."""
+
+    def __int__(self) -> int:
+        raise _Accepted
+
+    __index__ = __int__
+
+
+_WITNESS = np.empty(1, object)
+_WITNESS[0] = _Witness()
+_SCRATCH = np.zeros(1, np.int8)
+
+
+class _Shadow:
+    """An array without elements, of which only the strides are of interest."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...]):
+        self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": "|i1", "data": (16, True)}
+
+
+def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> Product:
+    """What ``numpy.matmul(x1, x2, out, **arguments)`` would compute.
+
+    Parameters
+    ----------
+    x1, x2, out : Memory
+        The operands; ``out`` may be ``None``.
+    arguments : mapping
+        Keyword arguments of ``numpy.matmul`` except ``out``, unchecked.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.matmul`` raises, in its words.
+    """
+    dtype = _judge_types(x1, x2, out, arguments)
+    _judge_shapes(x1, x2, out, arguments)
+
+    core1, core2, core3 = _core_axes(x1, x2, arguments.get("axes"))
+    batch = np.broadcast_shapes(_without(x1.shape, core1), _without(x2.shape, core2))
+    rank = len(batch) + len(core3) if out is None else len(out.shape)
+    core3 = _normalized(core3, rank)
+    m = x1.shape[core1[0]] if len(core1) == 2 else 1
+    n = x2.shape[core2[1]] if len(core2) == 2 else 1
+    if out is not None:
+        batch = _without(out.shape, core3)
+        shape, strides = out.shape, out.strides
+    else:
+        extents = iter(batch)
+        core = dict(zip(core3, (m,) * (len(core1) - 1) + (n,) * (len(core2) - 1), strict=True))
+        shape = tuple(core[axis] if axis in core else next(extents) for axis in range(rank))
+        strides = contiguous_strides(shape, dtype.itemsize, _order_of_axes(x1, x2, core1, core2, arguments))
+    return Product(dtype, m, n, x1.shape[core1[-1]], batch, core1, core2, core3, shape, strides)
+
+
+def _judge_types(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> np.dtype:
+    operands = [np.zeros((1, 1), x.dtype) for x in (x1, x2)]
+    typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS}
+    if out is not None:                     # whether it can be written is NumPy's first question
+        result = np.zeros((1, 1), out.dtype)
+        result.flags.writeable = out.writeable
+        np.matmul(*operands, out=result, **typed)
+    return np.matmul(*operands, **typed).dtype
+
+
+def _judge_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> None:
+    shaped = {name: value for name, value in arguments.items() if name not in _TYPE_ARGUMENTS}
+    try:
+        np.matmul(_one_element(_WITNESS, x1.shape), _one_element(_WITNESS, x2.shape),
+                  out=None if out is None else _one_element(_SCRATCH, out.shape, out.writeable),
+                  dtype=np.int8, casting="unsafe", **shaped)
+    except _Accepted:
+        return
+
+
+def _one_element(element: np.ndarray, shape: tuple[int, ...], writeable: bool = True) -> np.ndarray:
+    return as_strided(element, shape, (0,) * len(shape), writeable=writeable)
+
+
+def _core_axes(x1: Memory, x2: Memory, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Core axes of both inputs, and those of the result as they are given: they may count from the end."""
+    ranks = len(x1.shape), len(x2.shape)
+    if axes is None:
+        cores = [min(rank, 2) for rank in ranks]
+        named = [tuple(range(-core, 0)) for core in (*cores, sum(cores) - 2)]
+    else:
+        named = [axis if isinstance(axis, tuple) else (axis,) for axis in axes]
+    return _normalized(named[0], ranks[0]), _normalized(named[1], ranks[1]), named[2]
+
+
+def _normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(normalize_axis_index(axis, rank) for axis in axes)
+
+
+def _without(values: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(value for axis, value in enumerate(values) if axis not in axes)
+
+
+def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[int, ...], arguments: Mapping[str, Any]) -> list[int]:
+    """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
+    order = arguments.get("order", "K")
+    if order in ("A", "a"):             # empty arrays are contiguous in both orders, so this question needs the true shapes
+        order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
+    named = {"axes": arguments["axes"]} if arguments.get("axes") is not None else {}
+    strides = np.matmul(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named).strides
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
+
+
+def _shadow(x: Memory, k: int) -> np.ndarray:
+    return np.asarray(_Shadow(tuple(0 if axis == k else min(extent, 2) for axis, extent in enumerate(x.shape)), x.strides))

@@ -1,0 +1,32 @@
+"""What sort of object an operand is, told from its type without importing CuPy."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+__all__ = ["Kind", "kind_of"]
+
+Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
+
+
+@lru_cache(maxsize=512)
+def kind_of(kind: type) -> Kind:
+    """The kind of operands of that type.
+
+    ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs alone, ``"cupy"`` any CuPy array,
+    ``"foreign"`` a type that answers ufuncs itself (NEP 13), ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.
+    """
+    if issubclass(kind, np.ndarray):
+        if kind is np.ndarray:
+            return "numpy"
+        return "subclass" if kind.__array_ufunc__ is np.ndarray.__array_ufunc__ else "foreign"
+    cupy_array = getattr(sys.modules.get("cupy"), "ndarray", None)
+    if cupy_array is not None and issubclass(kind, cupy_array):
+        return "cupy"
+    if hasattr(kind, "__array_ufunc__"):
+        return "foreign"
+    return "scalar" if issubclass(kind, (int, float, complex, np.generic)) else "like"

@@ -1,0 +1,145 @@
+"""``matmul``: NumPy's semantics over NumPy's BLAS, the emulator and the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from .backends import current_backend
+from .counters import tally
+from .kinds import kind_of
+
+__all__ = ["PRECISIONS", "MatmulArguments", "checked_precision", "delegate", "fast_paths", "host_operands", "matmul", "single_out"]
+
+PRECISIONS = ("auto", "ieee")
+
+fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
+"""By the type of the first operand: a function of (x1, x2, out, precision) that answers a call that it has seen before, or ``None``."""
+
+_by_numpy = tally("matmul", "calls", "numpy")
+
+
+class MatmulArguments(TypedDict, total=False):
+    """The keyword arguments that matmul shares with every generalized ufunc of NumPy."""
+
+    axes: list[int | tuple[int, ...]]
+    axis: int
+    keepdims: bool
+    casting: str
+    order: str | None
+    dtype: Any
+    subok: bool
+    signature: Any
+
+
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **arguments: Unpack[MatmulArguments]) -> Any:
+    """Matrix product of two arrays, as ``numpy.matmul`` defines it.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; a vector is a row on the left and a column on the
+        right, and its dimension is dropped from the result. Both on the host (NumPy arrays and what NumPy converts to them) or both
+        CuPy arrays on one device. Any strides: operands are copied only if they must be cast or are not aligned to their elements.
+    out : array or 1-tuple of array, optional
+        Receives the result and is returned. It may have any strides and may overlap the inputs.
+    precision : {"auto", "ieee"}, optional
+        The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm that is
+        not less accurate.
+    axes, axis, keepdims, casting, order, dtype, subok, signature
+        As in ``numpy.matmul``.
+
+    Returns
+    -------
+    array or scalar
+        NumPy in, NumPy out; CuPy in, CuPy out. The product of two vectors is a scalar on the host, a 0-d array on the GPU.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.matmul`` raises, in its words and before anything runs; also for operands on different devices and for an unknown
+        precision.
+
+    See Also
+    --------
+    cuteblas.explain : what a call runs, and why.
+
+    Examples
+    --------
+    >>> import cuteblas
+    >>> cuteblas.matmul([[1, 2], [3, 4]], [1, 1])
+    array([3, 7])
+    """
+    fast = fast_paths.get(type(x1))
+    if fast is not None and not arguments:
+        result = fast(x1, x2, out, precision)
+        if result is not None:
+            return result
+    return _matmul(x1, x2, out, checked_precision(precision), arguments)
+
+
+def _matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
+    out = single_out(out)
+    kinds = {kind_of(type(x)) for x in (x1, x2, out)}
+    if "cupy" in kinds:
+        from . import _cupy
+
+        return _cupy.matmul(x1, x2, out, precision, arguments)
+    if current_backend() == "numpy":
+        result = np.matmul(x1, x2, out=out, **arguments)
+        _by_numpy.tick()
+        return result
+    from .execution import emulated_matmul
+
+    return emulated_matmul(x1, x2, out, precision, arguments)
+
+
+def checked_precision(precision: str | None) -> str:
+    """The name of an algorithm, ``"auto"`` for ``None``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm.
+    """
+    if precision is None:
+        return "auto"
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}")
+    return precision
+
+
+def single_out(out: Any) -> Any:
+    """``out`` without the 1-tuple that ufuncs allow around it.
+
+    Raises
+    ------
+    ValueError
+        For any other tuple, in NumPy's words.
+    """
+    if isinstance(out, tuple):
+        if len(out) != 1:
+            np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
+        return out[0]
+    return out
+
+
+def host_operands(x1: Any, x2: Any, out: Any) -> tuple[str | None, Any, Any]:
+    """Operands on the host as NumPy arrays; or, unchanged, with the reason why NumPy itself has to take them."""
+    for x in (x1, x2, out):
+        kind = kind_of(type(x))
+        if kind == "foreign":
+            return f"{type(x).__name__} answers ufuncs itself", x1, x2
+        if kind == "subclass":
+            return f"{type(x).__name__} is a subclass of numpy.ndarray", x1, x2
+    if out is not None and type(out) is not np.ndarray:
+        return "out is not an array", x1, x2
+    return None, np.asarray(x1), np.asarray(x2)
+
+
+def delegate(reason: str, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
+    """Let ``numpy.matmul`` answer, and count why."""
+    result = np.matmul(x1, x2, out=out, **arguments)
+    tally("matmul", "calls", f"delegated to NumPy: {reason}").tick()
+    return result

@@ -1,0 +1,267 @@
+"""Composition: the layout of a function of a function.
+
+``composition(A, B)`` is the layout ``R`` with ``R(c) == A(B(c))`` whose shape refines the shape of ``B``. It is found in two steps.
+
+*By division.* A mode ``s:d`` of ``B`` walks through the modes of ``A`` from the left: a mode that ``d`` steps over completely is
+skipped; a mode that the walk divides evenly contributes a factor; the last mode takes what is left. This is right when the
+digits that the modes of ``B`` write into one mode of ``A`` cannot carry into the next, and it works on symbolic leaves wherever the
+divisibility is certain.
+
+*By fitting.* Where the division fails and everything is static, the values are computed and factored. The first factor of a
+sequence of ``s`` values is forced (the longest run with a constant difference), so this finds the layout whenever one exists, and
+otherwise the coordinate where it breaks is a proof that none does. Together the two steps are complete (docs/layout-semantics.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product as _cartesian
+from typing import Any
+
+from .basis import ScaledBasis, scale_of
+from .core import Layout, make_layout, on_domain
+from .errors import LayoutError
+from .inttuple import dot_digits, get, quotient, size, surely_less
+from .swizzle import ComposedLayout, Swizzle
+from .symbolic import Expr, bounds
+
+__all__ = ["FIT_LIMIT", "composition"]
+
+FIT_LIMIT = 1 << 18
+"""Values that fitting looks at, at most; larger static layouts that the division refuses stay undecided and are refused."""
+
+_Factors = list[tuple[Any, Any]]                         # (extent, stride), leftmost fastest
+
+
+def composition(layout: Any, tiler: Any) -> Any:
+    """The layout of ``c -> layout(tiler(c))``.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout, Swizzle or Tensor
+        The outer function; of a composed layout or tensor, its domain side. A swizzle gives a ComposedLayout.
+    tiler : Layout, int, None or tuple
+        The inner function. An integer ``n`` is ``n:1``; a tuple composes mode by mode (modes beyond it are dropped) and ``None``
+        leaves a mode as it is. A stride ``d@i`` reads mode ``i`` of ``layout``.
+
+    Raises
+    ------
+    LayoutError
+        If the tiler reaches outside the domain of ``layout`` or no layout is this function. With symbolic leaves also where
+        the divisibility is not certain.
+
+    Examples
+    --------
+    >>> str(composition(Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1))))
+    '((2,2),3):((24,2),8)'
+    """
+    if isinstance(layout, Swizzle):
+        return ComposedLayout(layout, 0, tiler if isinstance(tiler, Layout) else Layout(tiler))
+    return _on_layout(layout, tiler)
+
+
+def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
+    """:func:`composition`; ``beyond`` continues the last mode of ``layout`` past its extent, as divisions that round up need."""
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        if len(tiler) > layout.rank:
+            raise LayoutError("composition", f"the tiler has more than {layout.rank} modes", layout, tiler)
+        return make_layout(*(compose(mode, t, beyond) for mode, t in zip(layout, tiler, strict=False)))
+    if not isinstance(tiler, Layout):
+        if not isinstance(tiler, (int, Expr)):
+            raise LayoutError("composition", f"a tiler is a layout, an integer, None or a tuple, got {tiler!r}", layout)
+        tiler = Layout(tiler)
+    if tiler.has_basis:
+        factors = _by_position(layout, tiler, beyond)
+    else:
+        factors = _factor(layout, list(zip(tiler.flat_shape, tiler.flat_stride, strict=True)), beyond, tiler)
+    return _arrange(tiler.shape, iter(factors))
+
+
+@on_domain
+def _on_layout(layout: Any, tiler: Any) -> Any:
+    return compose(layout, tiler)
+
+
+def _arrange(shape: Any, factors: Iterator[_Factors]) -> Layout:
+    if isinstance(shape, tuple):
+        return make_layout(*(_arrange(s, factors) for s in shape))
+    f = next(factors)
+    return Layout(*f[0]) if len(f) == 1 else Layout(*zip(*f, strict=True))
+
+
+def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
+    """Compose modes ``s:d@i`` of the tiler with mode ``i`` of the layout."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, (s, d) in enumerate(zip(tiler.flat_shape, tiler.flat_stride, strict=True)):
+        if isinstance(d, ScaledBasis):
+            groups.setdefault(d.modes, []).append(i)
+        elif d == 0 or s == 1:
+            groups.setdefault((), []).append(i)
+        else:
+            raise LayoutError("composition", f"mode {i} of the tiler has an integer stride beside basis strides", layout, tiler)
+    paths = [p for p in groups if p]
+    for p in paths:
+        if any(q != p and q[:len(p)] == p for q in paths):
+            raise LayoutError("composition", f"the tiler reads mode {p} of the layout as a whole and in part", layout, tiler)
+    out: list[_Factors] = [[]] * len(tiler.flat_shape)
+    for path, indices in groups.items():
+        get(layout.shape, *path)
+        inner = [(tiler.flat_shape[i], d.value if isinstance(d := tiler.flat_stride[i], ScaledBasis) else d) for i in indices]
+        for i, f in zip(indices, _factor(layout[path] if path else layout, inner, beyond, tiler), strict=True):
+            out[i] = f
+    return out
+
+
+def _runs(layout: Layout) -> list[tuple[Any, Any]]:
+    """The modes of a layout, coalesced; modes of extent 1 count only where there is no other."""
+    runs: list[tuple[Any, Any]] = []
+    for c, a in zip(layout.flat_shape, layout.flat_stride, strict=True):
+        if c == 1:
+            continue
+        if runs and runs[-1][0] * runs[-1][1] == a:
+            runs[-1] = (runs[-1][0] * c, runs[-1][1])
+        else:
+            runs.append((c, a))
+    return runs or [(layout.flat_shape[-1], layout.flat_stride[-1])]
+
+
+def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tiler: Layout) -> list[_Factors]:
+    """``layout`` after each of the modes ``inner``, or a LayoutError."""
+    if any(s == 0 for s, _ in inner):
+        return [[(s, 0)] for s, _ in inner]
+    runs = _runs(layout)
+    _check_image(layout, runs, inner, beyond, tiler)
+    load: list[Any] = [0] * len(runs)
+    out: list[_Factors | None] = [_divide_mode(runs, s, d, load) for s, d in inner]
+    carries = not all(surely_less(load[k], runs[k][0]) for k in range(len(runs) - 1))
+    if not carries and None not in out:
+        return out  # type: ignore[return-value]
+    if any(isinstance(x, Expr) for x in (*(c for c, _ in runs[:-1]), *(x for mode in inner for x in mode))):
+        i = out.index(None) if None in out else None
+        which = "the sum of the modes" if i is None else f"the mode {inner[i][0]}:{inner[i][1]}"
+        raise LayoutError("composition", f"{which} of the tiler: with symbolic leaves it is not certain to divide", layout, tiler)
+    fit = _Fit(layout, tiler, runs, inner)
+    for i, f in enumerate(out):
+        if f is None:
+            out[i] = fit.mode(i)
+    fit.check_sum()
+    return out  # type: ignore[return-value]
+
+
+def _check_image(layout: Layout, runs: list, inner: Sequence, beyond: bool, tiler: Layout) -> None:
+    if beyond and len(runs) == 1:
+        return                                           # one stride: the function is linear on all integers
+    top: Any = 0
+    for i, (s, d) in enumerate(inner):
+        lo = bounds(d)[0]
+        if s != 1 and (lo is None or lo < 0):
+            raise LayoutError("composition", f"mode {i} of the tiler, {s}:{d}, reaches below the coordinate 0", layout, tiler)
+        top = top + (s - 1) * d
+    if beyond and all(c != 0 for c, _ in runs[:-1]):
+        return
+    n = size(layout)
+    lowest, most = bounds(top)[0], bounds(n)[1]
+    if lowest is not None and most is not None and lowest >= most:
+        raise LayoutError("composition", f"the tiler reaches the coordinate {top}, and the layout has {n}", layout, tiler)
+
+
+def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any, load: list[Any]) -> _Factors | None:
+    """``runs`` after ``s:d`` by division, or None. Adds to ``load`` the largest digit written into each run."""
+    if s == 1 or d == 0:
+        return [(s, 0)]
+    factors: _Factors = []
+    last = len(runs) - 1
+    for k, (c, a) in enumerate(runs):
+        if k == last or surely_less((s - 1) * d, c):
+            load[k] = load[k] + (s - 1) * d
+            factors.append((s, d * a))
+            return factors
+        if (q := quotient(d, c)) is not None:
+            d = q
+            continue
+        r = quotient(c, d)
+        rest = None if r is None else quotient(s, r)
+        if r is None or rest is None:
+            return None
+        load[k] = load[k] + (r - 1) * d
+        factors.append((r, d * a))
+        s, d = rest, 1
+    return factors
+
+
+class _Fit:
+    """Layouts found from the values themselves.
+
+    A value is a tuple of integers, one for each kind of stride of the layout (plain, ``@0``, ``@1`` ...), so that values of
+    basis strides can be compared and scaled too.
+    """
+
+    def __init__(self, layout: Layout, tiler: Layout, runs: Sequence[tuple[Any, Any]], inner: Sequence[tuple[int, int]]):
+        self.layout, self.tiler, self.inner = layout, tiler, inner
+        self.shape = [c for c, _ in runs]
+        self.kinds = sorted({_kind(d) for _, d in runs})
+        self.strides = [[scale_of(d) if _kind(d) == kind else 0 for _, d in runs] for kind in self.kinds]
+        n = 1
+        for s, _ in inner:
+            n *= s
+        if n > FIT_LIMIT:
+            raise LayoutError("composition", f"the modes do not divide, and whether {n} values happen to be a layout is not tried",
+                              layout, tiler)
+
+    def value(self, index: int) -> tuple:
+        return tuple(dot_digits(index, self.shape, strides) for strides in self.strides)
+
+    def mode(self, i: int) -> _Factors:
+        """The factors of mode ``i``; each is forced, so a failure is a proof."""
+        s, d = self.inner[i]
+        values = [self.value(x * d) for x in range(s)]
+        factors: _Factors = []
+        step = 1
+        while len(values) > 1:
+            e = values[1]
+            run = 2
+            while run < len(values) and values[run] == tuple(run * x for x in e):
+                run += 1
+            where = None if len(values) % run == 0 else run
+            if where is None:
+                where = next((x for x in range(run, len(values)) if values[x] != _plus(values[x % run], values[x - x % run])), None)
+            if where is not None:
+                raise self.refuse(f"mode {i} of the tiler, {s}:{d}, goes in steps of {self.spell(e)} up to its coordinate "
+                                  f"{(run - 1) * step}; no layout then has {self.spell(values[where])} at {where * step}")
+            factors.append((run, self.stride(i, e)))
+            values, step = values[::run], step * run
+        return factors
+
+    def check_sum(self) -> None:
+        """Refuse modes that are layouts alone but carry into each other together."""
+        alone = [[self.value(x * d) for x in range(s)] for s, d in self.inner]
+        for coord in _cartesian(*(range(s) for s, _ in self.inner)):
+            parts = tuple(map(sum, zip(*(values[x] for values, x in zip(alone, coord, strict=True)), strict=True)))
+            whole = self.value(sum(x * d for x, (_, d) in zip(coord, self.inner, strict=True)))
+            if parts != whole:
+                raise self.refuse(f"at the coordinate {coord} of the tiler's leaves the value is {self.spell(whole)}, "
+                                  f"and its leaves alone add up to {self.spell(parts)}: they carry into each other")
+
+    def stride(self, i: int, value: tuple) -> Any:
+        found = [(kind, x) for kind, x in zip(self.kinds, value, strict=True) if x != 0]
+        if len(found) > 1:
+            raise self.refuse(f"mode {i} of the tiler steps by {self.spell(value)}, which is no multiple of one basis element")
+        kind, x = found[0] if found else ((), 0)
+        return ScaledBasis(x, kind) if kind else x
+
+    def spell(self, value: tuple) -> str:
+        parts = [str(ScaledBasis(x, kind) if kind else x) for kind, x in zip(self.kinds, value, strict=True) if x != 0]
+        return " + ".join(parts) or "0"
+
+    def refuse(self, why: str) -> LayoutError:
+        return LayoutError("composition", why, self.layout, self.tiler)
+
+
+def _kind(stride: Any) -> tuple[int, ...]:
+    return stride.modes if isinstance(stride, ScaledBasis) else ()
+
+
+def _plus(a: tuple, b: tuple) -> tuple:
+    return tuple(x + y for x, y in zip(a, b, strict=True))

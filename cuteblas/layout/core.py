@@ -1,0 +1,442 @@
+"""Layouts: functions from coordinates to integers, written as ``shape:stride``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .basis import ArithTuple, ScaledBasis, scale_of
+from .errors import LayoutError
+from .inttuple import (
+    Shaped,
+    as_inttuple,
+    basis_like,
+    check_coordinate,
+    compact_stride,
+    crd2idx,
+    dice,
+    dot_digits,
+    get,
+    has_none,
+    leaves,
+    product,
+    slice_,
+    spell,
+    transform_leaf,
+    wrap,
+)
+from .symbolic import Expr, Var, bounds
+
+__all__ = ["Layout", "Target", "append", "cosize", "group_modes", "make_identity_layout", "make_layout", "make_layout_like",
+           "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset", "take"]
+
+
+@dataclass(frozen=True, repr=False)
+class Layout(Shaped):
+    """A function from coordinates to integers: the inner product of the natural coordinate with the strides.
+
+    Parameters
+    ----------
+    shape : int, Expr or tuple
+        Extents, nested at will; static extents are at least 0.
+    stride : int, Expr, ScaledBasis or tuple, optional
+        Congruent to ``shape``. The default is compact with the leftmost mode fastest (a mode of size 1 gets stride 0).
+
+    Raises
+    ------
+    LayoutError
+        If the shape is not an IntTuple, an extent is negative, or shape and stride are not congruent.
+
+    Examples
+    --------
+    >>> L = Layout((4, (2, 3)), (2, (1, 8)))
+    >>> str(L), L(7), L(3, 1), L(3, (1, 0)), L[1]
+    ('(4,(2,3)):(2,(1,8))', 7, 7, 7, Layout((2, 3), (1, 8)))
+    """
+
+    shape: Any
+    stride: Any = None
+
+    def __post_init__(self) -> None:
+        shape = as_inttuple(self.shape, "Layout")
+        object.__setattr__(self, "shape", shape)
+        if self.stride is None:
+            stride = compact_stride(shape)
+        else:
+            stride = as_inttuple(self.stride, "Layout", strides=True)
+            if not _same_profile(shape, stride):
+                raise LayoutError("Layout", "shape and stride are not congruent", shape, stride)
+        object.__setattr__(self, "stride", stride)
+        if any(type(s) is int and s < 0 for s in self.flat_shape):
+            raise LayoutError("Layout", "an extent is negative", shape, stride)
+
+    @cached_property
+    def flat_shape(self) -> tuple:
+        """The leaves of the shape."""
+        return leaves(self.shape)
+
+    @cached_property
+    def flat_stride(self) -> tuple:
+        """The leaves of the stride."""
+        return leaves(self.stride)
+
+    @property
+    def rank(self) -> int:
+        """The number of modes."""
+        return len(self.shape) if isinstance(self.shape, tuple) else 1
+
+    @cached_property
+    def is_static(self) -> bool:
+        """Whether every leaf is known now."""
+        return all(type(s) is int for s in self.flat_shape) and all(type(scale_of(d)) is int for d in self.flat_stride)
+
+    @cached_property
+    def has_basis(self) -> bool:
+        """Whether a stride is a basis element, so that values are tuples."""
+        return any(isinstance(d, ScaledBasis) for d in self.flat_stride)
+
+    # -- as a function --------------------------------------------------------------------------------------------------------
+    def __call__(self, *coord: Any) -> Any:
+        """The value at a coordinate, or the sublayout of the modes where the coordinate is ``None``.
+
+        ``L(i)`` takes one integer for all modes or one tuple, ``L(i, j)`` one coordinate for each mode. A sublayout starts at 0:
+        :func:`slice_and_offset` returns where it starts in ``L``.
+        """
+        c = coord[0] if len(coord) == 1 else coord
+        if has_none(c):
+            return slice_and_offset(c, self)[0]
+        if not isinstance(c, tuple):
+            return self._at_index(c)
+        return self._value(crd2idx(c, self.shape, self.stride))
+
+    def _at_index(self, c: Any) -> Any:
+        if type(c) is not int and not isinstance(c, Expr):
+            return self._value(crd2idx(c, self.shape, self.stride))
+        check_coordinate(c, self._size, "Layout", self)
+        return self._value(dot_digits(c, self.flat_shape, self.flat_stride))
+
+    def _value(self, x: Any) -> Any:
+        return ArithTuple() + x if self.has_basis else x
+
+    @cached_property
+    def _size(self) -> Any:
+        return product(self.flat_shape)
+
+    # -- as a sequence of modes -----------------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return self.rank
+
+    def __iter__(self) -> Iterator[Layout]:
+        return map(Layout, wrap(self.shape), wrap(self.stride))
+
+    def __getitem__(self, mode: int | tuple[int, ...] | slice) -> Layout:
+        """A mode as a layout: ``L[1]``, ``L[0, 1]`` (mode 1 of mode 0), or a range of modes ``L[1:3]``."""
+        if isinstance(mode, slice):
+            return select(self, *range(*mode.indices(self.rank)))
+        path = mode if isinstance(mode, tuple) else (mode,)
+        return Layout(get(self.shape, *path), get(self.stride, *path))
+
+    # -- text -----------------------------------------------------------------------------------------------------------------
+    def __str__(self) -> str:
+        return f"{spell(self.shape)}:{spell(self.stride)}"
+
+    def __repr__(self) -> str:
+        return f"Layout({self.shape!r}, {self.stride!r})"
+
+    @classmethod
+    def parse(cls, text: str, variables: Mapping[str, Expr] | None = None) -> Layout:
+        """The layout of CuTe's text: ``(4,2):(1,4)``, ``((2,2),6)``, ``(_128,8,K):(1@0,2@1,ldA)``.
+
+        Without strides the layout is compact. An underscore before a number (CuTe's mark of a static integer) is ignored; a name
+        is taken from ``variables`` or else becomes a non-negative :func:`~cuteblas.layout.symbolic.Var`.
+
+        Raises
+        ------
+        LayoutError
+            If the text is not a layout.
+        """
+        shape, colon, stride = text.partition(":")
+        return cls(_Reader(shape, text, variables or {}).read(), _Reader(stride, text, variables or {}).read() if colon else None)
+
+
+def _same_profile(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(_same_profile, a, b))
+    return not isinstance(b, tuple)
+
+
+class _Reader:
+    """A reader of one tuple of integers, names and scaled basis elements."""
+
+    _TOKEN = re.compile(r"\s*(?:(?P<int>_?-?\d+)|(?P<name>[A-Za-z]\w*)|(?P<mark>[(),@]))")
+
+    def __init__(self, part: str, text: str, variables: Mapping[str, Expr]):
+        self.text, self.variables = text, variables
+        self.tokens: list[str] = []
+        at, part = 0, part.strip()
+        while at < len(part):
+            token = self._TOKEN.match(part, at)
+            if token is None:
+                raise self.error(f"cannot read {part[at:]!r}")
+            self.tokens.append(token.group().strip())
+            at = token.end()
+        self.tokens.reverse()
+
+    def error(self, why: str) -> LayoutError:
+        return LayoutError("Layout.parse", why, repr(self.text))
+
+    def read(self) -> Any:
+        x = self.entry()
+        if self.tokens:
+            raise self.error(f"{self.tokens[-1]!r} follows the end")
+        return x
+
+    def entry(self) -> Any:
+        token = self.tokens.pop() if self.tokens else "the end"
+        if token == "(":
+            entries = [self.entry()]
+            while (mark := self.tokens.pop() if self.tokens else "the end") == ",":
+                entries.append(self.entry())
+            if mark != ")":
+                raise self.error(f"expected ',' or ')', got {mark!r}")
+            return tuple(entries)
+        if token[0].isalpha() and token != "the end":
+            value: Any = self.variables.get(token, Var(token))
+        elif token.lstrip("_-").isdigit():
+            value = int(token.lstrip("_"))
+        else:
+            raise self.error(f"expected an integer, a name or '(', got {token!r}")
+        position: list[int] = []
+        while self.tokens and self.tokens[-1] == "@":
+            self.tokens.pop()
+            if not self.tokens or not self.tokens[-1].isdigit():
+                raise self.error("a position follows '@'")
+            position.append(int(self.tokens.pop()))
+        return ScaledBasis(value, tuple(reversed(position))) if position else value
+
+
+# -- building ---------------------------------------------------------------------------------------------------------------------
+def make_layout(*args: Any) -> Layout:
+    """``make_layout(shape[, stride])`` or ``make_layout(layout, layout, ...)``.
+
+    Layouts become the modes of the result; a single layout becomes its only mode. Instead of strides, ``"left"`` (the default) and
+    ``"right"`` stand for the compact layouts whose first and last leaf is the fastest.
+    """
+    if args and all(isinstance(a, Layout) for a in args):
+        return Layout(tuple(a.shape for a in args), tuple(a.stride for a in args))
+    if not 1 <= len(args) <= 2 or any(isinstance(a, Layout) for a in args):
+        raise LayoutError("make_layout", "takes a shape and perhaps a stride, or layouts only", *args)
+    if len(args) == 2 and isinstance(args[1], str):
+        if args[1] not in ("left", "right"):
+            raise LayoutError("make_layout", "a compact order is 'left' or 'right'", *args)
+        shape = as_inttuple(args[0], "make_layout")
+        return Layout(shape) if args[1] == "left" else _reverse(Layout(_reverse_tuple(shape)))
+    return Layout(*args)
+
+
+def _reverse_tuple(x: Any) -> Any:
+    return tuple(_reverse_tuple(i) for i in reversed(x)) if isinstance(x, tuple) else x
+
+
+def _reverse(layout: Layout) -> Layout:
+    return Layout(_reverse_tuple(layout.shape), _reverse_tuple(layout.stride))
+
+
+def make_ordered_layout(shape: Any, order: Any) -> Layout:
+    """The compact layout whose leaves are traversed in the order of ``order``'s leaves, smallest first.
+
+    An entry of ``order`` may be an integer where the shape has a tuple: its leaves then follow each other from the left. Entries
+    that are not static come last, and ties are traversed from left to right.
+
+    Examples
+    --------
+    >>> str(make_ordered_layout((2, 3, 4), (2, 1, 3)))
+    '(2,3,4):(3,1,6)'
+    """
+    shape = as_inttuple(shape, "make_ordered_layout")
+    flat, keys = leaves(shape), list(_spread(order, shape, (shape, order)))
+    ranked = sorted(range(len(flat)), key=lambda i: (not isinstance(keys[i], int), keys[i] if isinstance(keys[i], int) else 0, i))
+    strides: list = [0] * len(flat)
+    current: Any = 1
+    for i in ranked:
+        strides[i] = current if flat[i] != 1 else 0
+        current = current * flat[i]
+    it = iter(strides)
+    return Layout(shape, transform_leaf(shape, lambda _: next(it)))
+
+
+def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
+    if isinstance(shape, tuple):
+        if order is None or (isinstance(order, tuple) and len(order) != len(shape)):
+            raise LayoutError("make_ordered_layout", "shape and order do not match", *operands)
+        for o, s in zip(order if isinstance(order, tuple) else (order,) * len(shape), shape, strict=True):
+            yield from _spread(o, s, operands)
+    elif isinstance(order, tuple):
+        raise LayoutError("make_ordered_layout", "shape and order do not match", *operands)
+    else:
+        yield order
+
+
+def make_layout_like(layout: Layout) -> Layout:
+    """The compact layout with the shape and the order of strides of ``layout``; modes of stride 0 keep it."""
+    shape = tuple(1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True))
+    if any(isinstance(d, ScaledBasis) for d in layout.flat_stride):
+        raise LayoutError("make_layout_like", "basis strides have no order", layout)
+    order = tuple(abs(d) if isinstance(d, int) else d for d in layout.flat_stride)
+    strides = iter(make_ordered_layout(shape, order).flat_stride)
+    return Layout(layout.shape, transform_leaf(layout.shape, lambda _: next(strides)))
+
+
+def make_identity_layout(shape: Any) -> Layout:
+    """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ... (``1`` for an integer shape)."""
+    shape = as_inttuple(shape, "make_identity_layout")
+    return Layout(shape, basis_like(shape))
+
+
+# -- measures ---------------------------------------------------------------------------------------------------------------------
+def cosize(x: Any, *mode: int) -> Any:
+    """The number of elements that a buffer needs: ``1 + sum((extent - 1) * |stride|)``, or 0 if the layout is empty.
+
+    Without negative strides this is the largest value plus one. For a swizzled layout it is an upper bound.
+
+    Raises
+    ------
+    LayoutError
+        For basis strides, and for a symbolic stride that may be negative.
+    """
+    if not isinstance(x, Layout):
+        return x.cosize(*mode)
+    layout = x[mode] if mode else x
+    total: Any = 1
+    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+        if isinstance(d, ScaledBasis):
+            raise LayoutError("cosize", "basis strides have no common codomain", layout)
+        if s == 0:
+            return 0
+        if bounds(d)[1] is not None and bounds(d)[1] < 0:  # type: ignore[operator]
+            d = -d
+        elif bounds(d)[0] is None or bounds(d)[0] < 0:  # type: ignore[operator]
+            raise LayoutError("cosize", f"the stride {d} may be negative", layout)
+        total = total + (s - 1) * d
+    return total
+
+
+# -- acting on the domain of what has one -----------------------------------------------------------------------------------------
+Target = Any                                             # Layout, or what carries one and has ``map_domain``
+
+
+def on_domain(f: Callable) -> Callable:
+    """Let ``f(layout, ...)`` act on everything that has a layout as its domain side: composed layouts and tensors too."""
+    def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(x, Layout):
+            return f(x, *args, **kwargs)
+        if hasattr(x, "map_domain"):
+            return x.map_domain(lambda layout: wrapper(layout, *args, **kwargs))
+        raise LayoutError(f.__name__, f"expected a layout or a tensor, got {type(x).__name__} {x!r}")
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(wrapper, name, getattr(f, name))
+    wrapper.__wrapped__ = f  # type: ignore[attr-defined]
+    return wrapper
+
+
+def modes_of(x: Any) -> tuple[tuple, Callable]:
+    """The modes of a tuple or layout, and how to build one from modes."""
+    if isinstance(x, Layout):
+        return tuple(x), lambda modes: make_layout(*modes)
+    return wrap(x), tuple
+
+
+def _surgery(f: Callable) -> Callable:
+    """Let ``f(modes, ...) -> modes`` act on tuples, layouts and what carries a layout."""
+    def wrapper(x: Any, *args: Any) -> Any:
+        if hasattr(x, "map_domain"):
+            return x.map_domain(lambda layout: wrapper(layout, *args))
+        modes, build = modes_of(x)
+        return build(f(modes, *args))
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(wrapper, name, getattr(f, name))
+    wrapper.__wrapped__ = f  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _bundle(modes: tuple) -> Any:
+    return make_layout(*modes) if isinstance(modes[0], Layout) else tuple(modes)
+
+
+def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
+    for i in indices:
+        if not -len(modes) <= i < len(modes):
+            raise LayoutError(op, f"there is no mode {i} of {len(modes)}", *modes)
+
+
+@_surgery
+def select(modes: tuple, *indices: int) -> tuple:
+    """The modes of a tuple, layout or tensor at ``indices``, in that order."""
+    _check_modes("select", modes, indices)
+    if not indices:
+        raise LayoutError("select", "a layout has at least one mode", *modes)
+    return tuple(modes[i] for i in indices)
+
+
+@_surgery
+def take(modes: tuple, begin: int, end: int) -> tuple:
+    """The modes ``begin`` up to, but not including, ``end``."""
+    if not 0 <= begin < end <= len(modes):
+        raise LayoutError("take", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
+    return modes[begin:end]
+
+
+@_surgery
+def group_modes(modes: tuple, begin: int, end: int) -> tuple:
+    """The modes ``begin`` up to ``end`` bundled into one."""
+    if not 0 <= begin < end <= len(modes):
+        raise LayoutError("group_modes", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
+    return (*modes[:begin], _bundle(modes[begin:end]), *modes[end:])
+
+
+def _padding(modes: tuple, n: int | None, with_: Any) -> tuple:
+    if with_ is None:
+        with_ = Layout(1, 0) if isinstance(modes[0], Layout) else 1
+    return (with_,) * (1 if n is None else max(0, n - len(modes)))
+
+
+@_surgery
+def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
+    """Modes ``with_`` (default ``1:0``) added on the right: one, or as many as bring the rank to ``n``."""
+    return (*modes, *_padding(modes, n, with_))
+
+
+@_surgery
+def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
+    """Modes ``with_`` (default ``1:0``) added on the left: one, or as many as bring the rank to ``n``."""
+    return (*_padding(modes, n, with_), *modes)
+
+
+@_surgery
+def replace(modes: tuple, index: int, mode: Any) -> tuple:
+    """The same modes with ``mode`` at ``index``."""
+    _check_modes("replace", modes, [index])
+    return (*modes[:index], mode, *modes[index:][1:])
+
+
+# -- slices -----------------------------------------------------------------------------------------------------------------------
+def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
+    """The sublayout of the modes where ``coord`` is ``None``, and the value at which it starts.
+
+    The free modes stand side by side: ``((None, 1), None)`` of ``((2,3),4)`` has modes ``(2, 4)``. For a swizzled layout the start
+    stays inside of it, except for a multiple of the swizzle's period.
+    """
+    if not isinstance(layout, Layout):
+        return layout.slice_and_offset(coord)
+    if coord is None:
+        return layout, 0
+    if not has_none(coord):
+        raise LayoutError("slice", "the coordinate leaves no mode free", layout, coord)
+    fixed = dice(coord, coord)
+    start = crd2idx(fixed, dice(coord, layout.shape), dice(coord, layout.stride)) if fixed else 0
+    return Layout(slice_(coord, layout.shape), slice_(coord, layout.stride)), start

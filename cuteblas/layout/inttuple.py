@@ -1,0 +1,510 @@
+"""Integer tuples: the hierarchical shapes, strides and coordinates that layouts are made of.
+
+An *IntTuple* is an integer (``int``, or :class:`~cuteblas.layout.symbolic.Expr` where the value is known only when a kernel runs)
+or a tuple of IntTuples. Its *modes* are the entries of the tuple; an integer is its own single mode. Coordinates run
+colexicographically: the leftmost mode is the fastest.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import gcd as _gcd
+from typing import Any
+
+from . import symbolic
+from .basis import ArithTuple, ScaledBasis, Stride
+from .errors import LayoutError
+from .symbolic import Expr, IntLike
+
+__all__ = ["IntTuple", "Shaped", "as_inttuple", "basis_like", "ceil_div", "check_coordinate", "compact_stride", "compatible",
+           "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_leq", "elem_less", "elem_scale",
+           "flatten", "gcd", "get", "has_none", "idx2crd", "inner_product", "leaves", "product", "product_each", "product_like",
+           "quotient", "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_", "spell", "surely_less",
+           "transform_leaf", "tuple_max", "tuple_sum", "unflatten", "weakly_congruent", "wrap", "zero_of"]
+
+IntTuple = IntLike | tuple["IntTuple", ...]
+
+
+class Shaped:
+    """Anything with a ``shape``: layouts, composed layouts, tensors."""
+
+    __slots__ = ()
+    shape: Any
+
+
+def as_inttuple(x: Any, op: str = "inttuple", strides: bool = False) -> Any:
+    """``x`` with its leaves made plain integers (anything with ``__index__`` is one).
+
+    Raises
+    ------
+    LayoutError
+        For a list, an empty tuple, a bool or anything else that is not an integer.
+    """
+    if type(x) is int or isinstance(x, Expr):
+        return x
+    if isinstance(x, tuple):
+        if not x:
+            raise LayoutError(op, "an empty tuple is not a mode", x)
+        return tuple([i if type(i) is int else as_inttuple(i, op, strides) for i in x])
+    if strides and isinstance(x, ScaledBasis):
+        return x
+    if not isinstance(x, bool):
+        try:
+            return operator.index(x)
+        except TypeError:
+            pass
+    raise LayoutError(op, f"expected an integer or a tuple of them, got {type(x).__name__} {x!r}")
+
+
+def shape_of(x: Any) -> Any:
+    """The shape of a layout or tensor; an IntTuple is its own shape."""
+    return x.shape if isinstance(x, Shaped) else x
+
+
+def spell(x: Any) -> str:
+    """CuTe's text of an IntTuple: ``((2,2),6)``; ``None`` prints as ``_``."""
+    if isinstance(x, tuple):
+        return f"({','.join(map(spell, x))})"
+    return "_" if x is None else str(x)
+
+
+# -- measures ---------------------------------------------------------------------------------------------------------------------
+def rank(x: Any, *mode: int) -> int:
+    """The number of modes, of ``x`` or of its (hierarchical) ``mode``."""
+    s = get(shape_of(x), *mode)
+    return len(s) if isinstance(s, tuple) else 1
+
+
+def depth(x: Any, *mode: int) -> int:
+    """The height of the tree: 0 for an integer, 1 for a tuple of integers, ..."""
+    s = get(shape_of(x), *mode)
+    return 1 + max(map(depth, s)) if isinstance(s, tuple) else 0
+
+
+def product(x: Any) -> Any:
+    """The product of the leaves."""
+    if not isinstance(x, tuple):
+        return x
+    n: Any = 1
+    for i in x:
+        n = n * (product(i) if isinstance(i, tuple) else i)
+    return n
+
+
+def size(x: Any, *mode: int) -> Any:
+    """The number of coordinates: the product of the shape, of ``x`` or of its (hierarchical) ``mode``."""
+    return product(get(shape_of(x), *mode) if mode else shape_of(x))
+
+
+def get(x: Any, *mode: int) -> Any:
+    """The entry at a hierarchical position: ``get(((2,3),4), 0, 1) == 3``. An integer is its own mode 0."""
+    for m in mode:
+        if not isinstance(x, tuple):
+            if m != 0:
+                raise LayoutError("get", f"an integer has no mode {m}", x)
+        elif not -len(x) <= m < len(x):
+            raise LayoutError("get", f"there is no mode {m}", x)
+        else:
+            x = x[m]
+    return x
+
+
+def product_each(x: Any) -> Any:
+    """The size of each mode: ``((2,2),6) -> (4,6)``."""
+    return tuple(map(product, x)) if isinstance(x, tuple) else x
+
+
+def product_like(x: Any, guide: Any) -> Any:
+    """``x`` with each subtree multiplied out where ``guide`` has a leaf."""
+    if isinstance(guide, tuple):
+        return tuple(map(product_like, _zippable("product_like", x, guide), guide))
+    return product(x)
+
+
+def _zippable(op: str, x: Any, like: tuple) -> tuple:
+    if not isinstance(x, tuple) or len(x) != len(like):
+        raise LayoutError(op, "the tuples do not match", x, like)
+    return x
+
+
+def wrap(x: Any) -> tuple:
+    """``x`` as a tuple."""
+    return x if isinstance(x, tuple) else (x,)
+
+
+def flatten(x: Any) -> Any:
+    """The leaves from left to right; an integer stays an integer."""
+    if not isinstance(x, tuple):
+        return x
+    out: list = []
+    _leaves(x, out)
+    return tuple(out)
+
+
+def _leaves(x: tuple, out: list) -> None:
+    for i in x:
+        if isinstance(i, tuple):
+            _leaves(i, out)
+        else:
+            out.append(i)
+
+
+def leaves(x: Any) -> tuple:
+    """The leaves from left to right, always as a tuple."""
+    return wrap(flatten(x))
+
+
+def unflatten(flat: Iterable, profile: Any) -> Any:
+    """The inverse of :func:`flatten`: the entries of ``flat`` arranged as ``profile``."""
+    items = list(flat)
+    it = iter(items)
+    try:
+        out = _take_like(it, profile)
+    except StopIteration:
+        raise LayoutError("unflatten", "there are fewer entries than leaves", tuple(items), profile) from None
+    if next(it, None) is not None:
+        raise LayoutError("unflatten", "there are more entries than leaves", tuple(items), profile)
+    return out
+
+
+def _take_like(it: Iterator, profile: Any) -> Any:
+    if not isinstance(profile, tuple):
+        return next(it)
+    out = []
+    for p in profile:                    # not a generator: StopIteration has to leave this function as itself
+        out.append(_take_like(it, p))
+    return tuple(out)
+
+
+def transform_leaf(x: Any, f: Callable) -> Any:
+    """``f`` of every leaf."""
+    return tuple(transform_leaf(i, f) for i in x) if isinstance(x, tuple) else f(x)
+
+
+def repeat_like(x: Any, value: Any) -> Any:
+    """``value`` at every leaf of ``x``."""
+    return transform_leaf(x, lambda _: value)
+
+
+def tuple_sum(x: Any) -> Any:
+    """The sum of the leaves."""
+    return sum(leaves(x), 0)
+
+
+def tuple_max(x: Any) -> Any:
+    """The largest leaf."""
+    first, *rest = leaves(x)
+    for i in rest:
+        first = symbolic.maximum(first, i)
+    return first
+
+
+def gcd(x: Any) -> int:
+    """The greatest common divisor of static leaves."""
+    return _gcd(*leaves(x))
+
+
+def inner_product(a: Any, b: Any) -> Any:
+    """The sum of the products of corresponding leaves."""
+    if isinstance(a, tuple):
+        return sum(map(inner_product, a, _zippable("inner_product", b, a)), 0)
+    return a * b
+
+
+# -- facts about integers that may be symbolic ------------------------------------------------------------------------------------
+def surely_less(a: IntLike, b: IntLike) -> bool:
+    """Whether ``a < b`` is certain."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    hi = symbolic.bounds(a - b)[1]
+    return hi is not None and hi < 0
+
+
+def divides(d: IntLike, n: IntLike) -> bool:
+    """Whether ``d`` certainly divides ``n``."""
+    return quotient(n, d) is not None
+
+
+def quotient(n: IntLike, d: IntLike) -> IntLike | None:
+    """``n / d`` where the division is certainly exact, else ``None``."""
+    if isinstance(n, int) and isinstance(d, int):
+        return n // d if d and n % d == 0 else None
+    if d == 1:
+        return n
+    if isinstance(d, int) and d <= 0:
+        return None
+    q = n // d
+    return q if q * d == n else None
+
+
+# -- comparing profiles -----------------------------------------------------------------------------------------------------------
+def congruent(a: Any, b: Any) -> bool:
+    """Whether two IntTuples (shapes of layouts) have the same profile."""
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(congruent, a, b))
+    return not isinstance(a, tuple) and not isinstance(b, tuple)
+
+
+def weakly_congruent(a: Any, b: Any) -> bool:
+    """Whether the profile of ``b`` refines the profile of ``a``."""
+    a, b = shape_of(a), shape_of(b)
+    if not isinstance(a, tuple):
+        return True
+    return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_congruent, a, b))
+
+
+def compatible(a: Any, b: Any) -> bool:
+    """Whether every coordinate of shape ``a`` is a coordinate of shape ``b``: sizes equal, and ``b`` refines ``a``."""
+    a, b = shape_of(a), shape_of(b)
+    if not isinstance(a, tuple):
+        return a == product(b)
+    return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
+
+
+def elem_less(a: Any, b: Any) -> Expr | bool:
+    """Whether every leaf of ``a`` is below its leaf of ``b``: the predicate of an access (an ``Expr`` unless it is certain).
+
+    A leaf of ``b`` may face a tuple in ``a`` only if their profiles agree.
+    """
+    return _elementwise("lt", a, b)
+
+
+def elem_leq(a: Any, b: Any) -> Expr | bool:
+    """Whether every leaf of ``a`` is at most its leaf of ``b``."""
+    return _elementwise("le", a, b)
+
+
+def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        return symbolic.all_of(*(_elementwise(op, i, j) for i, j in zip(a, _zippable(f"elem_{op}", b, wrap(a)), strict=True)))
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b if op == "lt" else a <= b
+    return symbolic.less(a, b if op == "lt" else b + 1)
+
+
+# -- dividing shapes --------------------------------------------------------------------------------------------------------------
+def ceil_div(a: Any, b: Any) -> Any:
+    """``ceil(a / b)``, by mode where ``b`` is a tuple (modes of ``a`` beyond those of ``b`` stay); the grid of a tiled shape.
+
+    Where ``a`` is a tuple and ``b`` an integer, the size of ``a`` is divided progressively from the left.
+    """
+    a, b = shape_of(a), shape_of(b)
+    if b is None:
+        return repeat_like(a, 1)
+    if isinstance(b, tuple):
+        if not isinstance(a, tuple) or len(a) < len(b):
+            raise LayoutError("ceil_div", "the divisor has more modes than the shape", a, b)
+        return tuple(map(ceil_div, a, b)) + a[len(b):]
+    if isinstance(a, tuple):
+        out = []
+        for i in a:
+            n = product(i)
+            out.append(ceil_div(i, b))
+            b = ceil_div(b, n)
+        return tuple(out)
+    if isinstance(b, int) and b <= 0:
+        raise LayoutError("ceil_div", "the divisor must be positive", a, b)
+    return symbolic.ceil_div(a, b)
+
+
+def round_up(a: Any, b: Any) -> Any:
+    """The smallest multiple of ``b`` that is at least ``a``, by mode."""
+    if isinstance(a, tuple):
+        return tuple(map(round_up, a, _zippable("round_up", b, a)))
+    return ceil_div(a, b) * b
+
+
+def shape_div(a: Any, b: Any) -> Any:
+    """``a / b``; a tuple is divided from the left: ``shape_div((3,4), 6) == (1,2)``.
+
+    Raises
+    ------
+    LayoutError
+        Where neither of two integers divides the other.
+    """
+    if isinstance(a, tuple):
+        if isinstance(b, tuple):
+            return tuple(map(shape_div, a, _zippable("shape_div", b, a)))
+        out = []
+        for i in a:
+            out.append(shape_div(i, b))
+            b = shape_div(b, product(i))
+        return tuple(out)
+    if isinstance(b, tuple):
+        return shape_div(a, product(b))
+    q = quotient(a, b)
+    if q is not None:
+        return q
+    if divides(a, b):
+        return 1
+    raise LayoutError("shape_div", "neither integer divides the other", a, b)
+
+
+def elem_scale(a: Any, b: Any) -> Any:
+    """``a`` times ``b`` by mode; a tuple in ``b`` facing an integer in ``a`` counts as its size."""
+    if isinstance(a, tuple):
+        return tuple(map(elem_scale, a, _zippable("elem_scale", b, a)))
+    return a * product(b)
+
+
+# -- coordinates ------------------------------------------------------------------------------------------------------------------
+def compact_stride(shape: Any, current: Any = 1) -> Any:
+    """The strides of the compact layout of a shape, leftmost mode fastest; a mode of size 1 gets stride 0."""
+    return _compact(shape, current)[0]
+
+
+def _compact(shape: Any, current: Any) -> tuple[Any, Any]:
+    if not isinstance(shape, tuple):
+        return (current if shape != 1 else 0), current * shape
+    out = []
+    for s in shape:
+        d, current = _compact(s, current)
+        out.append(d)
+    return tuple(out), current
+
+
+def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
+    """Refuse a coordinate that is certainly outside ``[0, n)``."""
+    lo, hi = symbolic.bounds(c)
+    top = symbolic.bounds(n)[1]
+    if (hi is not None and hi < 0) or (top is not None and lo is not None and lo >= top):
+        raise LayoutError(op, f"the coordinate {c} is outside [0,{n})", *operands)
+
+
+def _integer(c: Any, op: str, shape: Any) -> IntLike:
+    if type(c) is int or isinstance(c, Expr):
+        return c
+    try:
+        return operator.index(c)
+    except TypeError:
+        raise LayoutError(op, f"a coordinate is an integer or a tuple, got {type(c).__name__} {c!r}", shape) from None
+
+
+def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
+    """The value of the layout ``shape:stride`` at a coordinate.
+
+    Parameters
+    ----------
+    coord : int, Expr or tuple
+        One integer for the whole shape, one for each mode, or any mixture down the tree.
+    shape, stride : IntTuple
+        Congruent; without a stride the shape is compact.
+
+    Returns
+    -------
+    int, Expr or ArithTuple
+        An ArithTuple where the strides are basis elements.
+
+    Raises
+    ------
+    LayoutError
+        If the coordinate does not fit the shape or is certainly out of range.
+    """
+    return _as_value(_crd2idx(coord, shape, compact_stride(shape) if stride is None else stride, coord, shape))
+
+
+def _as_value(x: Any) -> Any:
+    return x.as_tuple() if isinstance(x, ScaledBasis) else x
+
+
+def _crd2idx(c: Any, s: Any, d: Any, coord: Any, shape: Any) -> Any:
+    if isinstance(c, tuple):
+        if not isinstance(s, tuple) or len(c) != len(s):
+            raise LayoutError("crd2idx", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", coord, shape)
+        total: Any = 0
+        for ci, si, di in zip(c, s, d, strict=True):
+            total = total + _crd2idx(ci, si, di, coord, shape)
+        return total
+    c = _integer(c, "crd2idx", shape)
+    check_coordinate(c, product(s), "crd2idx", coord, shape)
+    if not isinstance(s, tuple):
+        return c * d
+    return dot_digits(c, leaves(s), leaves(d))
+
+
+def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
+    """``sum(digit * stride)`` over the colexicographic digits of ``c`` in a flat shape; the last digit is not reduced."""
+    total: Any = 0
+    last = len(shape) - 1
+    for k in range(last):
+        s = shape[k]
+        total = total + (c % s) * stride[k]
+        c = c // s
+    return total + c * stride[last]
+
+
+def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
+    """The coordinate, congruent to ``shape``, of an index.
+
+    Without strides the index counts coordinates colexicographically and the last mode is not reduced (an index within the size
+    needs no reduction). With strides, each leaf is ``idx // stride % shape``, which inverts a compact layout.
+
+    Raises
+    ------
+    LayoutError
+        If the index is certainly out of range.
+    """
+    if isinstance(idx, tuple):
+        stride = (None,) * len(idx) if stride is None else stride
+        return tuple(map(idx2crd, idx, _zippable("idx2crd", shape, idx), _zippable("idx2crd", stride, idx)))
+    idx = _integer(idx, "idx2crd", shape)
+    if stride is not None:
+        return _strided_crd(idx, shape, stride)
+    check_coordinate(idx, product(shape), "idx2crd", idx, shape)
+    flat = leaves(shape)
+    digits = []
+    for s in flat[:-1]:
+        digits.append(idx % s)
+        idx = idx // s
+    return unflatten([*digits, idx], shape)
+
+
+def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:
+    if isinstance(shape, tuple):
+        return tuple(_strided_crd(idx, s, d) for s, d in zip(shape, _zippable("idx2crd", stride, shape), strict=True))
+    return 0 if stride == 0 or shape == 1 else idx // stride % shape
+
+
+def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
+    """The coordinate of ``target`` that counts as many as ``coord`` in ``shape``, mode by mode where both are tuples."""
+    if isinstance(coord, tuple) and isinstance(shape, tuple) and isinstance(target, tuple) and len(shape) == len(target):
+        return tuple(map(crd2crd, coord, shape, target))
+    return idx2crd(crd2idx(coord, shape), target)
+
+
+# -- slices -----------------------------------------------------------------------------------------------------------------------
+def has_none(coord: Any) -> bool:
+    """Whether a coordinate leaves a mode free."""
+    return any(map(has_none, coord)) if isinstance(coord, tuple) else coord is None
+
+
+def slice_(coord: Any, x: Any) -> Any:
+    """The modes of ``x`` where ``coord`` is ``None``, side by side."""
+    return x if coord is None else tuple(_lift(coord, x, lambda c: c is None))
+
+
+def dice(coord: Any, x: Any) -> Any:
+    """The modes of ``x`` where ``coord`` is not ``None``, side by side."""
+    return x if not isinstance(coord, tuple) and coord is not None else tuple(_lift(coord, x, lambda c: c is not None))
+
+
+def _lift(coord: Any, x: Any, keep: Callable[[Any], bool]) -> Iterator:
+    if isinstance(coord, tuple):
+        for c, i in zip(coord, _zippable("slice", x, coord), strict=True):
+            yield from _lift(c, i, keep)
+    elif keep(coord):
+        yield x
+
+
+def zero_of(profile: Any) -> Any:
+    """The zero coordinate of a profile: an ArithTuple, or 0 for an integer."""
+    return ArithTuple(*map(zero_of, profile)) if isinstance(profile, tuple) else 0
+
+
+def basis_like(profile: Any, *position: int) -> Stride | tuple:
+    """The basis element of every leaf of a profile; 1 for an integer."""
+    if isinstance(profile, tuple):
+        return tuple(basis_like(p, *position, i) for i, p in enumerate(profile))
+    return ScaledBasis(1, position) if position else 1

@@ -1,0 +1,197 @@
+"""Swizzles, and layouts with a function after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
+from typing import Any
+
+from .basis import ArithTuple
+from .core import Layout, cosize, slice_and_offset
+from .errors import LayoutError
+from .inttuple import Shaped, has_none
+from .symbolic import Expr, IntLike, bits_of, bounds, xor_parts
+
+__all__ = ["ComposedLayout", "Swizzle"]
+
+
+@dataclass(frozen=True)
+class Swizzle:
+    """An involution on integers that moves some bits by exclusive or with others: ``x ^ ((x & yyy) >> shift)``.
+
+    ``0bxxxYYYxxZZZxxx``: the ``bits`` bits ``ZZZ`` above the lowest ``base`` bits change by the bits ``YYY``, which are ``shift``
+    places further up (further down for a negative shift).
+
+    Attributes
+    ----------
+    bits, base, shift : int
+        CuTe's B, M and S: ``bits >= 0``, ``base >= 0``, ``|shift| >= bits``.
+
+    Raises
+    ------
+    LayoutError
+        If the two groups of bits would overlap.
+
+    Examples
+    --------
+    >>> [Swizzle(1, 0, 1)(x) for x in range(4)]
+    [0, 1, 3, 2]
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+    def __post_init__(self) -> None:
+        if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
+            raise LayoutError("Swizzle", "needs bits >= 0, base >= 0 and |shift| >= bits", self.bits, self.base, self.shift)
+
+    @property
+    def mask(self) -> int:
+        """The bits that are read (``YYY``)."""
+        return ((1 << self.bits) - 1) << (self.base + max(0, self.shift))
+
+    @property
+    def changed(self) -> int:
+        """The bits that change (``ZZZ``)."""
+        return ((1 << self.bits) - 1) << (self.base - min(0, self.shift))
+
+    @property
+    def period(self) -> int:
+        """``2**(bits + base + |shift|)``: adding a multiple of it before or after the swizzle is the same."""
+        return 1 << (self.bits + self.base + abs(self.shift))
+
+    def __call__(self, x: Any) -> Any:
+        """The swizzled integer; an ``Expr`` gives an ``Expr``.
+
+        A swizzle is linear over exclusive or, so the parts of a sum that adds without a carry are swizzled one by one: of an address
+        that is a part per thread plus a constant, only the part per thread costs instructions.
+        """
+        if isinstance(x, Expr) and len(parts := xor_parts(x)) > 1:
+            return reduce(xor, (self(p) for p in parts))
+        picked = x & self.mask
+        return x ^ (picked >> self.shift if self.shift >= 0 else picked << -self.shift)
+
+    def __str__(self) -> str:
+        return f"S<{self.bits},{self.base},{self.shift}>"
+
+
+@dataclass(frozen=True, repr=False)
+class ComposedLayout(Shaped):
+    """The function ``c -> outer(offset + inner(c))``.
+
+    Tiling, dividing, slicing and composing act on ``inner``; where a slice starts accumulates in ``offset``.
+
+    Attributes
+    ----------
+    outer : Swizzle, Layout or callable
+        A function of integers; a Swizzle as a rule.
+    offset : int or Expr
+        Added before ``outer``.
+    inner : Layout
+        The layout that coordinates go through first.
+
+    Examples
+    --------
+    >>> L = ComposedLayout(Swizzle(1, 0, 1), 0, Layout((2, 2), (2, 1)))
+    >>> str(L), L(1, 0), str(L(1, None))
+    ('S<1,0,1> o 0 o (2,2):(2,1)', 3, 'S<1,0,1> o 2 o (2):(1)')
+    """
+
+    outer: Callable[[Any], Any]
+    offset: Any
+    inner: Layout
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, Layout) or not callable(self.outer):
+            raise LayoutError("ComposedLayout", "takes a function, an offset and a layout", self.outer, self.offset, self.inner)
+        if self.inner.has_basis and isinstance(self.outer, Swizzle):
+            raise LayoutError("ComposedLayout", "a swizzle acts on integers, not on basis strides", self.outer, self.inner)
+
+    @property
+    def shape(self) -> Any:
+        """The shape of ``inner``."""
+        return self.inner.shape
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """The outer part, if it is a swizzle; the identity swizzle if not."""
+        return self.outer if isinstance(self.outer, Swizzle) else Swizzle(0, 0, 0)
+
+    @property
+    def rank(self) -> int:
+        """The number of modes."""
+        return self.inner.rank
+
+    def __call__(self, *coord: Any) -> Any:
+        """The value at a coordinate, or the sublayout (which starts where it did) of the modes where it is ``None``."""
+        c = coord[0] if len(coord) == 1 else coord
+        if has_none(c):
+            sub, start = slice_and_offset(c, self.inner)
+            return ComposedLayout(self.outer, self.offset + start, sub)
+        return self.outer(self.offset + self.inner(c))
+
+    def __len__(self) -> int:
+        return self.inner.rank
+
+    def __iter__(self) -> Iterator[ComposedLayout]:
+        return (ComposedLayout(self.outer, self.offset, mode) for mode in self.inner)
+
+    def __getitem__(self, mode: Any) -> ComposedLayout:
+        return ComposedLayout(self.outer, self.offset, self.inner[mode])
+
+    def map_domain(self, f: Callable[[Layout], Any]) -> ComposedLayout:
+        """The same function after ``f(inner)``."""
+        return ComposedLayout(self.outer, self.offset, f(self.inner))
+
+    def slice_and_offset(self, coord: Any) -> tuple[ComposedLayout, Any]:
+        """The sublayout at ``coord``, and the part of its start that the swizzle leaves alone."""
+        sub, start = slice_and_offset(coord, self.inner)
+        outside, inside = self._split(self.offset + start)
+        return ComposedLayout(self.outer, inside, sub), outside
+
+    def _split(self, offset: IntLike) -> tuple[IntLike, IntLike]:
+        """``offset`` as a certain multiple of the swizzle's period and the rest."""
+        if not isinstance(self.outer, Swizzle) or isinstance(offset, ArithTuple):
+            return 0, offset
+        period = self.outer.period
+        if isinstance(offset, int):
+            return offset - offset % period, offset % period
+        constant, terms = (offset.args if offset.op == "sum" else (0, ((1, offset),)))
+        outside: Any = constant - constant % period
+        for k, term in terms:
+            if bits_of(part := k * term) & (period - 1) == 0:
+                outside = outside + part
+        return outside, offset - outside
+
+    def cosize(self, *mode: int) -> Any:
+        """A bound for values: every value is in ``[0, cosize)``.
+
+        ``cosize(inner)`` where the swizzle acts as the identity, else rounded up to the block that the swizzle permutes.
+
+        Raises
+        ------
+        LayoutError
+            If the outer part is no swizzle or the offset may be negative.
+        """
+        inner = self.inner[mode] if mode else self.inner
+        if not isinstance(self.outer, Swizzle):
+            raise LayoutError("cosize", "the outer part is not a swizzle", self)
+        lo = bounds(self.offset)[0]
+        if lo is None or lo < 0 or any(not isinstance(d, (int, Expr)) or (bounds(d)[0] or 0) < 0 for d in inner.flat_stride):
+            raise LayoutError("cosize", "the offset or a stride may be negative", self)
+        n = cosize(inner)
+        n = n + self.offset if n != 0 else n
+        top = bounds(n)[1]
+        if top is not None and top <= (self.outer.mask & -self.outer.mask):
+            return n
+        block = 1 << self.outer.changed.bit_length()
+        return (n + (block - 1)) // block * block
+
+    def __str__(self) -> str:
+        return f"{self.outer} o {self.offset} o {self.inner}"
+
+    def __repr__(self) -> str:
+        return f"ComposedLayout({self.outer!r}, {self.offset!r}, {self.inner!r})"

@@ -1,0 +1,661 @@
+"""Symbolic integers: the dynamic leaves of layouts and the index expressions of generated kernels.
+
+A leaf of a layout is a Python ``int`` (known when a kernel is generated) or an :class:`Expr` (known when it runs).
+An ``Expr`` supports the integer operators of Python with Python's meaning (floor division, non-negative ``%`` for a positive
+divisor), so that code written for ``int`` works on both: evaluating a layout at symbolic coordinates *is* generating its index
+expression.
+
+Every expression carries two facts that are kept exact enough to simplify with:
+
+``lo``, ``hi``
+    bounds of the value (``None``: unbounded),
+``bits``
+    a two's complement mask of the bits that can be one (``value & ~bits == 0``); ``-8`` says "a multiple of 8", ``0x30`` says "only
+    bits 4 and 5". Two values with disjoint bits add without a carry, so their sum is also their exclusive or; swizzles are linear
+    over exclusive or, which is how a swizzled address splits into a part per thread and a constant per access.
+
+Examples
+--------
+>>> t = Var("t", 0, 31)
+>>> (t * 8 + 5) // 8, (t * 8 + 5) % 8
+(t, 5)
+>>> str((t // 4) * 16 + t % 4)
+'(t >> 2) * 16 + (t & 3)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from math import gcd
+from typing import Union
+
+__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "evaluate",
+           "is_static", "less", "maximum", "minimum", "select", "substitute", "to_c", "variables", "xor_parts"]
+
+_COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+
+
+class Expr:
+    """An immutable integer (or, for comparisons, boolean) expression.
+
+    Build expressions from :func:`Var` with operators. ``==`` and ``hash`` are structural, so expressions can be dictionary keys and
+    members of hashable layouts; numeric comparisons are the methods :meth:`lt`, :meth:`le`, :meth:`eq`, :meth:`ne`.
+    """
+
+    __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
+    op: str
+    args: tuple
+    lo: int | None
+    hi: int | None
+    bits: int
+
+    def __init__(self, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None):
+        set_ = object.__setattr__
+        set_(self, "op", op)
+        set_(self, "args", args)
+        set_(self, "lo", lo)
+        set_(self, "hi", hi)
+        set_(self, "bits", _refine(-1 if bits is None else bits, lo, hi))
+        set_(self, "_hash", hash((op, args)))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("an Expr is immutable")
+
+    def __reduce__(self):
+        return (Expr, (self.op, self.args, self.lo, self.hi, self.bits))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Expr) and self._hash == other._hash and self.op == other.op and self.args == other.args
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth of the symbolic expression '{self}' is not known when a kernel is generated")
+
+    def __repr__(self) -> str:
+        return to_c(self)
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------------------
+    def __add__(self, other: IntLike) -> IntLike:
+        return _sum((self, other)) if _intlike(other) else NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> IntLike:
+        return _scale(self, -1)
+
+    def __sub__(self, other: IntLike) -> IntLike:
+        return _sum((self, _scale(other, -1))) if _intlike(other) else NotImplemented
+
+    def __rsub__(self, other: IntLike) -> IntLike:
+        return _sum((other, _scale(self, -1))) if _intlike(other) else NotImplemented
+
+    def __mul__(self, other: IntLike) -> IntLike:
+        return _mul(self, other) if _intlike(other) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: IntLike) -> IntLike:
+        return _floordiv(self, other) if _intlike(other) else NotImplemented
+
+    def __rfloordiv__(self, other: IntLike) -> IntLike:
+        return _floordiv(other, self) if _intlike(other) else NotImplemented
+
+    def __mod__(self, other: IntLike) -> IntLike:
+        return _mod(self, other) if _intlike(other) else NotImplemented
+
+    def __rmod__(self, other: IntLike) -> IntLike:
+        return _mod(other, self) if _intlike(other) else NotImplemented
+
+    def __divmod__(self, other: IntLike) -> tuple[IntLike, IntLike]:
+        return _floordiv(self, other), _mod(self, other)
+
+    def __lshift__(self, n: int) -> IntLike:
+        return _scale(self, 1 << n)
+
+    def __rshift__(self, n: int) -> IntLike:
+        return _floordiv(self, 1 << n)
+
+    def __and__(self, other: IntLike) -> IntLike:
+        return _and(self, other) if _intlike(other) else NotImplemented
+
+    __rand__ = __and__
+
+    def __xor__(self, other: IntLike) -> IntLike:
+        return _xor((self, other)) if _intlike(other) else NotImplemented
+
+    __rxor__ = __xor__
+
+    # -- comparisons (booleans) -----------------------------------------------------------------------------------------------
+    def lt(self, other: IntLike) -> Union[Expr, bool]:
+        """``self < other`` as an expression, or a ``bool`` where the bounds decide it."""
+        return _compare("lt", self, other)
+
+    def le(self, other: IntLike) -> Union[Expr, bool]:
+        """``self <= other`` as an expression, or a ``bool`` where the bounds decide it."""
+        return _compare("le", self, other)
+
+    def eq(self, other: IntLike) -> Union[Expr, bool]:
+        """``self == other`` as an expression, or a ``bool`` where the bounds decide it."""
+        return _compare("eq", self, other)
+
+    def ne(self, other: IntLike) -> Union[Expr, bool]:
+        """``self != other`` as an expression, or a ``bool`` where the bounds decide it."""
+        return _compare("ne", self, other)
+
+
+IntLike = Union[int, Expr]
+
+
+def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None = None) -> Expr:
+    """A named integer that is known when the kernel runs.
+
+    Parameters
+    ----------
+    name : str
+        A C identifier.
+    lo, hi : int or None
+        Inclusive bounds; ``None`` is unbounded. The default is a non-negative integer.
+    bits : int or None
+        Mask of the bits that can be one (see the module), ``None`` if nothing is known.
+    """
+    if not name.replace(".", "_").isidentifier():
+        raise ValueError(f"a symbolic integer needs an identifier as its name, got {name!r}")
+    return Expr("var", (name,), lo, hi, bits)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------------------
+def _intlike(x: object) -> bool:
+    return isinstance(x, (int, Expr))
+
+
+def is_static(x: object) -> bool:
+    """Whether ``x`` is a Python integer, that is, known when a kernel is generated."""
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def bounds(x: IntLike) -> tuple[int | None, int | None]:
+    """Inclusive lower and upper bound of ``x`` (``None``: unbounded)."""
+    return (x, x) if isinstance(x, int) else (x.lo, x.hi)
+
+
+def bits_of(x: IntLike) -> int:
+    """Mask of the bits of ``x`` that can be one, in two's complement."""
+    return x if isinstance(x, int) else x.bits
+
+
+def disjoint_bits(a: IntLike, b: IntLike) -> bool:
+    """Whether ``a + b`` never carries, so that ``a + b == a ^ b``."""
+    return bits_of(a) & bits_of(b) == 0
+
+
+def _trailing_zeros(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1 if mask else 64
+
+
+def _refine(bits: int, lo: int | None, hi: int | None) -> int:
+    if lo is not None and lo >= 0 and hi is not None:
+        return bits & ((1 << hi.bit_length()) - 1)
+    return bits
+
+
+def _nonneg(x: IntLike) -> bool:
+    lo = bounds(x)[0]
+    return lo is not None and lo >= 0
+
+
+# -- sums: a constant and integer multiples of terms ------------------------------------------------------------------------------
+def _terms(x: IntLike) -> tuple[int, tuple[tuple[int, Expr], ...]]:
+    """``x`` as ``constant + sum(coefficient * term)``."""
+    if isinstance(x, int):
+        return int(x), ()
+    if x.op == "sum":
+        return x.args
+    return 0, ((1, x),)
+
+
+def _sum(parts: Iterable[IntLike]) -> IntLike:
+    const, coef = 0, {}
+    for part in parts:
+        c, terms = _terms(part)
+        const += c
+        for k, t in terms:
+            coef[t] = coef.get(t, 0) + k
+    return _make_sum(const, tuple((k, t) for t, k in coef.items() if k))
+
+
+def _make_sum(const: int, terms: tuple[tuple[int, Expr], ...]) -> IntLike:
+    if not terms:
+        return const
+    if const == 0 and len(terms) == 1 and terms[0][0] == 1:
+        return terms[0][1]
+    lo: int | None = const
+    hi: int | None = const
+    bits, carry_free, low = const, True, 64 if const == 0 else _trailing_zeros(const)
+    for k, t in terms:
+        tlo, thi = (t.lo, t.hi) if k > 0 else (t.hi, t.lo)
+        lo = None if lo is None or tlo is None else lo + k * tlo
+        hi = None if hi is None or thi is None else hi + k * thi
+        tbits = t.bits * k if k > 0 and k & (k - 1) == 0 else None
+        zeros = _trailing_zeros(t.bits) + _trailing_zeros(k)
+        if tbits is None:
+            tbits = -(1 << zeros)
+            if k > 0 and t.lo is not None and t.lo >= 0 and t.hi is not None:
+                tbits &= (1 << (k * t.hi).bit_length()) - 1
+        carry_free = carry_free and bits & tbits == 0
+        bits |= tbits
+        low = min(low, zeros)
+    return Expr("sum", (const, terms), lo, hi, bits if carry_free else -(1 << low))
+
+
+def _scale(x: IntLike, k: int) -> IntLike:
+    const, terms = _terms(x)
+    return _make_sum(const * k, tuple((c * k, t) for c, t in terms)) if k else 0
+
+
+def _mul(a: IntLike, b: IntLike) -> IntLike:
+    if isinstance(a, int):
+        return _scale(b, int(a))
+    if isinstance(b, int):
+        return _scale(a, int(b))
+    ka, fa = _factors(a)
+    kb, fb = _factors(b)
+    factors = fa + fb
+    corners = [x * y if x is not None and y is not None else None for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    if None not in corners:
+        lo, hi = min(corners), max(corners)
+    elif _nonneg(a) and _nonneg(b):
+        lo, hi = a.lo * b.lo, None
+    else:
+        lo = hi = None
+    k = ka * kb
+    if k != 1:
+        return _scale(_mul(_product(fa), _product(fb)), k)
+    return Expr("mul", factors, lo, hi, -(1 << (_trailing_zeros(a.bits) + _trailing_zeros(b.bits))))
+
+
+def _factors(x: Expr) -> tuple[int, tuple[Expr, ...]]:
+    if x.op == "mul":
+        return 1, x.args
+    if x.op == "sum" and x.args[0] == 0 and len(x.args[1]) == 1:
+        k, t = x.args[1][0]
+        return k, _factors(t)[1]
+    return 1, (x,)
+
+
+def _product(factors: tuple[Expr, ...]) -> IntLike:
+    return factors[0] if len(factors) == 1 else reduce(_mul, factors)
+
+
+# -- division ---------------------------------------------------------------------------------------------------------------------
+def _split(x: IntLike, d: int) -> tuple[IntLike, IntLike]:
+    """``x == d * q + r`` with everything that is visibly a multiple of ``d`` in ``q``."""
+    const, terms = _terms(x)
+    quotient, rest = [], []
+    for k, t in terms:
+        if k % d == 0:
+            quotient.append((k // d, t))
+        elif d & (d - 1) == 0 and t.bits and (t.bits * (k & -k)) & (d - 1) == 0 and t.op != "sum":
+            low = k & -k
+            quotient.append((k // low, _shift_right(t, (d // low).bit_length() - 1)))
+        else:
+            rest.append((k, t))
+    q = _sum([_scale(t, k) for k, t in quotient])
+    return q + const // d, _make_sum(const % d, tuple(rest))
+
+
+def _shift_right(x: Expr, n: int) -> IntLike:
+    lo, hi = (None if v is None else v >> n for v in (x.lo, x.hi))
+    if n == 0:
+        return x
+    if lo is not None and lo == hi:
+        return lo
+    if x.op == "div" and isinstance(x.args[1], int):
+        return _floordiv(x.args[0], x.args[1] << n)
+    return Expr("div", (x, 1 << n), lo, hi, x.bits >> n)
+
+
+def _floordiv(a: IntLike, b: IntLike) -> IntLike:
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if isinstance(b, int):
+        if b <= 0:
+            raise ZeroDivisionError(f"'{a}' // {b}: the divisor must be positive")
+        if b == 1:
+            return a
+        q, r = _split(a, b)
+        lo, hi = bounds(r)
+        if lo is not None and hi is not None and lo // b == hi // b:
+            return q + lo // b
+        const, terms = _terms(r)
+        g = reduce(gcd, (k for k, _ in terms), b)
+        if g > 1:                                        # floor((g*x + c) / (g*d)) == floor((x + c // g) / d)
+            return q + _floordiv(_make_sum(const // g, tuple((k // g, t) for k, t in terms)), b // g)
+        assert isinstance(r, Expr)
+        if r.op == "div" and isinstance(r.args[1], int):
+            return q + _floordiv(r.args[0], r.args[1] * b)
+        if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
+            return q + _mod(_floordiv(r.args[0], b), r.args[1] // b)
+        rlo, rhi = (None if v is None else v // b for v in (lo, hi))
+        return q + Expr("div", (r, b), rlo, rhi, r.bits >> (b.bit_length() - 1) if b & (b - 1) == 0 else None)
+    if a == b:
+        return 1
+    if isinstance(a, int) and a == 0:
+        return 0
+    lo, hi = bounds(a)
+    return Expr("div", (a, b), 0 if _nonneg(a) else None, hi if _nonneg(a) else None)
+
+
+def _mod(a: IntLike, b: IntLike) -> IntLike:
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if isinstance(b, int):
+        if b <= 0:
+            raise ZeroDivisionError(f"'{a}' % {b}: the divisor must be positive")
+        r = _split(a, b)[1]
+        lo, hi = bounds(r)
+        if lo is not None and hi is not None and lo // b == hi // b:
+            return r - lo // b * b
+        const, terms = _terms(r)
+        g = reduce(gcd, (k for k, _ in terms), b)
+        if g > 1:                                        # (g*x + c) % (g*d) == g * ((x + c // g) % d) + c % g
+            return g * _mod(_make_sum(const // g, tuple((k // g, t) for k, t in terms)), b // g) + const % g
+        assert isinstance(r, Expr)
+        if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
+            return _mod(r.args[0], b)
+        return Expr("mod", (r, b), 0, b - 1, r.bits & (b - 1) if b & (b - 1) == 0 else None)
+    if a == b or (isinstance(a, int) and a == 0):
+        return 0
+    hi = bounds(a)[1]
+    bhi = None if b.hi is None else b.hi - 1
+    if _nonneg(a) and hi is not None and b.lo is not None and hi < b.lo:
+        return a
+    return Expr("mod", (a, b), 0, min((v for v in (hi if _nonneg(a) else None, bhi) if v is not None), default=None))
+
+
+# -- bits -------------------------------------------------------------------------------------------------------------------------
+def _and(a: IntLike, b: IntLike) -> IntLike:
+    if isinstance(a, int):
+        a, b = b, a
+    if isinstance(a, int):
+        return a & b
+    if isinstance(b, int):
+        live = a.bits & b
+        if live == 0:
+            return 0
+        if live == a.bits:
+            return a
+        b = live if b >= 0 or a.bits >= 0 else b
+        if b >= 0 and b & (b + 1) == 0:
+            return _mod(a, b + 1)
+        if a.op == "and" and isinstance(a.args[1], int):
+            return _and(a.args[0], a.args[1] & b)
+        const, terms = _terms(a)
+        if len(terms) > 1 or const:
+            parts = ([const] if const else []) + [_scale(t, k) for k, t in terms]
+            if _carry_free(parts):
+                return _sum(_and(p, b) for p in parts)
+        return Expr("and", (a, b), 0 if b >= 0 else None, b if b >= 0 else None, live)
+    return Expr("and", (a, b), 0 if _nonneg(a) or _nonneg(b) else None, None, a.bits & b.bits)
+
+
+def _carry_free(parts: list[IntLike]) -> bool:
+    seen = 0
+    for p in parts:
+        if seen & bits_of(p):
+            return False
+        seen |= bits_of(p)
+    return True
+
+
+def _xor(parts: Iterable[IntLike]) -> IntLike:
+    const, terms = 0, []
+    for p in parts:
+        for t in xor_parts(p):
+            if isinstance(t, int):
+                const ^= int(t)
+            else:
+                terms.remove(t) if t in terms else terms.append(t)
+    if not terms:
+        return const
+    # What shares no bit with the rest is added instead: sums cancel and fold, exclusive ors do not.
+    live = reduce(lambda m, t: m | t.bits, terms, 0)
+    apart: list[IntLike] = [const & ~live] if const >= 0 and const & ~live else []
+    const = const & live if const >= 0 else const
+    for t in list(terms):
+        if not t.bits & reduce(lambda m, u: m if u is t else m | u.bits, terms, const):
+            terms.remove(t)
+            apart.append(t)
+    if len(terms) == 1 and const == 0:
+        apart.append(terms.pop())
+    if apart or not terms:
+        return _sum([*apart, _xor([const, *terms])])
+    bits = reduce(lambda m, t: m | t.bits, terms, const)
+    nonneg = bits >= 0 or (const >= 0 and all(_nonneg(t) for t in terms))
+    return Expr("xor", (const, tuple(terms)), 0 if nonneg else None, bits if bits >= 0 else None, bits)
+
+
+# -- comparisons, selection -------------------------------------------------------------------------------------------------------
+def _compare(op: str, a: IntLike, b: IntLike) -> Union[Expr, bool]:
+    lo, hi = bounds(a - b)
+    if op == "lt" and (decided := True if hi is not None and hi < 0 else False if lo is not None and lo >= 0 else None) is not None:
+        return decided
+    if op == "le" and (decided := True if hi is not None and hi <= 0 else False if lo is not None and lo > 0 else None) is not None:
+        return decided
+    if op in ("eq", "ne"):
+        if lo == hi == 0:
+            return op == "eq"
+        if (lo is not None and lo > 0) or (hi is not None and hi < 0):
+            return op == "ne"
+    return Expr(op, (a, b), 0, 1)
+
+
+def less(a: IntLike, b: IntLike) -> Union[Expr, bool]:
+    """``a < b`` as an expression, or a ``bool`` where the bounds decide it."""
+    return _compare("lt", a, b)
+
+
+def all_of(*conditions: Union[Expr, bool]) -> Union[Expr, bool]:
+    """The conjunction of conditions: ``True`` when all are known to hold, ``False`` when one is known not to."""
+    live: list[Expr] = []
+    for c in conditions:
+        if c is False:
+            return False
+        if isinstance(c, Expr):
+            for part in c.args if c.op == "all" else (c,):
+                if part not in live:
+                    live.append(part)
+    return True if not live else live[0] if len(live) == 1 else Expr("all", tuple(live), 0, 1)
+
+
+def select(condition: Union[Expr, bool], a: IntLike, b: IntLike) -> IntLike:
+    """``a if condition else b`` as an expression."""
+    if isinstance(condition, bool):
+        return a if condition else b
+    if a == b:
+        return a
+    (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
+    lo = None if alo is None or blo is None else min(alo, blo)
+    hi = None if ahi is None or bhi is None else max(ahi, bhi)
+    return Expr("select", (condition, a, b), lo, hi, bits_of(a) | bits_of(b))
+
+
+def minimum(a: IntLike, b: IntLike) -> IntLike:
+    """The smaller of two integers."""
+    return _extreme("min", a, b)
+
+
+def maximum(a: IntLike, b: IntLike) -> IntLike:
+    """The larger of two integers."""
+    return _extreme("max", a, b)
+
+
+def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b) if op == "min" else max(a, b)
+    less = _compare("le", a, b)
+    if isinstance(less, bool):
+        return a if less == (op == "min") else b
+    (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
+    if op == "min":
+        lo = None if alo is None or blo is None else min(alo, blo)
+        hi = min((v for v in (ahi, bhi) if v is not None), default=None)
+    else:
+        lo = max((v for v in (alo, blo) if v is not None), default=None)
+        hi = None if ahi is None or bhi is None else max(ahi, bhi)
+    return Expr(op, (a, b), lo, hi, bits_of(a) | bits_of(b))
+
+
+def xor_parts(x: IntLike) -> tuple[IntLike, ...]:
+    """Parts whose exclusive or is ``x``: the terms of a sum that adds without a carry, else ``x`` alone.
+
+    A map that is linear over exclusive or, such as a swizzle, can be applied to the parts.
+    """
+    if isinstance(x, int):
+        return (x,)
+    if x.op == "xor":
+        const, terms = x.args
+        return tuple(p for t in (const, *terms) for p in xor_parts(t) if p != 0)
+    const, terms = _terms(x)
+    parts = [const, *(_scale(t, k) for k, t in terms)]
+    return tuple(p for p in parts if p != 0) if _carry_free(parts) else (x,)
+
+
+def ceil_div(a: IntLike, b: IntLike) -> IntLike:
+    """``ceil(a / b)`` for a positive ``b``."""
+    return (a + (b - 1)) // b
+
+
+# -- reading expressions ----------------------------------------------------------------------------------------------------------
+def _map(x: IntLike, leaf: Mapping[Expr, IntLike]) -> IntLike:
+    if isinstance(x, int):
+        return x
+    if x in leaf:
+        return leaf[x]
+    if x.op == "var":
+        return x
+    if x.op == "sum":
+        return x.args[0] + sum((k * _map(t, leaf) for k, t in x.args[1]), 0)
+    if x.op == "xor":
+        return reduce(lambda u, v: u ^ v, (_map(t, leaf) for t in x.args[1]), x.args[0])
+    a = [_map(v, leaf) for v in x.args]
+    if x.op == "mul":
+        return reduce(lambda u, v: u * v, a)
+    if x.op == "div":
+        return a[0] // a[1]
+    if x.op == "mod":
+        return a[0] % a[1]
+    if x.op == "and":
+        return a[0] & a[1]
+    if x.op in _COMPARISONS:
+        return _compare(x.op, a[0], a[1])
+    if x.op == "all":
+        return all_of(*a)
+    if x.op == "select":
+        return select(a[0] if isinstance(a[0], Expr) else bool(a[0]), a[1], a[2])
+    return _extreme(x.op, a[0], a[1])
+
+
+def substitute(x: IntLike, values: Mapping[Expr, IntLike]) -> IntLike:
+    """``x`` with variables replaced (and simplified again)."""
+    return _map(x, values)
+
+
+def variables(x: IntLike) -> frozenset[str]:
+    """The names of the variables in ``x``."""
+    if isinstance(x, int):
+        return frozenset()
+    if x.op == "var":
+        return frozenset(x.args)
+    parts: Iterable[IntLike] = (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args
+    return frozenset().union(*(variables(p) for p in parts))
+
+
+def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
+    """The value of ``x`` for given values of its variables.
+
+    Raises
+    ------
+    KeyError
+        If a variable of ``x`` has no value.
+    """
+    if isinstance(x, int):
+        return x
+    if x.op == "var":
+        return values[x.args[0]]
+    if x.op == "sum":
+        return x.args[0] + sum(k * evaluate(t, values) for k, t in x.args[1])
+    if x.op == "xor":
+        return reduce(lambda u, t: u ^ evaluate(t, values), x.args[1], x.args[0])
+    a = [evaluate(v, values) for v in x.args]
+    if x.op == "mul":
+        return reduce(lambda u, v: u * v, a)
+    if x.op == "select":
+        return a[1] if a[0] else a[2]
+    if x.op == "all":
+        return int(all(a))
+    return int({"div": lambda u, v: u // v, "mod": lambda u, v: u % v, "and": lambda u, v: u & v, "min": min, "max": max,
+                "lt": lambda u, v: u < v, "le": lambda u, v: u <= v, "eq": lambda u, v: u == v, "ne": lambda u, v: u != v}[x.op](*a))
+
+
+def to_c(x: IntLike) -> str:
+    """``x`` as a C expression.
+
+    Division and remainder by a power of two become shifts and masks; others need a non-negative dividend, as C rounds toward zero.
+
+    Raises
+    ------
+    ValueError
+        For a division whose dividend may be negative and whose divisor is not a power of two.
+    """
+    return _c(x, 0)
+
+
+# Precedence levels, low to high: ?: 1, && 2, | 3, ^ 4, & 5, comparison 6, shift 8, + 9, * 10, unary 11.
+def _c(x: IntLike, level: int) -> str:
+    text, own = _c_parts(x)
+    return f"({text})" if own < level else text
+
+
+def _c_parts(x: IntLike) -> tuple[str, int]:
+    if isinstance(x, int):
+        return (str(int(x)) if -(2**31) < x < 2**31 else f"{int(x)}LL"), (12 if x >= 0 else 9)
+    if x.op == "var":
+        return x.args[0], 12
+    if x.op == "sum":
+        const, terms = x.args
+        out = ""
+        for k, t in sorted(terms, key=lambda kt: kt[0] < 0):
+            body = _c(t, 10 if k > 0 else 11) + (f" * {_c_parts(abs(k))[0]}" if abs(k) != 1 else "")
+            out += body if not out and k > 0 else f"-{body}" if not out else f" + {body}" if k > 0 else f" - {body}"
+        if const:
+            out += f" + {const}" if const > 0 else f" - {-const}"
+        single = len(terms) == 1 and const == 0 and terms[0][0] > 0
+        return out, 10 if single else 9
+    if x.op == "mul":
+        return " * ".join(_c(f, 11 if i else 10) for i, f in enumerate(x.args)), 10
+    if x.op in ("div", "mod"):
+        a, b = x.args
+        if isinstance(b, int) and b & (b - 1) == 0:
+            if x.op == "mod":
+                return f"{_c(a, 10)} & {b - 1}", 5
+            return f"{_c(a, 10)} >> {b.bit_length() - 1}", 8
+        if not _nonneg(a):
+            raise ValueError(f"'{_c(a, 0)}' may be negative, and C divides toward zero: it cannot be divided by {_c(b, 0)}")
+        return f"{_c(a, 10)} {'/' if x.op == 'div' else '%'} {_c(b, 11)}", 10
+    if x.op == "and":
+        return f"{_c(x.args[0], 10)} & {_c(x.args[1], 10)}", 5
+    if x.op == "xor":
+        const, terms = x.args
+        return " ^ ".join([_c(t, 10) for t in terms] + ([str(const)] if const else [])), 4
+    if x.op in _COMPARISONS:
+        return f"{_c(x.args[0], 8)} {_COMPARISONS[x.op]} {_c(x.args[1], 8)}", 6
+    if x.op == "all":
+        return " && ".join(_c(p, 6) for p in x.args), 2
+    if x.op == "select":
+        return f"{_c(x.args[0], 2)} ? {_c(x.args[1], 2)} : {_c(x.args[2], 2)}", 1
+    return f"cb::{x.op}({_c(x.args[0], 0)}, {_c(x.args[1], 0)})", 12

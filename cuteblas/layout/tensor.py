@@ -1,0 +1,309 @@
+"""Tensors: something that can be offset and dereferenced, seen through a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .basis import ArithTuple
+from .core import Layout, make_identity_layout, make_layout, slice_and_offset
+from .errors import LayoutError
+from .inttuple import Shaped, dot_digits, has_none, product_each, size, zero_of
+from .swizzle import ComposedLayout
+from .tiling import zipped_divide
+
+__all__ = ["CoordinateIterator", "CountingIterator", "Engine", "Tensor", "counting_iterator", "domain_offset", "flat_coordinate",
+           "inner_partition", "local_partition", "local_tile", "make_identity_tensor", "make_tensor", "outer_partition"]
+
+
+class Engine(Protocol):
+    """What a tensor needs of the thing that it looks at: a pointer, an iterator."""
+
+    def __add__(self, offset: Any) -> Any:
+        """The engine that starts ``offset`` later."""
+
+    def __getitem__(self, offset: Any) -> Any:
+        """The element at ``offset``."""
+
+
+@dataclass(frozen=True)
+class CountingIterator:
+    """The integers from ``start``."""
+
+    start: Any = 0
+
+    def __add__(self, offset: Any) -> CountingIterator:
+        return CountingIterator(self.start + offset)
+
+    def __getitem__(self, offset: Any) -> Any:
+        return self.start + offset
+
+    def __str__(self) -> str:
+        return f"counting_iter({self.start})"
+
+
+@dataclass(frozen=True)
+class CoordinateIterator:
+    """Coordinates from ``start``: offsets are coordinates too (values of layouts with basis strides)."""
+
+    start: ArithTuple
+
+    def __add__(self, offset: Any) -> CoordinateIterator:
+        return CoordinateIterator(self.start + offset)
+
+    def __getitem__(self, offset: Any) -> ArithTuple:
+        return self.start + offset
+
+    def __str__(self) -> str:
+        return f"ArithTuple{self.start}"
+
+
+def counting_iterator(start: Any = 0) -> CountingIterator | CoordinateIterator:
+    """An iterator over the integers from ``start``, or over coordinates if ``start`` is a tuple."""
+    return CoordinateIterator(ArithTuple(*start)) if isinstance(start, tuple) else CountingIterator(start)
+
+
+@dataclass(frozen=True, repr=False)
+class Tensor(Shaped):
+    """An engine seen through a layout.
+
+    ``t[coord]`` (or ``t(*coord)``) with a full coordinate is the element, ``engine[layout(coord)]``; with ``None`` for some modes
+    it is the tensor of those modes, whose engine starts where the slice does.
+
+    Attributes
+    ----------
+    engine : Engine
+        Anything with ``engine + offset`` and ``engine[offset]``.
+    layout : Layout or ComposedLayout
+        From coordinates to offsets.
+
+    Examples
+    --------
+    >>> t = make_tensor(counting_iterator(42), (4, 5))
+    >>> str(t), t[1, 2], str(t[1, None])
+    ('counting_iter(42) o (4,5):(1,4)', 51, 'counting_iter(43) o (5):(4)')
+    """
+
+    engine: Any
+    layout: Any
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the layout."""
+        return self.layout.shape
+
+    @property
+    def stride(self) -> Any:
+        """The strides of the layout (a swizzled layout has none)."""
+        if isinstance(self.layout, ComposedLayout):
+            raise LayoutError("stride", "a composed layout has no strides", self.layout)
+        return self.layout.stride
+
+    @property
+    def rank(self) -> int:
+        """The number of modes."""
+        return self.layout.rank
+
+    def __len__(self) -> int:
+        return self.layout.rank
+
+    def __iter__(self) -> Iterator:
+        """The elements in colexicographic order."""
+        n = size(self)
+        if not isinstance(n, int):
+            raise LayoutError("Tensor", "a symbolic number of elements cannot be listed", self.layout)
+        return (self[i] for i in range(n))
+
+    def __getitem__(self, coord: Any) -> Any:
+        if has_none(coord):
+            layout, start = slice_and_offset(coord, self.layout)
+            return Tensor(_advance(self.engine, start), layout)
+        return self.engine[self.layout(coord)]
+
+    def __call__(self, *coord: Any) -> Any:
+        return self[coord[0] if len(coord) == 1 else coord]
+
+    def map_domain(self, f: Callable) -> Tensor:
+        """The same engine seen through ``f(layout)``."""
+        return Tensor(self.engine, f(self.layout) if isinstance(self.layout, Layout) else self.layout.map_domain(f))
+
+    def cosize(self, *mode: int) -> Any:
+        """The cosize of the layout."""
+        from .core import cosize
+
+        return cosize(self.layout, *mode)
+
+    def __str__(self) -> str:
+        return f"{self.engine} o {self.layout}"
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.engine!r}, {self.layout!r})"
+
+
+def _advance(engine: Any, start: Any) -> Any:
+    return engine if isinstance(start, int) and start == 0 else engine + start
+
+
+def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
+    """A tensor of an engine and a layout, or of an engine, a shape and perhaps a stride."""
+    if isinstance(layout, (Layout, ComposedLayout)):
+        if stride is not None:
+            raise LayoutError("make_tensor", "a layout has its strides already", layout, stride)
+        return Tensor(engine, layout)
+    return Tensor(engine, make_layout(layout) if stride is None else make_layout(layout, stride))
+
+
+def make_identity_tensor(shape: Any) -> Tensor:
+    """The tensor whose element at every coordinate of ``shape`` is the coordinate.
+
+    Tiled and partitioned as a data tensor, it says which element of the whole every element is: what predicates are made of.
+
+    Examples
+    --------
+    >>> str(local_tile(make_identity_tensor((5, 7)), (2, 4), (2, 1)))
+    'ArithTuple(4,4) o (2,4):(1@0,1@1)'
+    """
+    layout = make_identity_layout(shape)
+    return Tensor(counting_iterator(zero_of(layout.shape)), layout)
+
+
+def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
+    """The tensor moved by a natural coordinate, which may lie outside of its shape: ``result[c] == tensor[c + coord]``."""
+    if isinstance(tensor.layout, ComposedLayout):
+        inner, outer = tensor.layout.inner, tensor.layout
+        moved = ComposedLayout(outer.outer, outer.offset + _linear(coord, inner), inner)
+        layout, start = slice_and_offset((None,) * inner.rank if isinstance(inner.shape, tuple) else None, moved)
+        return Tensor(_advance(tensor.engine, start), layout)
+    return Tensor(_advance(tensor.engine, _linear(coord, tensor.layout)), tensor.layout)
+
+
+def _linear(coord: Any, layout: Layout) -> Any:
+    if isinstance(coord, tuple):
+        if len(coord) != layout.rank or not isinstance(layout.shape, tuple):
+            raise LayoutError("domain_offset", "the coordinate does not fit the layout", coord, layout)
+        total: Any = 0
+        for c, mode in zip(coord, layout, strict=True):
+            total = total + _linear(c, mode)
+        return total
+    value = dot_digits(coord, layout.flat_shape, layout.flat_stride)
+    return ArithTuple() + value if layout.has_basis else value
+
+
+# -- partitions -------------------------------------------------------------------------------------------------------------------
+def _project(x: Any, proj: Any) -> Any:
+    """The modes of ``x`` where ``proj`` is not None."""
+    if not isinstance(x, tuple) or len(x) != len(proj):
+        raise LayoutError("projection", "the projection has another number of modes", x, proj)
+    return tuple(i for i, p in zip(x, proj, strict=True) if p is not None)
+
+
+def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
+    """The tile at ``coord`` of the tensor divided by ``tiler``: modes of the tile, then the rest modes where ``coord`` is None."""
+    divided = zipped_divide(tensor, tiler)
+    tile, rest = divided.shape
+    c = _pad(coord, rest)
+    return divided[(_all(tile), c)] if isinstance(divided, Tensor) else divided(_all(tile), c)
+
+
+def outer_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
+    """The element at ``coord`` of every tile of the tensor divided by ``tiler``: the rest modes."""
+    divided = zipped_divide(tensor, tiler)
+    tile, rest = divided.shape
+    c = _pad(coord, tile)
+    return divided[(c, _all(rest))] if isinstance(divided, Tensor) else divided(c, _all(rest))
+
+
+def _all(shape: Any) -> Any:
+    return (None,) * len(shape) if isinstance(shape, tuple) else None
+
+
+def _pad(coord: Any, shape: Any) -> Any:
+    """A coordinate with free modes for those that it does not mention."""
+    if isinstance(coord, tuple) and isinstance(shape, tuple) and len(coord) < len(shape):
+        return coord + (None,) * (len(shape) - len(coord))
+    if isinstance(coord, tuple) and len(coord) == 1 and not isinstance(shape, tuple):
+        return coord[0]
+    return coord
+
+
+def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> Any:
+    """The tile of a tensor that belongs to a thread block.
+
+    Parameters
+    ----------
+    tensor : Tensor, Layout or ComposedLayout
+        The whole.
+    tiler : tuple or Layout
+        The shape of a tile.
+    coord : int or tuple
+        Which tile; a mode that is None is kept, as a mode after those of the tile.
+    proj : tuple, optional
+        Marks with None the entries of ``tiler`` and ``coord`` that this tensor does not have: with tiler ``(BM, BN, BK)`` the
+        operand A (M, K) takes ``(1, None, 1)``.
+
+    Examples
+    --------
+    >>> A = make_tensor(counting_iterator(0), (5120, 4096), (1, 5120))
+    >>> str(local_tile(A, (128, 128, 8), (1, 2, None), (1, None, 1)))
+    'counting_iter(128) o (128,8,512):(1,5120,40960)'
+    """
+    if proj is not None:
+        tiler, coord = _project(tiler, proj), _project(coord, proj)
+    return inner_partition(tensor, tiler, coord)
+
+
+def local_partition(tensor: Any, threads: Layout, index: Any, proj: Any = None) -> Any:
+    """The elements of a tensor that belong to one thread of a thread layout.
+
+    Parameters
+    ----------
+    tensor : Tensor, Layout or ComposedLayout
+        What the threads share.
+    threads : Layout
+        From coordinates in the tile of threads to the thread's index; one to one onto ``[0, size)``.
+    index : int or Expr
+        The thread.
+    proj : tuple, optional
+        Marks with None the modes of ``threads`` that this tensor does not have.
+    """
+    shape, coord = product_each(threads.shape), flat_coordinate(threads, index)
+    if proj is not None:
+        shape, coord = _project(shape, proj), _project(coord, proj)
+    return outer_partition(tensor, shape, coord)
+
+
+def flat_coordinate(layout: Layout, index: Any) -> Any:
+    """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is ``index``.
+
+    Raises
+    ------
+    LayoutError
+        If the layout is not one to one onto ``[0, size)``.
+
+    Examples
+    --------
+    >>> flat_coordinate(Layout((32, 8), (8, 1)), 19)
+    (2, 3)
+    """
+    current: Any = 1
+    order = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
+    digits: dict[Any, Any] = {}
+    total = size(layout)
+    while current != total:
+        found = [s for s, d in order if d == current]
+        if len(found) != 1:
+            raise LayoutError("flat_coordinate", f"not one to one: {len(found)} modes have the stride {current}", layout)
+        s = found[0]
+        digits[current] = index // current % s if current * s != total else index // current
+        current = current * s
+
+    def of_mode(mode: Layout) -> Any:
+        coord, before = 0, 1
+        for s, d in zip(mode.flat_shape, mode.flat_stride, strict=True):
+            if s != 1:
+                coord = coord + digits[d] * before
+                before = before * s
+        return coord
+
+    return tuple(map(of_mode, layout)) if isinstance(layout.shape, tuple) else of_mode(layout)

@@ -1,0 +1,255 @@
+"""Vectors: how many elements two layouts share in a row, and layouts in units of larger or smaller elements."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from .algebra import coalesce, right_inverse
+from .basis import ScaledBasis
+from .composition import composition
+from .core import Layout
+from .errors import LayoutError
+from .inttuple import as_inttuple, leaves, quotient, size, transform_leaf
+from .swizzle import ComposedLayout, Swizzle
+from .symbolic import Expr, bits_of
+
+__all__ = ["domain_distribute", "downcast", "max_alignment", "max_common_layout", "max_common_vector", "recast_layout", "upcast"]
+
+
+def _unswizzled(x: Any) -> tuple[Layout, int | None]:
+    """The layout under a tensor or swizzle, and the longest run that the swizzle keeps together (None: any)."""
+    x = getattr(x, "layout", x)
+    if isinstance(x, Layout):
+        return x, None
+    if isinstance(x, ComposedLayout) and isinstance(x.outer, Swizzle):
+        return x.inner, None if x.outer.bits == 0 else 1 << min(x.outer.base, x.outer.base + x.outer.shift)
+    raise LayoutError("max_common_layout", "expected a layout, a swizzled layout or a tensor of one", x)
+
+
+def max_common_layout(a: Any, b: Any) -> Layout:
+    """The longest layout ``R`` with ``a(R(i)) == b(R(i)) == i``: the coordinates of elements that are contiguous in both.
+
+    Parameters
+    ----------
+    a, b : Layout, ComposedLayout or Tensor
+        Of the same size. Of a swizzled layout, a run ends where the swizzle may permute.
+
+    Returns
+    -------
+    Layout
+        From the position in the run to the coordinate; ``1:0`` if no two elements are neighbours in both.
+
+    Examples
+    --------
+    >>> str(max_common_layout(Layout((8, 16), (16, 1)), Layout((8, 16), (32, 1))))
+    '16:8'
+    """
+    (a, a_run), (b, b_run) = _unswizzled(a), _unswizzled(b)
+    inverse = right_inverse(b)
+    shape: list[Any] = []
+    stride: list[Any] = []
+    current: Any = 1
+    for s, d in zip(inverse.flat_shape, inverse.flat_stride, strict=True):
+        common = _prefix(a, shape, stride, s, d, current)
+        if common == 1:
+            break
+        shape.append(common)
+        stride.append(d)
+        current = current * common
+        if common != s:
+            break
+    runs = [run for run in (a_run, b_run) if run is not None]
+    return _first(shape, stride, min(runs)) if runs else _first(shape, stride, current)
+
+
+def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) -> Any:
+    """How many steps of ``d`` continue, in ``a``, the run of ``current`` elements at ``shape:stride``."""
+    try:
+        through = coalesce(composition(a, Layout(s, d)))
+    except LayoutError:
+        return 1
+    n, step = through.flat_shape[0], through.flat_stride[0]
+    if step != current:
+        return 1
+    if not shape:
+        return n
+    try:                                                 # the steps of all modes together must not carry into each other
+        together = coalesce(composition(a, Layout((*shape, n), (*stride, d))))
+    except LayoutError:
+        return 1
+    return n if together == Layout(current * n, 1) else 1
+
+
+def _first(shape: list, stride: list, n: Any) -> Layout:
+    """The largest beginning of a run with at most ``n`` elements that is a layout."""
+    out_shape, out_stride = [], []
+    for s, d in zip(shape, stride, strict=True):
+        take = s if quotient(n, s) is not None else gcd(s, n) if isinstance(s, int) and isinstance(n, int) else 1
+        out_shape.append(take)
+        out_stride.append(d)
+        if take != s:
+            break
+        n = quotient(n, s)
+    return coalesce(Layout(tuple(out_shape), tuple(out_stride))) if out_shape else Layout(1, 0)
+
+
+def max_common_vector(a: Any, b: Any) -> Any:
+    """The number of elements that are contiguous in both layouts: the width of a vectorised copy between them.
+
+    The addresses of the vectors are another question: :func:`max_alignment`.
+
+    Examples
+    --------
+    >>> max_common_vector(Layout((8, 16), (16, 1)), Layout((8, 16), (32, 1)))
+    16
+    """
+    return size(max_common_layout(a, b))
+
+
+def max_alignment(layout: Any) -> int:
+    """The longest run whose every copy in the layout starts at a multiple of its length, as far as is certain.
+
+    It is the largest ``n`` for which :func:`upcast` succeeds.
+
+    Examples
+    --------
+    >>> max_alignment(Layout((8, 4), (1, 12))), max_alignment(Layout((8, 4), (2, 16)))
+    (4, 1)
+    """
+    layout, run = _unswizzled(layout)
+    flat = coalesce(layout)
+    modes = list(zip(flat.flat_shape, flat.flat_stride, strict=True))
+    chain, current = [], 1
+    while found := [mode for mode in modes if isinstance(mode[0], int) and mode[1] == current and mode[0] > 1]:
+        modes.remove(found[0])
+        chain.append(found[0][0])
+        current *= found[0][0]
+    common = 0
+    for s, d in modes:
+        if isinstance(d, ScaledBasis):
+            raise LayoutError("max_alignment", "basis strides have no alignment", layout)
+        if s != 1:
+            common = gcd(common, _known_divisor(d))
+    n = 1
+    for s in chain:
+        f = gcd(s, common // n) if common else s
+        n *= f
+        if f != s:
+            break
+    return n if run is None else gcd(n, run)
+
+
+def _known_divisor(d: Any) -> int:
+    return bits_of(d) & -bits_of(d) if isinstance(d, Expr) else d
+
+
+# -- changing the element ---------------------------------------------------------------------------------------------------------
+def upcast(layout: Any, n: int) -> Any:
+    """The layout in units of ``n`` neighbouring elements: ``upcast((8,4):(1,8), 4) == (2,4):(1,2)``.
+
+    Raises
+    ------
+    LayoutError
+        If the elements of a unit are not all there, or a unit does not start at a multiple of ``n``.
+    """
+    if isinstance(layout, ComposedLayout):
+        return _recast_swizzle(layout, n, upcast, "upcast")
+    shape, stride = [], []
+    inside: list[tuple[int, int]] = []
+    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+        q = quotient(d, n) if not isinstance(d, ScaledBasis) else None
+        if s == 1 or q is not None:
+            shape.append(s)
+            stride.append(0 if s == 1 else q)
+            continue
+        r = quotient(n, d) if isinstance(d, int) and d > 0 else None
+        rest = None if r is None else quotient(s, r) or (1 if quotient(r, s) else None)
+        if r is None or rest is None:
+            raise LayoutError("upcast", f"the mode {s}:{d} does not divide into units of {n}", layout)
+        shape.append(rest)
+        stride.append(0 if rest == 1 else 1)
+        inside.append((d, s // rest))
+    current = 1
+    for d, count in sorted(inside):
+        if d != current:
+            break
+        current *= count
+    if current != n:
+        raise LayoutError("upcast", f"a unit of {n} elements has only {current} of them in a row", layout)
+    return _rebuild(layout, shape, stride)
+
+
+def downcast(layout: Any, n: int) -> Any:
+    """The layout in units of an ``n``-th of an element: ``downcast((2,4):(1,2), 4) == (8,4):(1,8)``.
+
+    Raises
+    ------
+    LayoutError
+        If not exactly one mode has stride 1, so that it is not clear which one takes the parts.
+    """
+    if isinstance(layout, ComposedLayout):
+        return _recast_swizzle(layout, n, downcast, "downcast")
+    if n == 1:
+        return layout
+    if sum(d == 1 and s != 1 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)) != 1:
+        raise LayoutError("downcast", "not exactly one mode has stride 1", layout)
+    shape = [s * n if d == 1 and s != 1 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)]
+    stride = [d if d == 1 else d * n for d in layout.flat_stride]
+    return _rebuild(layout, shape, stride)
+
+
+def _rebuild(layout: Layout, shape: list, stride: list) -> Layout:
+    s, d = iter(shape), iter(stride)
+    return Layout(transform_leaf(layout.shape, lambda _: next(s)), transform_leaf(layout.shape, lambda _: next(d)))
+
+
+def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> ComposedLayout:
+    swizzle, bits = layout.outer, n.bit_length() - 1
+    offset = quotient(layout.offset, n) if op == "upcast" else layout.offset * n
+    if not isinstance(swizzle, Swizzle) or n != 1 << bits or offset is None:
+        raise LayoutError(op, f"a swizzle is recast by powers of two that divide its offset, not by {n}", layout)
+    base = swizzle.base - bits if op == "upcast" else swizzle.base + bits
+    if base < 0:
+        raise LayoutError(op, f"the swizzle permutes elements within a unit of {n}", layout)
+    return ComposedLayout(Swizzle(swizzle.bits, base, swizzle.shift), offset, recast(layout.inner, n))
+
+
+def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
+    """The layout of the same memory seen as elements of ``new_bits`` instead of ``old_bits``.
+
+    Raises
+    ------
+    LayoutError
+        If neither size divides the other, or :func:`upcast` or :func:`downcast` refuses.
+    """
+    if new_bits % old_bits == 0:
+        return upcast(layout, new_bits // old_bits)
+    if old_bits % new_bits == 0:
+        return downcast(layout, old_bits // new_bits)
+    raise LayoutError("recast_layout", f"neither {old_bits} nor {new_bits} bits are a multiple of the other", layout)
+
+
+def domain_distribute(shape: Any, n: int) -> Layout:
+    """A tile of ``n`` elements of a shape, as wide as possible from the left.
+
+    Raises
+    ------
+    LayoutError
+        If the common divisors of the modes with ``n`` do not make ``n``.
+
+    Examples
+    --------
+    >>> str(domain_distribute((15, 14), 6))
+    '(3,2):(1,15)'
+    """
+    shape = as_inttuple(shape, "domain_distribute")
+    out_shape, out_stride, before, rest = [], [], 1, n
+    for s in leaves(shape):
+        f = gcd(s, rest)
+        out_shape.append(f)
+        out_stride.append(before if f > 1 else 0)
+        before, rest = before * s, rest // f
+    if rest != 1:
+        raise LayoutError("domain_distribute", f"the modes have no tile of {n} elements", shape, n)
+    return coalesce(Layout(tuple(out_shape), tuple(out_stride)))

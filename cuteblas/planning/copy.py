@@ -1,0 +1,152 @@
+"""From a copy or permutation problem to a plan: merged modes, tile, vector widths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd, prod
+
+from ..codegen.kernel import GeneratedKernel
+from ..kernels.permute import CopyConfig, TransposeConfig, copy_kernel, transpose_kernel
+from .plan import Argument, Launch, Plan
+from .problem import CopyProblem, DeviceInfo
+
+__all__ = ["Mode", "canonical_modes", "plan_copy"]
+
+_NARROW_SPAN = 2**30
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One mode of a permutation: extent, and strides in the source and in the target."""
+
+    extent: int
+    src: int
+    dst: int
+
+
+def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
+    """The same copy with as few modes as possible, and the offsets (elements) of its first element in source and target.
+
+    Modes of extent 1 go; a mode with a negative stride in the target is walked backwards in both; modes are ordered by their stride in
+    the target, smallest first; neighbours that are one mode in both merge (CuTe's ``coalesce`` on the pair of layouts).
+    """
+    modes, src_offset, dst_offset = [], 0, 0
+    for n, s, d in zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True):
+        if n == 1:
+            continue
+        if d < 0:
+            src_offset, dst_offset, s, d = src_offset + (n - 1) * s, dst_offset + (n - 1) * d, -s, -d
+        modes.append(Mode(n, s, d))
+    modes.sort(key=lambda m: m.dst)
+    merged: list[Mode] = []
+    for m in modes:
+        last = merged[-1] if merged else None
+        if last and (m.src, m.dst) == (last.src * last.extent, last.dst * last.extent):
+            merged[-1] = Mode(last.extent * m.extent, last.src, last.dst)
+        else:
+            merged.append(m)
+    return tuple(merged), src_offset, dst_offset
+
+
+@lru_cache(maxsize=4096)
+def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
+    """Plan a copy, transpose or permutation.
+
+    Parameters
+    ----------
+    problem : CopyProblem
+        What to move.
+    device : DeviceInfo
+        Where.
+
+    Returns
+    -------
+    Plan
+        Its launch takes the addresses of roles ``src`` and ``dst``.
+
+    Raises
+    ------
+    ValueError
+        For an element size other than 1, 2, 4, 8 or 16 bytes, or more blocks than a grid can have.
+    """
+    if problem.itemsize not in (1, 2, 4, 8, 16):
+        raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
+    if 0 in problem.shape:
+        return Plan(problem, device, "nothing", None, (), reason="the array has no elements")
+    modes, src_offset, dst_offset = canonical_modes(problem)
+    modes = modes or (Mode(1, 1, 1),)
+    i = 0                                                              # smallest stride in the target: the order of `modes`
+    j = min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
+    if j != i and modes[j].src == 1 and modes[i].src != 1:
+        return _plan_transpose(problem, device, modes, j, (src_offset, dst_offset))
+    return _plan_straight(problem, device, modes, (src_offset, dst_offset))
+
+
+def _wide(modes: tuple[Mode, ...]) -> bool:
+    span = max(sum((m.extent - 1) * abs(m.src) for m in modes), sum((m.extent - 1) * abs(m.dst) for m in modes), *(m.extent for m in modes))
+    return span >= _NARROW_SPAN
+
+
+def _vector(problem: CopyProblem, alignment: int, offset: int, extent: int, strides: list[int], limit: int) -> int:
+    """Elements of the widest vector (at most ``limit`` bytes) that address, offset, extent and the other strides allow."""
+    item = problem.itemsize
+    return gcd(max(1, limit // item), max(1, alignment // item), extent, offset, *strides)
+
+
+def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:
+    first, *others = modes
+    item = problem.itemsize
+    words = 1
+    if first.src == first.dst == 1:
+        words = gcd(_vector(problem, problem.src_alignment, offsets[0], first.extent, [m.src for m in others], 16),
+                    _vector(problem, problem.dst_alignment, offsets[1], first.extent, [m.dst for m in others], 16))
+    second = others.pop(max(range(len(others)), key=lambda q: others[q].extent)) if others else Mode(1, 0, 0)
+    along = first.extent // words
+    tile = (1024, 1) if along >= 1024 or second.extent == 1 else (256, 4) if along >= 256 else (64, 16) if along >= 64 else (32, 32)
+    config = CopyConfig(words * item, tile, 256, first.src == 1, first.dst == 1, len(others), _wide(modes))
+    scaled = [Mode(second.extent, second.src // words, second.dst // words),
+              *(Mode(m.extent, m.src // words, m.dst // words) for m in others)]
+    numbers = {"I": along, "J": second.extent, "dS_i": first.src, "dS_j": scaled[0].src, "dD_i": first.dst, "dD_j": scaled[0].dst}
+    blocks = -(-along // tile[0]) * -(-second.extent // tile[1])
+    return _finish(problem, device, "copy", config, copy_kernel(config), numbers, scaled[1:], blocks, offsets,
+                   f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, tile {tile} vectors")
+
+
+# Bytes of an element -> tile along (J, I) in elements, and bytes that a thread reads at once; what it writes at once is 16 bytes. Reads
+# are narrower for elements that are packed in registers, so that each thread ends up with 16 bytes to put into shared memory.
+_TILES = {1: ((128, 128), 4), 2: ((128, 64), 8), 4: ((64, 64), 16), 8: ((64, 32), 16), 16: ((32, 32), 16)}
+
+
+def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
+    mode_i, mode_j = modes[0], modes[j]
+    others = [m for q, m in enumerate(modes) if q not in (0, j)]
+    item = problem.itemsize
+    tile, load = _TILES[item]
+    load_words = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], load) * item
+    store = _vector(problem, problem.dst_alignment, offsets[1], mode_i.extent, [mode_j.dst, *(m.dst for m in others)], 16) * item \
+        if mode_i.dst == 1 else item
+    packed = item < 4 and load_words >= 4 and store >= 4
+    word = 4 if packed else item
+    if item < 4 and not packed:
+        load_words = store = item
+    config = TransposeConfig(item, word, load_words, store, tile, 256, True, mode_i.dst == 1, len(others), _wide(modes))
+    per_word = config.packed
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word, "dD_i": mode_i.dst}
+    scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
+    blocks = -(-mode_j.extent // tile[0]) * -(-mode_i.extent // tile[1])
+    return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
+                   f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
+                   f"reads of {load_words} and writes of {store} bytes")
+
+
+def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: object, kernel: GeneratedKernel, numbers: dict[str, int],
+            batch: list[Mode], blocks: int, offsets: tuple[int, int], reason: str) -> Plan:
+    for q, m in enumerate(batch):
+        numbers |= {f"L{q}": m.extent, f"dS_l{q}": m.src, f"dD_l{q}": m.dst}
+    blocks *= prod(m.extent for m in batch)
+    if blocks >= 2**31:
+        raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
+    pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize), "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
+    arguments = tuple(pointers[q.name] if q.name in pointers else Argument(value=numbers[q.name]) for q in kernel.params)
+    return Plan(problem, device, family, config, (Launch(kernel, (blocks, 1, 1), arguments),), reason=reason, facts=kernel.facts)

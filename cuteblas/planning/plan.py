@@ -1,0 +1,76 @@
+"""A plan: which kernels run, with which arguments, and why. Pure data; it is made and read without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..codegen.kernel import GeneratedKernel, TensorMapSpec
+from .problem import CopyProblem, DeviceInfo, GemmProblem
+
+__all__ = ["Argument", "Launch", "Plan"]
+
+Role = Literal["a", "b", "c", "src", "dst", "alpha", "beta", "workspace"]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The value of one kernel parameter: a constant of the plan, or something that each call supplies.
+
+    ``role`` names what the call supplies (an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace``; a number for
+    ``alpha`` and ``beta``); ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is the tensor map
+    of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
+    """
+
+    role: Role | None = None
+    value: int | float | complex | None = None
+    tensor_map: TensorMapSpec | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: the kernel, the grid (blocks along x, y, z) and an argument for each of the kernel's parameters."""
+
+    kernel: GeneratedKernel
+    grid: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run for a problem on a device, and why.
+
+    Attributes
+    ----------
+    problem : GemmProblem or CopyProblem
+        What is computed.
+    device : DeviceInfo
+        For which device.
+    family : str
+        The kernel family: ``"gemm_simt"``, ``"gemm_wgmma"``, ``"transpose"``, ``"copy"``, or ``"nothing"`` when there is nothing to
+        do.
+    config : object
+        The family's frozen configuration (tile, stages, ...).
+    launches : tuple of Launch
+        In order, on one stream.
+    workspace_bytes : int
+        Scratch memory that the launches share.
+    reason : str
+        Why this kernel and this configuration.
+    """
+
+    problem: GemmProblem | CopyProblem
+    device: DeviceInfo
+    family: str
+    config: object
+    launches: tuple[Launch, ...]
+    workspace_bytes: int = 0
+    reason: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+    @property
+    def source(self) -> str:
+        """The CUDA C++ of every kernel of the plan, prelude included."""
+        return "\n".join(launch.kernel.cuda_source for launch in self.launches)

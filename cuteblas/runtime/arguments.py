@@ -1,0 +1,180 @@
+"""Kernel arguments in C memory, laid out once so that a launch only writes the addresses that change."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from ..codegen.kernel import Param, TensorMapSpec
+from ..planning.plan import Argument, Launch
+from .tensor_maps import EncodedTensorMap
+
+__all__ = ["ArgumentBlock"]
+
+_ADDRESS = ctypes.c_uint64
+_TENSOR_MAPS_KEPT = 16
+_SCALARS: dict[str, Any] = {
+    "bool": ctypes.c_bool, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8, "int16": ctypes.c_int16, "uint16": ctypes.c_uint16,
+    "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
+    "float32": ctypes.c_float, "float64": ctypes.c_double,
+    "complex64": ctypes.c_float * 2, "complex128": ctypes.c_double * 2,
+}
+
+
+class _Scalar:
+    """One scalar parameter in C memory."""
+
+    def __init__(self, param: Param):
+        try:
+            self.cell = _SCALARS[param.dtype.name]()
+        except KeyError:
+            raise TypeError(f"kernel parameter {param.name} cannot be a scalar of type {param.dtype.name}") from None
+        self.param = param
+        self.is_complex = param.dtype.is_complex
+        self.python_type = int if param.dtype.is_integer else bool if param.dtype.name == "bool" else float
+
+    def store(self, value: Any) -> None:
+        """Store a number, rounded to the parameter's type; integers wrap."""
+        if self.is_complex:
+            self.cell[:] = value.real, value.imag
+        else:
+            self.cell.value = self.python_type(value)
+
+    def store_constant(self, value: Any) -> None:
+        """Store a number of the plan, which an integer parameter must hold exactly."""
+        self.store(value)
+        if self.python_type is int and self.cell.value != value:
+            raise OverflowError(f"{value} does not fit in kernel parameter {self.param.name} of type {self.param.dtype.name}")
+
+
+class _ShiftedAddress(NamedTuple):
+    """An address plus a constant: ``cell`` takes ``addresses[position] + offset``."""
+
+    cell: Any
+    position: int
+    offset: int
+
+
+class _MapPointer(NamedTuple):
+    """The entry ``pointers[entry]`` that points to the tensor map over ``addresses[position] + offset``."""
+
+    pointers: Any
+    entry: int
+    encode: Callable[[int], EncodedTensorMap]
+    position: int
+    offset: int
+
+
+class ArgumentBlock:
+    """The arguments of all launches of a plan, for one thread at a time.
+
+    The driver takes an array of pointers to the arguments. An unshifted address is stored once, however many parameters point to
+    it, so that :meth:`write` is one assignment for a plan without scalars and tensor maps. Tensor maps are encoded when an address
+    is new, and the latest few are kept.
+
+    Parameters
+    ----------
+    launches : sequence of Launch
+        The launches of the plan.
+    roles : sequence of str
+        Names of the addresses that :meth:`write` receives, in that order.
+    encode : callable
+        ``encode(spec, address)`` gives an :class:`~cuteblas.runtime.tensor_maps.EncodedTensorMap`.
+
+    Attributes
+    ----------
+    parameters : tuple of int
+        For each launch, the address of its array of pointers (``kernelParams`` of ``cuLaunchKernel``).
+
+    Raises
+    ------
+    ValueError
+        If arguments and parameters do not match.
+    """
+
+    def __init__(self, launches: Sequence[Launch], roles: Sequence[str], encode: Callable[[TensorMapSpec, int], EncodedTensorMap]):
+        self._positions = {role: position for position, role in enumerate(roles)}
+        self._addresses = (_ADDRESS * len(roles))()
+        self._encode = encode
+        self._shifted: list[_ShiftedAddress] = []
+        self._maps: list[_MapPointer] = []
+        self._maps_in_use: dict[int, EncodedTensorMap] = {}
+        self._scalars: dict[str, list[_Scalar]] = {"alpha": [], "beta": []}
+        self._cells: list[Any] = []     # keeps alive what the pointers point to
+        self._pointers = [self._point(launch) for launch in launches]
+        self.parameters = tuple(ctypes.addressof(pointers) for pointers in self._pointers)
+        self._only_addresses = not (self._shifted or self._maps or self._scalars["alpha"] or self._scalars["beta"])
+
+    def write(self, addresses: Sequence[int], alpha: complex = 1.0, beta: complex = 0.0) -> None:
+        """Fill in what a call supplies.
+
+        Parameters
+        ----------
+        addresses : sequence of int
+            Device addresses in the order of the roles.
+        alpha, beta : number
+            The scalars.
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer addresses than roles.
+        """
+        self._addresses[:] = addresses     # type: ignore[call-overload]
+        if self._only_addresses:
+            return
+        for cell, position, offset in self._shifted:
+            cell.value = addresses[position] + offset
+        for scalar in self._scalars["alpha"]:
+            scalar.store(alpha)
+        for scalar in self._scalars["beta"]:
+            scalar.store(beta)
+        for index, (pointers, entry, encode, position, offset) in enumerate(self._maps):
+            encoded = self._maps_in_use[index] = encode(addresses[position] + offset)
+            pointers[entry] = encoded.address
+
+    def _point(self, launch: Launch) -> ctypes.Array[ctypes.c_void_p]:
+        """The array of pointers to the arguments of one launch."""
+        params, arguments = launch.kernel.params, launch.arguments
+        if len(params) != len(arguments):
+            raise ValueError(f"kernel {launch.kernel.name} has {len(params)} parameters and the plan gives {len(arguments)} "
+                             "arguments")
+        pointers = (ctypes.c_void_p * len(params))()
+        for index, (param, argument) in enumerate(zip(params, arguments, strict=True)):
+            pointers[index] = self._place(param, argument, pointers, index)
+        return pointers
+
+    def _place(self, param: Param, argument: Argument, pointers: ctypes.Array[ctypes.c_void_p], index: int) -> int | None:
+        """Address of the memory of one argument; ``None`` for a tensor map, to which each call points anew."""
+        if (param.kind == "tensor_map") != (argument.tensor_map is not None):
+            raise ValueError(f"kernel parameter {param.name} is a {param.kind} and the plan's argument is {argument}")
+        if argument.tensor_map is not None:
+            encode = lru_cache(_TENSOR_MAPS_KEPT)(partial(self._encode, argument.tensor_map))
+            self._maps.append(_MapPointer(pointers, index, encode, self._position(argument, param), argument.offset))
+            return None
+        if param.kind == "scalar":
+            scalar = _Scalar(param)
+            self._cells.append(scalar.cell)
+            if argument.role is None:
+                scalar.store_constant(argument.value)
+            elif argument.role in self._scalars:
+                self._scalars[argument.role].append(scalar)
+            else:
+                raise ValueError(f"kernel parameter {param.name} is a scalar and the plan's argument is {argument}")
+            return ctypes.addressof(scalar.cell)
+        position = self._position(argument, param)
+        if not argument.offset:
+            return ctypes.addressof(self._addresses) + position * ctypes.sizeof(_ADDRESS)
+        cell = _ADDRESS()
+        self._cells.append(cell)
+        self._shifted.append(_ShiftedAddress(cell, position, argument.offset))
+        return ctypes.addressof(cell)
+
+    def _position(self, argument: Argument, param: Param) -> int:
+        try:
+            return self._positions[str(argument.role)]
+        except KeyError:
+            raise ValueError(f"kernel parameter {param.name} takes an address, one of {', '.join(self._positions)}, and the plan's "
+                             f"argument is {argument}") from None

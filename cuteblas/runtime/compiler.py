@@ -1,0 +1,90 @@
+"""From the source of a kernel to a cubin, by NVRTC and the cache on disk. No GPU and no driver are needed."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+from ..codegen.kernel import GeneratedKernel
+from .cache import cache_directory, is_whole_cubin, open_cache
+from .errors import INSTALL, CompileError, MissingDependency, require
+
+__all__ = ["compile", "compiler_version", "supported_architectures"]
+
+
+@cache
+def _nvrtc() -> tuple[str, tuple[int, ...]]:
+    """Version of NVRTC and the architectures it knows."""
+    nvrtc = require("cuda.bindings.nvrtc")
+    try:
+        _, major, minor = nvrtc.nvrtcVersion()
+    except Exception as error:     # what the bindings raise when they find no library differs between their versions
+        raise MissingDependency(f"compiling kernels needs the NVRTC library, which was not found; {INSTALL}") from error
+    return f"{major}.{minor}", tuple(nvrtc.nvrtcGetSupportedArchs()[1])
+
+
+def compiler_version() -> str:
+    """Version of NVRTC, for example ``"13.0"``.
+
+    Raises
+    ------
+    MissingDependency
+        If there is no NVRTC.
+    """
+    return _nvrtc()[0]
+
+
+def supported_architectures() -> tuple[str, ...]:
+    """The architectures that the installed NVRTC compiles for, oldest first; CUDA 13 begins at ``sm_75``."""
+    return tuple(f"sm_{number}" for number in _nvrtc()[1])
+
+
+def compile(kernel: GeneratedKernel, arch: str) -> bytes:
+    """The cubin of a kernel for one architecture, from the cache on disk if it is there.
+
+    Arithmetic is IEEE: denormals are kept, division and square root are rounded correctly, and products are fused into sums only
+    as C++ permits within an expression.
+
+    Parameters
+    ----------
+    kernel : GeneratedKernel
+        The kernel.
+    arch : str
+        ``"sm_80"``, ``"sm_90a"`` ...
+
+    Returns
+    -------
+    bytes
+        An ELF image for the driver to load.
+
+    Raises
+    ------
+    CompileError
+        If NVRTC refuses the source or does not know the architecture.
+    MissingDependency
+        If cuda.core or NVRTC are not installed.
+    """
+    core, utils = require("cuda.core"), require("cuda.core.utils")
+    if arch.removesuffix("a") not in supported_architectures():
+        known = supported_architectures()
+        raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} compiles for {', '.join(known)} only")
+    options = core.ProgramOptions(name=kernel.name, arch=arch, std="c++17", ftz=False, prec_div=True, prec_sqrt=True, fma=True,
+                                  device_as_default_execution_space=True)
+    key = utils.make_program_cache_key(code=kernel.cuda_source, code_type="c++", options=options, target_type="cubin")
+    try:
+        stored = open_cache().get(key)
+    except OSError:
+        stored = None
+    if stored is not None and is_whole_cubin(stored):
+        return stored
+    try:
+        cubin = bytes(core.Program(kernel.cuda_source, "c++", options).compile("cubin").code)
+    except Exception as error:     # cuda.core's own error classes are private
+        log = str(error).replace("\0", "").strip()
+        raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} says", log) from error
+    try:
+        open_cache()[key] = cubin
+    except OSError as error:
+        warnings.warn(f"compiled kernels are not kept: {cache_directory()} cannot be written ({error}); set CUTEBLAS_CACHE_DIR",
+                      RuntimeWarning, stacklevel=2)
+    return cubin

@@ -1,0 +1,87 @@
+"""What there is to run on. Nothing here allocates device memory, and CuPy is imported by the first question only."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from importlib.util import find_spec
+
+from ..planning.problem import DeviceInfo
+from .errors import INSTALL, require
+
+__all__ = ["available", "capturing", "device_info", "why_unavailable"]
+
+# Share of the theoretical memory bandwidth that a large device copy reaches: 4286 of 4917 GB/s on an H200.
+_COPY_EFFICIENCY = 0.87
+
+
+@cache
+def why_unavailable() -> str | None:
+    """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Asked once per process."""
+    if find_spec("cupy") is None:
+        return f"CuPy is not installed: {INSTALL}"
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy cannot be imported: {error}"
+    if int(cupy.__version__.partition(".")[0]) < 14:
+        return f"CuPy {cupy.__version__} is too old, 14 or newer is needed: {INSTALL}"
+    try:
+        if cupy.cuda.runtime.getDeviceCount() == 0:
+            return "the CUDA driver finds no device"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"the CUDA driver is missing or cannot be used: {error}"
+    try:
+        require("cuda.core")
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def available() -> bool:
+    """Whether kernels can run on a GPU here."""
+    return why_unavailable() is None
+
+
+def device_info(ordinal: int | None = None) -> DeviceInfo:
+    """What planning needs to know of a device.
+
+    Parameters
+    ----------
+    ordinal : int, optional
+        Index of the device; the current one by default.
+
+    Raises
+    ------
+    MissingDependency
+        If CuPy is not installed.
+    """
+    if ordinal is None:
+        ordinal = require("cupy").cuda.Device().id
+    return _device_info(ordinal)
+
+
+@lru_cache
+def _device_info(ordinal: int) -> DeviceInfo:
+    cuda = require("cupy").cuda
+    device = cuda.Device(ordinal)
+    attributes = device.attributes
+    # Two transfers per clock of the memory; clocks are given in kHz and the width of the bus in bits.
+    peak = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
+    return DeviceInfo(
+        name=cuda.runtime.getDeviceProperties(ordinal)["name"].decode(),
+        arch=f"sm_{device.compute_capability}",
+        multiprocessors=attributes["MultiProcessorCount"],
+        shared_bytes_per_block=attributes["MaxSharedMemoryPerBlockOptin"],
+        clock_hz=attributes["ClockRate"] * 1e3,
+        bandwidth=_COPY_EFFICIENCY * peak,
+        l2_bytes=attributes["L2CacheSize"],
+    )
+
+
+def capturing() -> bool:
+    """Whether CuPy's current stream is being captured into a CUDA graph."""
+    cuda = require("cupy").cuda
+    try:
+        return cuda.get_current_stream().is_capturing()
+    except cuda.runtime.CUDARuntimeError:
+        return True     # the default stream refuses the question while another stream is capturing

@@ -1,0 +1,76 @@
+"""Errors of the runtime, and the one way to import an optional dependency."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+__all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "require"]
+
+INSTALL = "pip install 'cuteblas[cuda13]' (or 'cuteblas[cuda12]' for a CUDA 12 driver)"
+
+
+class MissingDependency(ImportError):
+    """A package or library that running on a GPU needs is not installed; the message says how to get it."""
+
+
+class DriverError(RuntimeError):
+    """The CUDA driver refused a call; the message has its name and text for the error."""
+
+
+class CompileError(RuntimeError):
+    """A generated kernel cannot be compiled.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel's name.
+    arch : str
+        The architecture that it was compiled for.
+    log : str
+        The compiler's lines; empty if the compiler was not reached.
+    """
+
+    def __init__(self, kernel: str, arch: str, reason: str, log: str = ""):
+        super().__init__(f"kernel {kernel} does not compile for {arch}: {reason}" + (f"\n{log}" if log else ""))
+        self.kernel = kernel
+        self.arch = arch
+        self.log = log
+
+
+def require(module: str) -> ModuleType:
+    """Import an optional dependency.
+
+    Raises
+    ------
+    MissingDependency
+        If it cannot be imported; the message names the extra that brings it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependency(f"GPU kernels need {module}, which cannot be imported ({error}); {INSTALL}") from error
+
+
+def check(result: tuple, what: str) -> Any:
+    """The first value of a ``cuda.bindings.driver`` call; ``None`` if it has none.
+
+    Parameters
+    ----------
+    result : tuple
+        The status, then the values.
+    what : str
+        What was attempted, for the message.
+
+    Raises
+    ------
+    DriverError
+        If the status is not success.
+    """
+    status, *values = result
+    if status:
+        driver = require("cuda.bindings.driver")
+        text = driver.cuGetErrorString(status)[1] or b"unknown error"
+        raise DriverError(f"{what}: {status.name}: {text.decode()}")
+    return values[0] if values else None

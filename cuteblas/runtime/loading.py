@@ -1,0 +1,78 @@
+"""Kernels on devices: compiled, loaded and ready to launch, once each."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from ..codegen.kernel import GeneratedKernel
+from .architectures import target_architecture
+from .compiler import compile
+from .devices import capturing, device_info
+from .errors import check, require
+
+__all__ = ["LoadedKernel", "load"]
+
+_SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
+_PORTABLE_CLUSTER = 8
+
+
+class LoadedKernel(NamedTuple):
+    """A kernel on a device: the driver's ``CUfunction`` as an integer, and the object that keeps it loaded."""
+
+    function: int
+    owner: object
+
+
+_lock = threading.Lock()
+_loaded: dict[tuple[str, str, int], LoadedKernel] = {}
+
+
+def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
+    """The kernel, loaded on a device; compiled if it has to be.
+
+    Parameters
+    ----------
+    kernel : GeneratedKernel
+        The kernel.
+    ordinal : int
+        Index of the device.
+
+    Raises
+    ------
+    RuntimeError
+        If the kernel is not loaded yet and CuPy's current stream is being captured.
+    ValueError
+        If the device cannot run the kernel.
+    CompileError, DriverError
+        If the compiler or the driver refuses it.
+    """
+    key = kernel.name, kernel.digest, ordinal
+    with _lock:
+        if key not in _loaded:
+            if capturing():
+                raise RuntimeError(f"kernel {kernel.name} is not loaded on device {ordinal} yet and nothing can be compiled or "
+                                   "loaded while a stream is being captured: call warmup, or run the operation once, before the "
+                                   "capture")
+            _loaded[key] = _load(kernel, ordinal)
+        return _loaded[key]
+
+
+def _load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
+    cubin = compile(kernel, target_architecture(kernel.arch, device_info(ordinal).arch))
+    cupy, core, driver = require("cupy"), require("cuda.core"), require("cuda.bindings.driver")
+    doing = f"loading kernel {kernel.name} on device {ordinal}"
+    with cupy.cuda.Device(ordinal):
+        cupy.cuda.runtime.free(0)     # makes the context that CuPy uses current
+        owner = core.ObjectCode.from_cubin(cubin, name=kernel.name).get_kernel(kernel.name)
+        function = check(driver.cuKernelGetFunction(driver.CUkernel(int(owner.handle))), doing)
+        attribute = driver.CUfunction_attribute
+        if kernel.shared_bytes > _SHARED_BYTES_WITHOUT_ASKING:
+            largest = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            check(driver.cuFuncSetAttribute(function, largest, kernel.shared_bytes), doing)
+        x, y, z = kernel.cluster
+        if x * y * z > _PORTABLE_CLUSTER:
+            check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), doing)
+        # Lazily loaded code would otherwise reach the device at the first launch, which may be inside a capture.
+        check(driver.cuFuncLoad(function), doing)
+    return LoadedKernel(int(function), owner)

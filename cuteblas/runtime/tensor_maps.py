@@ -1,0 +1,88 @@
+"""Tensor maps: the 128-byte descriptions of tensors that TMA copies read."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+
+from ..codegen.kernel import TensorMapSpec
+from .errors import check, require
+
+__all__ = ["EncodedTensorMap", "encode_tensor_map"]
+
+_BYTES, _ALIGNMENT = 128, 64
+
+# Bits are what is copied, so an element type only needs the right size; floating types matter where the driver could fill with NaN.
+_DATA_TYPES = {
+    "bool": "UINT8", "int8": "UINT8", "uint8": "UINT8", "b8": "UINT8", "int16": "UINT16", "uint16": "UINT16", "b16": "UINT16",
+    "int32": "INT32", "uint32": "UINT32", "b32": "UINT32", "int64": "INT64", "uint64": "UINT64", "b64": "UINT64",
+    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "complex64": "UINT64",
+}
+
+
+class EncodedTensorMap:
+    """The driver's encoding of a tensor map in aligned memory of the host; ``address`` is valid while the object lives."""
+
+    __slots__ = ("_memory", "address")
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(_BYTES + _ALIGNMENT)
+        self.address = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
+
+
+@cache
+def _encoder() -> Callable[..., int]:
+    """The driver's ``cuTensorMapEncodeTiled``.
+
+    It is called by its address because cuda.bindings passes it memory without the alignment that it demands.
+    """
+    driver = require("cuda.bindings.driver")
+    flags = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
+    address = check(driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", 12000, flags), "looking up cuTensorMapEncodeTiled")
+    pointer, enum = ctypes.c_void_p, ctypes.c_int
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, pointer, enum, ctypes.c_uint32, pointer, pointer, pointer, pointer, pointer,
+                                 enum, enum, enum, enum)
+    return prototype(address)
+
+
+def encode_tensor_map(spec: TensorMapSpec, address: int) -> EncodedTensorMap:
+    """Encode a tensor map for the memory at an address.
+
+    Parameters
+    ----------
+    spec : TensorMapSpec
+        Shape, strides, box and swizzle.
+    address : int
+        Address in global memory of the tensor's first element, a multiple of 16.
+
+    Raises
+    ------
+    ValueError
+        If the address is not aligned, or no tensor map has elements of that size.
+    DriverError
+        If the driver refuses the description.
+
+    References
+    ----------
+    CUDA driver API, ``cuTensorMapEncodeTiled``.
+    """
+    if address % 16:
+        raise ValueError(f"a tensor map needs an address that is a multiple of 16 bytes, got {address:#x}")
+    if spec.dtype.name not in _DATA_TYPES:
+        raise ValueError(f"a tensor map has no elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)")
+    driver = require("cuda.bindings.driver")
+    rank = len(spec.shape)
+    extents = (ctypes.c_uint64 * rank)(*spec.shape)
+    strides = (ctypes.c_uint64 * max(rank - 1, 1))(*spec.strides)
+    box = (ctypes.c_uint32 * rank)(*spec.box)
+    element_strides = (ctypes.c_uint32 * rank)(*[1] * rank)
+    encoded = EncodedTensorMap()
+    data_type = getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[spec.dtype.name]}")
+    swizzle = getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{spec.swizzle}B' if spec.swizzle else 'NONE'}")
+    status = _encoder()(encoded.address, data_type, rank, address, extents, strides, box, element_strides,
+                        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+    check((driver.CUresult(status),), f"encoding {spec} at {address:#x}")
+    return encoded

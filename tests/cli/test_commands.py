@@ -1,0 +1,99 @@
+"""``python -m cuteblas``."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from cuteblas import cli
+from cuteblas.cli import doctor, main
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert all(name in text and line in text for name, line in cli.COMMANDS.items())
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["cache", "--dance"]])
+def test_what_is_not_understood_ends_with_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert "usage: python -m cuteblas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0 and f"python -m cuteblas {name}" in capsys.readouterr().out
+
+
+def test_python_m_runs_it():
+    result = subprocess.run([sys.executable, "-m", "cuteblas", "cache"], capture_output=True, text=True, check=True)
+    assert os.environ["CUTEBLAS_CACHE_DIR"] in result.stdout
+
+
+def test_cache_shows_and_clears(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
+    (tmp_path / "entries").mkdir()
+    (tmp_path / "entries" / "kernel").write_bytes(bytes(3 << 20))
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: 1 kernel, 3.0 MiB\n"
+    assert main(["cache", "--clear"]) == 0
+    assert capsys.readouterr().out.endswith("removed 1\n")
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: 0 kernels, 0.0 MiB\n"
+
+
+def test_doctor_looks_at_everything(capsys):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name}  " in text for name in doctor._CHECKS)
+    assert "this is unexpected" not in text
+    assert "NumPy's BLAS" in text
+
+
+def test_doctor_on_a_machine_with_nothing():
+    program = """
+import sys
+for name in ("cupy", "cuda", "cuda.core", "cuda.bindings", "cuda.bindings.nvrtc"):
+    sys.modules[name] = None
+from cuteblas.cli import main
+sys.exit(main(["doctor"]))
+"""
+    environment = os.environ | {"PATH": "", "CXX": "", "CUTEBLAS_CACHE_DIR": os.devnull + "/kernels",
+                                "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    missing = {line[4:22].strip() for line in result.stdout.splitlines() if line.startswith("--")}
+    assert {"CuPy", "CUDA driver", "NVRTC", "C++ compiler", "kernel cache"} <= missing
+    assert result.stdout.count("pip install 'cuteblas[cuda13]'") >= 3
+    assert "this is unexpected" not in result.stdout
+    assert "NumPy's BLAS alone: CuPy is not installed" in result.stdout
+
+
+def test_doctor_survives_a_broken_part(monkeypatch, capsys):
+    def broken(name):
+        raise OSError("the library is damaged")
+        yield
+    monkeypatch.setitem(doctor._CHECKS, "CuPy", broken)
+    assert main(["doctor"]) == 0
+    assert "--  CuPy              OSError: the library is damaged" in capsys.readouterr().out
+
+
+def test_doctor_describes_devices(monkeypatch):
+    runtime = SimpleNamespace(driverGetVersion=lambda: 13010, getDeviceCount=lambda: 2, CUDARuntimeError=RuntimeError)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    from cuteblas.planning.problem import H200
+
+    monkeypatch.setattr(doctor, "device_info", lambda ordinal: H200)
+    found = list(doctor._driver("CUDA driver"))
+    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "device 1"]
+    assert found[0].text == "for CUDA 13.1, 2 devices"
+    assert found[1].text == "NVIDIA H200, sm_90, 132 multiprocessors at 1980 MHz, 4286 GB/s in a copy, 227 KiB of shared memory"
+    assert not any(finding.remedy for finding in found)

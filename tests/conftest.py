@@ -1,0 +1,20 @@
+"""What all tests share: the ``gpu`` mark and a cache of their own."""
+
+import pytest
+
+from cuteblas.runtime import why_unavailable
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and (reason := why_unavailable()):
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory):
+    """Compiled kernels go to a directory of this run, not to the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        yield

@@ -1,0 +1,23 @@
+"""Backends for these tests: the slow, obvious executors of ``reference`` take the place of planner, emulator and GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import cuteblas
+import cuteblas.emulator
+import cuteblas.planning
+
+from . import reference
+
+
+@pytest.fixture(scope="module")
+def by_definition() -> Iterator[None]:
+    """Run the emulator backend's problems by the definition."""
+    with pytest.MonkeyPatch.context() as patch, cuteblas.backend("emulator"):
+        patch.setattr(cuteblas.planning, "plan_gemm", reference.fake_plan)
+        patch.setattr(cuteblas.planning, "plan_copy", reference.fake_plan)
+        patch.setattr(cuteblas.emulator, "run", reference.run_on, raising=False)
+        yield

@@ -1,0 +1,54 @@
+"""Executors for tests: they evaluate problems by the definition, with NumPy on strided views of raw memory."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from cuteblas.planning.plan import Plan
+from cuteblas.planning.problem import CopyProblem, DeviceInfo, GemmProblem
+
+LAUNCHED: list[Plan] = []
+"""Every plan that was run, in order."""
+
+
+def fake_plan(problem: GemmProblem | CopyProblem, device: DeviceInfo) -> Plan:
+    """A plan without launches."""
+    return Plan(problem, device, "reference", None, (), reason="by the definition")
+
+
+def run_at(plan: Plan, addresses: tuple[int, ...]) -> None:
+    """Run a plan on memory of this process."""
+    LAUNCHED.append(plan)
+    problem = plan.problem
+    if isinstance(problem, GemmProblem):
+        batch = problem.batch
+        assert all(n != 1 for n in batch)
+        for operand, address in zip((problem.a, problem.b, problem.c), addresses, strict=True):
+            assert len(operand.batch_strides) == len(batch)
+            assert address % np.dtype(operand.dtype).itemsize == 0 and address % operand.alignment == 0
+        a = _view(addresses[0], problem.a.dtype, (*batch, problem.m, problem.k), (*problem.a.batch_strides, *problem.a.strides))
+        b = _view(addresses[1], problem.b.dtype, (*batch, problem.n, problem.k), (*problem.b.batch_strides, *problem.b.strides))
+        c = _view(addresses[2], problem.c.dtype, (*batch, problem.m, problem.n), (*problem.c.batch_strides, *problem.c.strides))
+        c[...] = np.matmul(a, np.swapaxes(b, -1, -2))
+    else:
+        assert addresses[0] % problem.src_alignment == 0 and addresses[1] % problem.dst_alignment == 0
+        assert problem.itemsize in (1, 2, 4, 8, 16) and not any(address % problem.itemsize for address in addresses)
+        word = f"V{problem.itemsize}"
+        dst = _view(addresses[1], word, problem.shape, problem.dst_strides)
+        dst[...] = _view(addresses[0], word, problem.shape, problem.src_strides)
+
+
+def run_on(plan: Plan, arrays: dict[str, np.ndarray], alpha: complex = 1, beta: complex = 0) -> None:
+    """Run a plan on NumPy arrays by role."""
+    roles = ("a", "b", "c") if isinstance(plan.problem, GemmProblem) else ("src", "dst")
+    run_at(plan, tuple(arrays[role].ctypes.data for role in roles))
+
+
+def _view(address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    element = np.dtype(dtype)
+    reach = [(n - 1) * s * element.itemsize for n, s in zip(shape, strides, strict=True)] if 0 not in shape else []
+    low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + element.itemsize
+    buffer = (ctypes.c_char * (high - low)).from_address(address + low)
+    return np.ndarray(shape, element, buffer, -low, tuple(s * element.itemsize for s in strides))

@@ -1,0 +1,220 @@
+"""Executors with a recorder in the driver's place."""
+
+import ctypes
+import sys
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from cuteblas.planning.plan import Argument, Launch, Plan
+from cuteblas.planning.problem import H200
+from cuteblas.runtime import DriverError, Executor, executor, loading, warmup
+from cuteblas.runtime.executor import check_launch
+from tests.runtime.samples import CLUSTER_RANK, COPY, GEMM, MULTIPLY, REVERSE, copy_plan, multiply_plan
+
+
+class Recorder:
+    """Stands for ``cuLaunchKernel``: reads the arguments of :data:`MULTIPLY` as the driver does."""
+
+    types = (ctypes.c_uint64,) * 3 + (ctypes.c_int32, ctypes.c_float, ctypes.c_float)
+
+    def __init__(self, delay=None):
+        self.calls = []
+        self.delay = delay
+
+    def __call__(self, function, x, y, z, bx, by, bz, shared_bytes, stream, parameters, extra):
+        if self.delay is not None:
+            time.sleep(self.delay)
+        pointers = (ctypes.c_void_p * len(self.types)).from_address(parameters)
+        arguments = tuple(kind.from_address(p).value for kind, p in zip(self.types, pointers, strict=True))
+        self.calls.append((function, (x, y, z), (bx, by, bz), shared_bytes, stream, arguments, extra))
+
+
+@pytest.fixture
+def fake_cupy(monkeypatch):
+    """CuPy with one current device, number 0, and no GPU behind it."""
+    class Memory:
+        def __init__(self, size):
+            self.size, self.ptr = size, 0x5000
+
+    fake = SimpleNamespace(contexts=0, allocated=[], capturing=False)
+
+    def free(pointer):
+        fake.contexts += 1
+
+    def alloc(size):
+        fake.allocated.append(Memory(size))
+        return fake.allocated[-1]
+    stream = SimpleNamespace(is_capturing=lambda: fake.capturing)
+    fake.cuda = SimpleNamespace(Device=lambda *_: SimpleNamespace(id=0), alloc=alloc, get_current_stream=lambda: stream,
+                                runtime=SimpleNamespace(free=free, CUDARuntimeError=RuntimeError))
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    return fake
+
+
+def test_a_launch_passes_everything_on():
+    recorder = Recorder()
+    plan = multiply_plan(1000, launches=2)
+    Executor(plan, 0, (11, 22), recorder).launch((1, 2, 3), 77, alpha=2, beta=0.5)
+    assert recorder.calls == [(function, (8, 1, 1), (128, 1, 1), 0, 77, (1, 2, 3, 1000, 2.0, 0.5), 0) for function in (11, 22)]
+
+
+def test_the_grid_and_shared_memory_are_the_plans():
+    recorder = Recorder()
+    recorder.types = (ctypes.c_uint64,) * 2
+    plan = copy_plan(REVERSE, (3, 2, 5), (Argument("src"), Argument("dst")))
+    Executor(plan, 0, (5,), recorder).launch((8, 9), 0)
+    assert recorder.calls == [(5, (3, 2, 5), (256, 1, 1), REVERSE.shared_bytes, 0, (8, 9), 0)]
+
+
+def test_threads_do_not_mix_their_arguments():
+    recorder = Recorder(delay=0.0005)
+    ready = Executor(multiply_plan(1), 0, (1,), recorder)
+    start = threading.Barrier(8)
+
+    def work(thread):
+        start.wait()
+        for i in range(20):
+            ready.launch((thread, i, thread * i), thread, alpha=thread, beta=i)
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    got = sorted(arguments for _, _, _, _, _, arguments, _ in recorder.calls)
+    assert got == sorted((t, i, t * i, 1, float(t), float(i)) for t in range(8) for i in range(20))
+    assert all(stream == arguments[0] for _, _, _, _, stream, arguments, _ in recorder.calls)
+    assert len(ready._blocks) <= 8
+
+
+def test_calls_in_turn_use_one_block():
+    ready = Executor(multiply_plan(1), 0, (1,), Recorder())
+    for _ in range(5):
+        ready.launch((1, 2, 3), 0)
+    with pytest.raises(ValueError):
+        ready.launch((1, 2), 0)
+    assert len(ready._blocks) == 1
+
+
+class Refusal(RuntimeError):
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+
+
+def refusing(times, status, text):
+    """A driver that refuses a number of calls, then records."""
+    recorder = Recorder()
+    left = [times]
+
+    def launch(*call):
+        if left[0]:
+            left[0] -= 1
+            raise Refusal(status, text)
+        recorder(*call)
+    launch.calls = recorder.calls
+    return launch
+
+
+def test_the_drivers_words_reach_the_caller(fake_cupy):
+    driver = refusing(1, 701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch")
+    ready = Executor(multiply_plan(1), 0, (1,), driver)
+    with pytest.raises(DriverError, match="kernel multiply on device 0: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources"):
+        ready.launch((1, 2, 3), 0)
+    ready.launch((1, 2, 3), 0)
+    assert len(driver.calls) == 1
+
+
+def test_a_thread_without_a_context_gets_one(fake_cupy):
+    driver = refusing(1, 201, "CUDA_ERROR_INVALID_CONTEXT: invalid device context")
+    Executor(multiply_plan(1), 0, (1,), driver).launch((1, 2, 3), 0)
+    assert fake_cupy.contexts == 1 and len(driver.calls) == 1
+    with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_CONTEXT"):
+        Executor(multiply_plan(1), 0, (1,), refusing(2, 201, "CUDA_ERROR_INVALID_CONTEXT")).launch((1, 2, 3), 0)
+
+
+def test_a_wrong_current_device_is_named(fake_cupy):
+    with pytest.raises(DriverError, match="kernel multiply on device 1 while device 0 is current: CUDA_ERROR_INVALID_CONTEXT"):
+        Executor(multiply_plan(1), 1, (1,), refusing(1, 201, "CUDA_ERROR_INVALID_CONTEXT")).launch((1, 2, 3), 0)
+
+
+def workspace_plan(size):
+    plan = multiply_plan(1)
+    (launch,) = plan.launches
+    arguments = (Argument("a"), Argument("workspace", offset=8), *launch.arguments[2:])
+    return replace(plan, launches=(replace(launch, arguments=arguments),), workspace_bytes=size)
+
+
+def test_the_workspace_is_cupys_and_outlives_a_capture(fake_cupy):
+    recorder = Recorder()
+    ready = Executor(workspace_plan(4096), 0, (1,), recorder)
+    ready.launch((1, 2, 3), 0)
+    assert recorder.calls[0][5][:3] == (1, 0x5008, 3)
+    assert [memory.size for memory in fake_cupy.allocated] == [4096] and ready._captured == []
+    fake_cupy.capturing = True
+    ready.launch((1, 2, 3), 0)
+    assert ready._captured == fake_cupy.allocated[1:]
+
+
+def test_a_plan_without_launches_does_nothing_anywhere(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    plan = Plan(GEMM, H200, "nothing", None, (), workspace_bytes=0)
+    executor(plan).launch((1, 2, 3), 0)
+    warmup(plan)
+
+
+def test_nothing_is_compiled_while_a_stream_is_captured(fake_cupy, monkeypatch):
+    fake_cupy.capturing = True
+    monkeypatch.setattr(loading, "compile", lambda *_: pytest.fail("compiled"))
+    with pytest.raises(RuntimeError, match=r"kernel multiply is not loaded on device 0 yet .* call warmup, .* before the capture"):
+        loading.load(MULTIPLY, 0)
+
+
+def test_a_kernel_is_loaded_once_per_device(fake_cupy, monkeypatch):
+    loads = []
+
+    def load(kernel, ordinal):
+        loads.append((kernel.name, ordinal))
+        return loading.LoadedKernel(len(loads), None)
+    monkeypatch.setattr(loading, "_loaded", {})
+    monkeypatch.setattr(loading, "_load", load)
+    got = [loading.load(kernel, ordinal).function for kernel, ordinal in
+           ((MULTIPLY, 0), (REVERSE, 0), (replace(MULTIPLY), 0), (MULTIPLY, 1), (MULTIPLY, 0))]
+    assert got == [1, 2, 1, 3, 1] and loads == [("multiply", 0), ("reverse", 0), ("multiply", 1)]
+
+
+MULTIPLY_ARGUMENTS = multiply_plan(1).launches[0].arguments
+
+
+@pytest.mark.parametrize("kernel, grid", [
+    (MULTIPLY, (2**31 - 1, 65535, 65535)), (REVERSE, (1, 1, 1)), (replace(MULTIPLY, threads=1024), (1, 1, 1)),
+    (replace(REVERSE, shared_bytes=H200.shared_bytes_per_block), (1, 1, 1)), (CLUSTER_RANK, (4, 3, 1)),
+])
+def test_launches_within_the_limits(kernel, grid):
+    check_launch(Launch(kernel, grid, ()), H200)
+
+
+@pytest.mark.parametrize("kernel, grid, words", [
+    (MULTIPLY, (2**31, 1, 1), "wants a grid of 2147483648 x 1 x 1 blocks and the limits are 2147483647 x 65535 x 65535"),
+    (MULTIPLY, (1, 65536, 1), "grid of 1 x 65536 x 1 blocks"),
+    (MULTIPLY, (1, 1, 65536), "grid of 1 x 1 x 65536 blocks"),
+    (MULTIPLY, (0, 1, 1), "grid of 0 x 1 x 1 blocks"),
+    (replace(MULTIPLY, threads=1025), (1, 1, 1), "wants 1025 threads in a block and the limit is 1024"),
+    (replace(MULTIPLY, shared_bytes=232449), (1, 1, 1), "wants 232449 bytes of shared memory in a block and .* has 232448"),
+    (CLUSTER_RANK, (3, 1, 1), "grid of 3 x 1 x 1 blocks, which its clusters of 2 x 1 x 1 do not divide"),
+    (replace(MULTIPLY, cluster=(2, 1, 1)), (2, 1, 1), "does not declare them with __cluster_dims__"),
+])
+def test_launches_beyond_the_limits_are_refused(kernel, grid, words):
+    with pytest.raises(ValueError, match=words):
+        check_launch(Launch(kernel, grid, ()), H200)
+
+
+def test_copies_take_two_addresses():
+    recorder = Recorder()
+    recorder.types = (ctypes.c_uint64,) * 2
+    plan = Plan(COPY, H200, "test", None, (Launch(REVERSE, (1, 1, 1), (Argument("dst"), Argument("src"))),))
+    Executor(plan, 0, (1,), recorder).launch((10, 20), 0)
+    assert recorder.calls[0][5] == (20, 10)

@@ -1,0 +1,75 @@
+"""The arrows of the design: which part may import which, and what ``import cuteblas`` leaves alone."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cuteblas
+
+HOME = Path(cuteblas.__file__).parent
+BELOW_PLANNING = {"kernels", "codegen", "layout"}
+BELOW_FUNCTIONS = BELOW_PLANNING | {"planning", "runtime", "emulator"}
+MAY_IMPORT = {
+    "layout": set(),
+    "codegen": {"layout"},
+    "kernels": {"codegen", "layout"},
+    "planning": BELOW_PLANNING,
+    "runtime": {"codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
+    "emulator": {"codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
+    "functions": BELOW_FUNCTIONS,
+    "blas": BELOW_FUNCTIONS | {"functions"},
+    "array": BELOW_FUNCTIONS | {"functions"},
+}
+STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
+
+
+def imports(file):
+    """Absolute names of the modules that a file imports; those behind ``if TYPE_CHECKING`` do not count."""
+    package = ["cuteblas", *file.relative_to(HOME).parts[:-1]]
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for_checkers = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+                    for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in for_checkers:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_arrows_go_down(part):
+    allowed = {f"cuteblas.{name}" for name in MAY_IMPORT[part] | {part}}
+    wrong = [f"{file.relative_to(HOME)} imports {name}" for file in (HOME / part).rglob("*.py") for name in imports(file)
+             if name.startswith("cuteblas") and not any(name == a or name.startswith(a + ".") for a in allowed)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("part", sorted(STANDARD_LIBRARY_ONLY))
+def test_standard_library_only(part):
+    wrong = [f"{file.relative_to(HOME)} imports {name}" for file in (HOME / part).rglob("*.py") for name in imports(file)
+             if (root := name.partition(".")[0]) not in sys.stdlib_module_names and root != "cuteblas"]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_part_has_a_rule():
+    parts = {folder.name for folder in HOME.iterdir() if (folder / "__init__.py").exists()}
+    assert parts == set(MAY_IMPORT) | {"cli"}
+
+
+def test_import_touches_no_driver_and_no_compiler():
+    program = """
+import sys
+started = []
+sys.addaudithook(lambda event, args: started.append(args) if event in ("subprocess.Popen", "os.exec", "os.posix_spawn") else None)
+import cuteblas
+print(sorted({"cupy", "cuda", "cupy_backends", "scipy", "torch", "sklearn"} & set(sys.modules)), started)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[] []"
