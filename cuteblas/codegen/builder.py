@@ -137,6 +137,10 @@ class KernelBuilder:
         """The block's index along ``axis`` (x, y or z)."""
         return self._declare(name, f"blockIdx.{axis}", Var(name, 0, hi))
 
+    def grid_size(self, name: str, axis: str) -> Expr:
+        """The number of blocks along ``axis`` (x, y or z)."""
+        return self._declare(name, f"gridDim.{axis}", Var(name, 1))
+
     def variable(self, name: str, value: IntLike, hi: int | None = None) -> Expr:
         """A mutable integer, 0 to ``hi``, changed by :meth:`assign`."""
         self.emit(f"{self._int} {self._fresh(name)} = {to_c(value)};")
@@ -166,19 +170,19 @@ class KernelBuilder:
 
     # -- control --------------------------------------------------------------------------------------------------------------
     @contextmanager
-    def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: int = 1, unroll: bool | int = False) -> Iterator[IntLike]:
+    def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: IntLike = 1, unroll: bool = False) -> Iterator[IntLike]:
         """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop."""
-        if is_static(start) and is_static(stop) and start + step >= stop > start:
+        if all(is_static(x) for x in (start, stop, step)) and start + step >= stop > start:
             yield start
             return
         name = self._unused(name)
         last = bounds(stop)[1]
-        if unroll is not False:
-            self.emit("#pragma unroll" if unroll is True else f"#pragma unroll {unroll}", indent=False)
-        advance = f"++{name}" if step == 1 else f"{name} += {step}"
+        if unroll:
+            self.emit("#pragma unroll", indent=False)
+        advance = f"++{name}" if step == 1 else f"{name} += {to_c(step)}"
         with self._block(f"for ({self._int} {name} = {to_c(start)}; {name} < {to_c(stop)}; {advance})"):
-            yield Var(name, bounds(start)[0], None if last is None else last - 1, -(step & -step) if start == 0 else None)
-        self._names.discard(name)
+            self._fresh(name)
+            yield Var(name, bounds(start)[0], None if last is None else last - 1)
 
     @contextmanager
     def loops(self, extents: Sequence[int], names: str = "ijklmn") -> Iterator[tuple[IntLike, ...]]:
@@ -298,7 +302,9 @@ class KernelBuilder:
     def _block(self, head: str) -> Iterator[None]:
         self.emit(head + " {")
         self._indent += 1
+        outside = set(self._names)
         yield
+        self._names = outside                          # names end with the block that declares them
         self._indent -= 1
         self.emit("}")
 
@@ -318,7 +324,7 @@ class KernelBuilder:
     def _unused(self, name: str) -> str:
         while name in self._names:
             name += "_"
-        return self._fresh(name)
+        return name
 
     def _prove_vector(self, tensor: Tensor, width: int) -> None:
         """Refuse a vector access whose elements are not provably contiguous and aligned."""

@@ -19,7 +19,8 @@ __all__ = ["available", "build", "why_unavailable"]
 
 _FOLDER = Path(__file__).parent
 _HEADERS = ("interface.h", "device.h")
-_COMMON_FLAGS = ("-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv")
+_COMMON_FLAGS = ("-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
+                 "-Wno-psabi")
 
 
 @cache

@@ -41,7 +41,7 @@ inline void cp_async_commit() {
     thread.copy_groups.push_back(thread.copies.size());
 }
 
-inline void cp_async_wait(int pending, int) {
+inline void cp_async_wait(int pending) {
     Thread& thread = machine.self();
     for (; thread.copy_groups.size() - thread.copy_groups_done > static_cast<size_t>(pending); ++thread.copy_groups_done)
         for (; thread.copied < thread.copy_groups[thread.copy_groups_done]; ++thread.copied) {

@@ -188,8 +188,8 @@ void cp_async(T* s, T const* g, bool p, CB_SITE) {
 inline void cp_async_commit() { cuteblas_runtime->cp_async_commit(); }
 
 template <int N>
-void cp_async_wait(CB_SITE) {
-    cuteblas_runtime->cp_async_wait(N, site.line);
+void cp_async_wait() {
+    cuteblas_runtime->cp_async_wait(N);
 }
 
 // Barriers
@@ -233,13 +233,13 @@ CB_TMA(5, CB_LIST(int c0, int c1, int c2, int c3, int c4), c0, c1, c2, c3, c4)
 inline void tma_store_commit() { cuteblas_runtime->tma_store_commit(); }
 
 template <int N>
-void tma_store_wait_read(CB_SITE) {
-    cuteblas_runtime->tma_store_wait(N, true, site.line);
+void tma_store_wait_read() {
+    cuteblas_runtime->tma_store_wait(N);
 }
 
 template <int N>
-void tma_store_wait(CB_SITE) {
-    cuteblas_runtime->tma_store_wait(N, false, site.line);
+void tma_store_wait() {
+    cuteblas_runtime->tma_store_wait(N);
 }
 
 // wgmma

@@ -62,7 +62,7 @@ struct Runtime {
 
     void (*cp_async)(void* to, void const* from, int bytes, bool fetch, int line);
     void (*cp_async_commit)();
-    void (*cp_async_wait)(int pending, int line);
+    void (*cp_async_wait)(int pending);
 
     void (*syncthreads)(int line);
     void (*syncwarp)(int line);
@@ -77,7 +77,7 @@ struct Runtime {
     void (*tma_load)(void* to, TensorMap const* map, unsigned long long* barrier, int rank, int const* coordinates, int line);
     void (*tma_store)(TensorMap const* map, void const* from, int rank, int const* coordinates, int line);
     void (*tma_store_commit)();
-    void (*tma_store_wait)(int pending, bool only_reads, int line);
+    void (*tma_store_wait)(int pending);
 
     unsigned long long (*wgmma_descriptor)(void const* start, int leading_bytes, int stride_bytes, int swizzle, int line);
     void (*wgmma)(WgmmaRequest const* request);

@@ -52,7 +52,7 @@ struct Thread {
     // TMA stores: an agent of its own, whose clock counts the groups.
     int store_agent = -1;
     uint32_t store_groups = 0;
-    bool store_open = false;
+    bool stores_uncommitted = false;
 
     // wgmma: how many were issued, and how many when each group was committed.
     uint32_t wgmmas = 0;

@@ -47,6 +47,7 @@ static void thread_exits() {
         machine.self().exited = true;
         exited_before_block_barrier(machine.threads[barriers.at_block.front()].wait.line);
     }
+    expect_stores_waited();
     expect_wgmmas_waited();
     if (machine.alive == 1) expect_loads_waited();
 }
@@ -96,7 +97,6 @@ extern "C" __attribute__((visibility("default"))) cb::emulator::Runtime const* c
     return &cb::emulator::runtime;
 }
 
-// The host address `pointer` as a kernel sees it, in the window with this index.
 extern "C" __attribute__((visibility("default"))) int cuteblas_launch(cb::emulator::Launch* launch) {
     using namespace cb::emulator;
     machine.launch = launch;
@@ -119,6 +119,7 @@ extern "C" __attribute__((visibility("default"))) int cuteblas_launch(cb::emulat
     return static_cast<int>(machine.error);
 }
 
+// The pointer that a kernel receives for the argument with this window.
 extern "C" __attribute__((visibility("default"))) unsigned long long cuteblas_translate(cb::emulator::Launch* launch, unsigned window) {
     cb::emulator::machine.launch = launch;
     return launch->windows[window].address + cb::emulator::translation(window);

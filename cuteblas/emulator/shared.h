@@ -14,6 +14,8 @@
 
 namespace cb::emulator {
 
+enum CellState : uint8_t { plain, copy_pending, is_mbarrier };
+
 struct Cell {
     // Epochs: 0 is "not written" or "not read"; `always_check` is no epoch: the access of an agent, which a block barrier does not order.
     uint32_t write_epoch, write_clock;
@@ -22,12 +24,10 @@ struct Cell {
     uint32_t read_epoch, read_clock;
     uint32_t others;             // index of a list of further readers, 0 for none
     uint16_t other_count;
-    uint8_t state;
-    uint8_t swizzle : 7;         // of the TMA load that wrote it
-    uint8_t agents_read : 1;     // whether an agent is among the further readers
+    CellState state;
+    uint8_t swizzle;             // of the TMA load that wrote it: the span in bytes
+    bool agents_read;            // whether an agent is among the further readers
 };
-
-enum CellState : uint8_t { plain, copy_pending, is_mbarrier };
 
 constexpr uint32_t always_check = UINT32_MAX;
 
@@ -166,8 +166,7 @@ class SharedMemory {
         return id;
     }
 
-    // The thread that initialised an mbarrier must be known to whoever uses it.
-    Cell& cell_at(uint32_t offset) { return cells[offset >> shift]; }
+    Cell const& cell_at(uint32_t offset) { return cells[offset >> shift]; }
 
     bool write_known(Cell const& cell, int thread) const {
         return cell.write_epoch != 0 && (cell.writer == thread || machine.order.known(thread, cell.writer) >= cell.write_clock);
@@ -211,7 +210,7 @@ class SharedMemory {
                 return;
             }
         push_reader(cell, {access.clock, static_cast<uint16_t>(access.agent), short_line(access.line), 0});
-        cell.agents_read = 1;
+        cell.agents_read = true;
     }
 
     void push_reader(Cell& cell, Reader reader) {
@@ -252,7 +251,7 @@ class SharedMemory {
     void forget_reads(Cell& cell) {
         if (cell.others != 0) remove_readers(cell, [](Reader const&) { return true; });
         cell.read_epoch = 0;
-        cell.agents_read = 0;
+        cell.agents_read = false;
     }
 
     // Of several reads by one reader only the latest matters: whoever is ordered after it is ordered after the others.
@@ -333,7 +332,8 @@ class SharedMemory {
     [[noreturn]] void unreadable(Cell const& cell, uint32_t index, int thread, int line) {
         expect_plain(cell, index, "reads", thread, line);
         if (cell.write_epoch == 0)
-            fail(Error::unwritten, line, "reads shared bytes [%u, %u), which nothing has written", first(index), last(index));
+            fail(Error::unwritten, line, "reads shared bytes [%u, %u), which nothing has written yet (is there a barrier after the writes?)",
+                 first(index), last(index));
         conflict_with_writer(cell, index, "reads", line);
     }
 

@@ -1,11 +1,197 @@
+// TMA: tensor maps, loads that complete on an mbarrier, stores that complete in groups.
 #pragma once
+
+#include <deque>
+#include <string>
+
+#include "global.h"
 #include "mbarrier.h"
+
 namespace cb::emulator {
-inline void tma_load(void*, TensorMap const*, unsigned long long*, int, int const*, int) {}
-inline void tma_store(TensorMap const*, void const*, int, int const*, int) {}
-inline void tma_store_commit() {}
-inline void tma_store_wait(int, bool, int) {}
-inline bool complete_tma_loads() { return false; }
-inline void expect_loads_waited() {}
-inline void start_block_tma() {}
+
+constexpr uint32_t tma_alignment = 128;
+constexpr uint32_t chunk_bytes = 16;  // what swizzles move as one
+
+// The swizzle over `span` bytes exchanges 16-byte chunks: their number within the span, exclusive-or the number of the 128-byte line
+// within the pattern. It acts on addresses of the shared window, which begins at a multiple of the pattern.
+inline uint32_t swizzled(uint32_t address, uint32_t span) {
+    if (span == 0) return address;
+    uint32_t const mask = span / chunk_bytes - 1;
+    return address ^ ((address >> 7 & mask) << 4);
 }
+
+struct TensorBox {
+    TensorMapContent const& map;
+    int const* coordinates;
+
+    uint32_t row_bytes() const { return static_cast<uint32_t>(map.box[0]) * map.itemsize; }
+
+    uint32_t rows() const {
+        uint32_t count = 1;
+        for (int mode = 1; mode < map.rank; ++mode) count *= map.box[mode];
+        return count;
+    }
+
+    uint32_t bytes() const { return rows() * row_bytes(); }
+
+    // Where a row of the box lies in global memory, relative to coordinate 0 of the innermost mode; false if outside the tensor.
+    bool locate(uint32_t row, long long& address) const {
+        address = map.origin;
+        for (int mode = 1; mode < map.rank; ++mode) {
+            long long const index = coordinates[mode] + static_cast<long long>(row % map.box[mode]);
+            row /= map.box[mode];
+            if (index < 0 || index >= static_cast<long long>(map.shape[mode])) return false;
+            address += index * static_cast<long long>(map.strides[mode - 1]);
+        }
+        return true;
+    }
+
+    // Calls visit(offset in the box, host address or 0 outside the tensor) for each element.
+    template <class Visit>
+    void each_element(Visit visit) const {
+        uint32_t offset = 0;
+        for (uint32_t row = 0, end = rows(); row < end; ++row) {
+            long long address;
+            bool const inside = locate(row, address);
+            for (int i = 0; i < map.box[0]; ++i, offset += map.itemsize) {
+                long long const index = static_cast<long long>(coordinates[0]) + i;
+                bool const valid = inside && index >= 0 && index < static_cast<long long>(map.shape[0]);
+                visit(offset, valid ? reinterpret_cast<uint8_t*>(address + index * map.itemsize) : nullptr);
+            }
+        }
+    }
+};
+
+struct TmaLoad {
+    TensorMapContent map;
+    int coordinates[5];
+    uint32_t address;  // in the shared window
+    uint32_t bytes;
+    int mbarrier;
+    uint32_t number;   // among the loads of that mbarrier
+    int line;
+};
+
+inline std::deque<TmaLoad> tma_loads;  // in flight
+
+inline void start_block_tma() { tma_loads.clear(); }
+
+inline TensorMapContent const& content_of(TensorMap const* map, int rank, int line) {
+    auto const& content = *reinterpret_cast<TensorMapContent const*>(map->content);
+    if (content.rank != rank)
+        fail(Error::tensor_map, line, "gives %d coordinates for the tensor map '%s' of %d modes", rank,
+             machine.launch->windows[content.argument].name, content.rank);
+    return content;
+}
+
+// The box's address in the shared window.
+inline uint32_t locate_box(void const* pointer, TensorMapContent const& map, uint32_t bytes, char const* verb, int line) {
+    uint32_t const offset = shared.locate(pointer, bytes, 1, verb, line);
+    // The pattern of a swizzle repeats every eight spans. A box may begin elsewhere, but no descriptor could read it.
+    uint32_t const alignment = std::max(tma_alignment, 8u * map.swizzle);
+    if ((offset + shared_start) % alignment != 0)
+        fail(Error::tensor_map, line, "%s a box at shared offset %u; with a swizzle of %d bytes it must be a multiple of %u", verb, offset,
+             map.swizzle, alignment);
+    return offset + shared_start;
+}
+
+inline void tma_load(void* to, TensorMap const* tensor_map, unsigned long long* pointer, int rank, int const* coordinates, int line) {
+    TensorMapContent const& map = content_of(tensor_map, rank, line);
+    Mbarrier& barrier = mbarriers.find(pointer, line, "names");
+    if (!barrier.fenced)
+        fail(Error::proxy_fence, line,
+             "names the mbarrier at shared offset %u in a TMA load, but thread %d did not execute mbarrier_init_fence after initialising it",
+             barrier.offset, barrier.initialiser);
+    TensorBox const box{map, coordinates};
+    uint32_t const bytes = box.bytes();
+    uint32_t const address = locate_box(to, map, bytes, "loads", line);
+    Knowledge const known = machine.order.of(machine.running);
+    AsyncAccess const access{known, barrier.agent, ++barrier.loads, line, "the TMA load"};
+    for (uint32_t i = 0; i < bytes; i += chunk_bytes) {
+        uint32_t const offset = swizzled(address + i, map.swizzle) - shared_start;
+        if (offset + chunk_bytes > shared.size)
+            fail(Error::shared_out_of_bounds, line, "loads to shared offset %u; the block has %u bytes of shared memory", offset, shared.size);
+        shared.write_async(access, offset, chunk_bytes, map.swizzle);
+        std::memset(shared.data + offset, 0xff, chunk_bytes);
+    }
+    TmaLoad load{map, {}, address, bytes, static_cast<int>(&barrier - mbarriers.all.data()), barrier.loads, line};
+    std::copy(coordinates, coordinates + rank, load.coordinates);
+    tma_loads.push_back(load);
+}
+
+// Lets the oldest load in flight arrive; false if there is none.
+inline bool complete_tma_loads() {
+    if (tma_loads.empty()) return false;
+    TmaLoad const load = tma_loads.front();
+    tma_loads.pop_front();
+    TensorBox{load.map, load.coordinates}.each_element([&](uint32_t offset, uint8_t const* from) {
+        uint8_t* to = shared.data + swizzled(load.address + offset, load.map.swizzle) - shared_start;
+        if (from != nullptr)
+            copy_bytes(to, from, load.map.itemsize);
+        else
+            std::memset(to, 0, load.map.itemsize);
+    });
+    Mbarrier& barrier = mbarriers.all[load.mbarrier];
+    barrier.bytes -= load.bytes;
+    if (barrier.pending == 0 && barrier.bytes < 0)
+        machine.stop(Error::mbarrier, load.line,
+                     machine.where(false, load.line) + "the TMA load brings the mbarrier at shared offset " + std::to_string(barrier.offset) +
+                         " " + std::to_string(-barrier.bytes) + " bytes more than its phase " + std::to_string(barrier.phase) + " expects");
+    barrier.arriving[barrier.agent] = load.number;
+    mbarriers.complete_if_due(barrier);
+    return true;
+}
+
+inline void expect_loads_waited() {
+    for (Mbarrier const& barrier : mbarriers.all) {
+        bool known = barrier.loads == 0;
+        for (int t = 0; t < static_cast<int>(machine.threads.size()) && !known; ++t)
+            known = machine.order.known(t, barrier.agent) >= barrier.loads;
+        if (!known)
+            fail(Error::async_copy, 0, "the block ends without having waited for the last TMA load of the mbarrier at shared offset %u",
+                 barrier.offset);
+    }
+}
+
+inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, int const* coordinates, int line) {
+    TensorMapContent const& map = content_of(tensor_map, rank, line);
+    Window const& window = machine.launch->windows[map.argument];
+    if (!window.writable) fail(Error::read_only, line, "stores through the tensor map '%s', whose memory is read-only", window.name);
+    TensorBox const box{map, coordinates};
+    uint32_t const bytes = box.bytes();
+    uint32_t const address = locate_box(from, map, bytes, "stores", line);
+    Thread& thread = machine.self();
+    if (thread.store_agent < 0) thread.store_agent = shared.new_agent({Agent::tma_store, machine.running}, line);
+    Knowledge const known = machine.order.of(machine.running);
+    AsyncAccess const access{known, thread.store_agent, thread.store_groups + 1, line, "the TMA store"};
+    for (uint32_t i = 0; i < bytes; i += chunk_bytes) {
+        uint32_t const offset = swizzled(address + i, map.swizzle) - shared_start;
+        if (offset + chunk_bytes > shared.size)
+            fail(Error::shared_out_of_bounds, line, "stores from shared offset %u; the block has %u bytes of shared memory", offset, shared.size);
+        shared.read_async(access, offset, chunk_bytes, -1);
+    }
+    thread.stores_uncommitted = true;
+    box.each_element([&](uint32_t offset, uint8_t* to) {
+        if (to != nullptr) copy_bytes(to, shared.data + swizzled(address + offset, map.swizzle) - shared_start, map.itemsize);
+    });
+}
+
+inline void tma_store_commit() {
+    ++machine.self().store_groups;
+    machine.self().stores_uncommitted = false;
+}
+
+inline void tma_store_wait(int pending) {
+    Thread const& thread = machine.self();
+    if (thread.store_agent >= 0 && thread.store_groups > static_cast<uint32_t>(pending))
+        machine.order.learn(machine.running, thread.store_agent, thread.store_groups - static_cast<uint32_t>(pending));
+}
+
+inline void expect_stores_waited() {
+    Thread const& thread = machine.self();
+    if (thread.store_agent < 0) return;
+    if (thread.stores_uncommitted || machine.order.known(machine.running, thread.store_agent) < thread.store_groups)
+        fail(Error::async_copy, 0, "returns while its TMA stores may still read shared memory: it has not waited for all of them");
+}
+
+}  // namespace cb::emulator

@@ -56,10 +56,10 @@ class Emulator:
     def empty(self, like: Memory) -> np.ndarray:
         """A new array, aligned to 16 bytes."""
         new = np.ndarray(like.shape, like.dtype, strides=like.strides)
-        if new.ctypes.data % _ALIGNMENT == 0:
+        if self.memory(new).alignment == _ALIGNMENT:
             return new
         buffer = np.empty(new.nbytes + _ALIGNMENT, np.uint8)
-        return np.ndarray(like.shape, like.dtype, buffer, -buffer.ctypes.data % _ALIGNMENT, like.strides)
+        return np.ndarray(like.shape, like.dtype, buffer, -self.memory(buffer).address % _ALIGNMENT, like.strides)
 
     def assign(self, dst: np.ndarray, src: np.ndarray) -> None:
         """``dst[...] = src`` with any cast."""
@@ -69,7 +69,7 @@ class Emulator:
         """Run a plan in the emulator."""
         from .. import emulator
 
-        emulator.run(plan, arrays, **({"alpha": 1, "beta": 0} if isinstance(plan.problem, GemmProblem) else {}))
+        emulator.run(plan, arrays)
 
 
 EMULATOR = Emulator()

@@ -120,12 +120,17 @@ def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, An
 
 def _judge_types(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> np.dtype:
     operands = [np.zeros((1, 1), x.dtype) for x in (x1, x2)]
-    typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS}
+    typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS or _malformed(name, arguments)}
     if out is not None:                     # whether it can be written is NumPy's first question
         result = np.zeros((1, 1), out.dtype)
         result.flags.writeable = out.writeable
         np.matmul(*operands, out=result, **typed)
     return np.matmul(*operands, **typed).dtype
+
+
+def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether NumPy refuses an argument about shapes before it looks at types."""
+    return not isinstance(arguments[name], bool) if name == "keepdims" else {"axes", "axis"} <= arguments.keys()
 
 
 def _judge_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> None:

@@ -79,6 +79,19 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     return _matmul(x1, x2, out, checked_precision(precision), arguments)
 
 
+def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> Any:
+    """The product of plain NumPy arrays by NumPy's BLAS, without further questions; ``None`` if there are some."""
+    if type(x2) is not np.ndarray or precision is not None or (out is not None and type(out) is not np.ndarray) \
+            or current_backend() != "numpy":
+        return None
+    result = np.matmul(x1, x2, out)
+    _by_numpy.tick()
+    return result
+
+
+fast_paths[np.ndarray] = _plain_arrays
+
+
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     kinds = {kind_of(type(x)) for x in (x1, x2, out)}

@@ -20,34 +20,10 @@ from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, TiledMma
 from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ..layout.symbolic import Expr, IntLike, ceil_div, minimum, select
+from ..layout.symbolic import Expr, IntLike, ceil_div, select
+from .common import OperandAccess, combine, grouped_raster, strides_of
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
-
-_RASTER_GROUP = 8                   # blocks along M that run one after the other before the next column of blocks
-
-
-@dataclass(frozen=True)
-class OperandAccess:
-    """How one operand is read or written.
-
-    Attributes
-    ----------
-    unit : int or None
-        The mode with stride 1: 0 (M of A and C, N of B), 1 (K of A and B, N of C), or ``None``.
-    width : int
-        Elements of one vector access along mode 0; 1 unless ``unit`` is 0 and address, other strides and extent allow more.
-    conj : bool
-        Whether elements are conjugated as they are read.
-    """
-
-    unit: int | None = None
-    width: int = 1
-    conj: bool = False
-
-    def __post_init__(self) -> None:
-        if self.width != 1 and self.unit != 0:
-            raise CodegenError(f"vectors of {self.width} elements need stride 1 along mode 0, got {self}")
 
 
 @dataclass(frozen=True)
@@ -151,15 +127,6 @@ def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: 
     return TiledCopy(threads, (access.width, 1))
 
 
-def _raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike) -> tuple[IntLike, IntLike]:
-    """Tile coordinate of a block: columns of at most ``_RASTER_GROUP`` tiles, so that blocks that run together share operands in L2."""
-    strip = tiles_n * _RASTER_GROUP
-    first = k.let("first_m", block // strip * _RASTER_GROUP)
-    height = k.let("height", minimum(tiles_m - first, _RASTER_GROUP))
-    within = k.let("within", block % strip)
-    return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
-
-
 @cache
 def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
@@ -199,10 +166,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     M = k.integer("M", multiple=max(config.a.width, config.c.width))
     N = k.integer("N", multiple=config.b.width)
     K = k.integer("K")
-    strides = [tuple(1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None,
-                                                          multiple=access.width if access.unit == 0 else 1)
-                     for i, mode in enumerate(modes))
-               for name, modes, access in (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))]
+    strides = [strides_of(k, name, modes, access) for name, modes, access in (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))]
     batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
     batch_strides = [tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) for i in range(config.batch_modes))
                      for name, access in (("A", config.a), ("B", config.b), ("C", config.c))]
@@ -216,7 +180,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         tiles = k.let("tiles", tiles_m * tiles_n)
         item_of_batch = k.let("item", block // tiles)
         block = k.let("block_in_item", block % tiles)
-    bm, bn = _raster(k, block, tiles_m, tiles_n)
+    bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
 
     def matrix(pointer, extents, stride, batch_stride) -> Tensor:
         if not batch:
@@ -304,7 +268,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         if config.beta != "zero":
             k.copy(target, tCrD, width=config.c.width, guard=guard)
         with k.loops((vm,)) as (i,):
-            k.emit(f"{tCrD(i).c} = {_combine(output, tCrC((i, j), m, n).c, tCrD(i).c, alpha, beta, config)};")
+            k.emit(f"{tCrD(i).c} = {combine(output, accumulator, tCrC((i, j), m, n).c, tCrD(i).c, alpha, beta, config.beta)};")
         k.copy(tCrD, target, width=config.c.width, guard=guard)
     return k.build()
 
@@ -316,14 +280,3 @@ def _vector(values: int, item: int) -> int:
 
 def _next(stage: Expr, stages: int) -> IntLike:
     return select(stage.eq(stages - 1), 0, stage + 1)
-
-
-def _combine(output: str, acc: str, c: str, alpha: str | None, beta: str | None, config: SimtConfig) -> str:
-    """The C++ expression of ``alpha * acc + beta * c``, rounded to the output type once."""
-    ctype = dtype(output).ctype
-    one = f"cb::one<{dtype(dtype(config.element).accumulator).ctype}>()"
-    if config.beta != "zero":
-        return f"cb::axpby<{ctype}>({acc}, {alpha or one}, {c}, {beta or one})"
-    return f"cb::scale<{ctype}>({acc}, {alpha})" if alpha else f"cb::convert<{ctype}>({acc})"
-
-

@@ -229,7 +229,7 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     k.comment("Words along i into shared memory")
     tSsT = k.pin("tSsT", stager.partition(sT, k.thread))
     tSrT = _transpose_words(k, tSrS, vl, packed, rest) if packed > 1 else tSrS
-    k.copy(tSrT, tSsT, width=vl * packed)
+    k.copy(tSrT, tSsT, width=min(vl * packed, 1 << sT.layout.swizzle.base))
     k.barrier()
 
     k.comment("Columns out")

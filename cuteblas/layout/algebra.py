@@ -7,7 +7,7 @@ from typing import Any
 from .basis import ScaledBasis
 from .core import Layout, make_layout, on_domain
 from .errors import LayoutError
-from .inttuple import ceil_div, leaves, product, quotient, size, surely_less, transform_leaf
+from .inttuple import ceil_div, leaves, merge_modes, product, quotient, size, surely_less, transform_leaf
 
 __all__ = ["coalesce", "complement", "filter_zeros", "filtered", "flatten", "left_inverse", "nullspace", "right_inverse"]
 
@@ -29,19 +29,8 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
             raise LayoutError("coalesce", "the profile has more modes than the layout", layout, profile)
         modes = list(layout)
         return make_layout(*(coalesce(m, p) for m, p in zip(modes, profile, strict=False)), *modes[len(profile):])
-    shape: list[Any] = []
-    stride: list[Any] = []
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
-        if s == 1:
-            continue
-        if shape and shape[-1] * stride[-1] == d:
-            shape[-1] = shape[-1] * s
-        else:
-            shape.append(s)
-            stride.append(d)
-    if not shape:
-        return Layout(1, 0)
-    return Layout(shape[0], stride[0]) if len(shape) == 1 else Layout(tuple(shape), tuple(stride))
+    runs = merge_modes(layout.flat_shape, layout.flat_stride) or [(1, 0)]
+    return Layout(*runs[0]) if len(runs) == 1 else Layout(*zip(*runs, strict=True))
 
 
 @on_domain

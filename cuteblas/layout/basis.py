@@ -92,7 +92,7 @@ class ArithTuple(tuple):
     def __str__(self) -> str:
         return f"({','.join(str(e) for e in self)})"
 
-    def __add__(self, other: object) -> ArithTuple:  # type: ignore[override]
+    def __add__(self, other: object) -> ArithTuple:
         if isinstance(other, ScaledBasis):
             other = other.as_tuple()
         if isinstance(other, tuple):
@@ -116,7 +116,7 @@ class ArithTuple(tuple):
     def __mul__(self, k: IntLike) -> ArithTuple:  # type: ignore[override]
         return ArithTuple(*(e * k for e in self)) if isinstance(k, (int, Expr)) else NotImplemented
 
-    __rmul__ = __mul__
+    __rmul__ = __mul__  # type: ignore[assignment]
 
 
 def _extend(x: tuple, n: int) -> tuple:

@@ -19,9 +19,9 @@ from itertools import product as _cartesian
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
-from .core import Layout, make_layout, on_domain
+from .core import Layout, make_layout, on_domain, trusted
 from .errors import LayoutError
-from .inttuple import dot_digits, get, quotient, size, surely_less
+from .inttuple import dot_digits, get, merge_modes, quotient, size, surely_less
 from .swizzle import ComposedLayout, Swizzle
 from .symbolic import Expr, bounds
 
@@ -88,7 +88,7 @@ def _arrange(shape: Any, factors: Iterator[_Factors]) -> Layout:
     if isinstance(shape, tuple):
         return make_layout(*(_arrange(s, factors) for s in shape))
     f = next(factors)
-    return Layout(*f[0]) if len(f) == 1 else Layout(*zip(*f, strict=True))
+    return trusted(*f[0]) if len(f) == 1 else trusted(*zip(*f, strict=True))
 
 
 def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
@@ -116,15 +116,7 @@ def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
 
 def _runs(layout: Layout) -> list[tuple[Any, Any]]:
     """The modes of a layout, coalesced; modes of extent 1 count only where there is no other."""
-    runs: list[tuple[Any, Any]] = []
-    for c, a in zip(layout.flat_shape, layout.flat_stride, strict=True):
-        if c == 1:
-            continue
-        if runs and runs[-1][0] * runs[-1][1] == a:
-            runs[-1] = (runs[-1][0] * c, runs[-1][1])
-        else:
-            runs.append((c, a))
-    return runs or [(layout.flat_shape[-1], layout.flat_stride[-1])]
+    return merge_modes(layout.flat_shape, layout.flat_stride) or [(layout.flat_shape[-1], layout.flat_stride[-1])]
 
 
 def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tiler: Layout) -> list[_Factors]:

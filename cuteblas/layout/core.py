@@ -17,13 +17,12 @@ from .inttuple import (
     check_coordinate,
     compact_stride,
     crd2idx,
-    dice,
     dot_digits,
     get,
     has_none,
     leaves,
+    merge_modes,
     product,
-    slice_,
     spell,
     transform_leaf,
     wrap,
@@ -31,7 +30,7 @@ from .inttuple import (
 from .symbolic import Expr, Var, bounds
 
 __all__ = ["Layout", "Target", "append", "cosize", "group_modes", "make_identity_layout", "make_layout", "make_layout_like",
-           "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset", "take"]
+           "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset", "take", "trusted"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,7 +115,10 @@ class Layout(Shaped):
         if type(c) is not int and not isinstance(c, Expr):
             return self._value(crd2idx(c, self.shape, self.stride))
         check_coordinate(c, self._size, "Layout", self)
-        return self._value(dot_digits(c, self.flat_shape, self.flat_stride))
+        if type(c) is int:
+            return self._value(dot_digits(c, self.flat_shape, self.flat_stride))
+        runs = merge_modes(self.flat_shape, self.flat_stride)       # fewer divisions in the index expression
+        return self._value(dot_digits(c, *zip(*runs, strict=True)) if runs else 0)
 
     def _value(self, x: Any) -> Any:
         return ArithTuple() + x if self.has_basis else x
@@ -130,14 +132,14 @@ class Layout(Shaped):
         return self.rank
 
     def __iter__(self) -> Iterator[Layout]:
-        return map(Layout, wrap(self.shape), wrap(self.stride))
+        return map(trusted, wrap(self.shape), wrap(self.stride))
 
     def __getitem__(self, mode: int | tuple[int, ...] | slice) -> Layout:
         """A mode as a layout: ``L[1]``, ``L[0, 1]`` (mode 1 of mode 0), or a range of modes ``L[1:3]``."""
         if isinstance(mode, slice):
             return select(self, *range(*mode.indices(self.rank)))
         path = mode if isinstance(mode, tuple) else (mode,)
-        return Layout(get(self.shape, *path), get(self.stride, *path))
+        return trusted(get(self.shape, *path), get(self.stride, *path))
 
     # -- text -----------------------------------------------------------------------------------------------------------------
     def __str__(self) -> str:
@@ -160,6 +162,14 @@ class Layout(Shaped):
         """
         shape, colon, stride = text.partition(":")
         return cls(_Reader(shape, text, variables or {}).read(), _Reader(stride, text, variables or {}).read() if colon else None)
+
+
+def trusted(shape: Any, stride: Any) -> Layout:
+    """``Layout(shape, stride)`` of parts of valid layouts, without checking them again."""
+    layout = object.__new__(Layout)
+    layout.__dict__["shape"] = shape
+    layout.__dict__["stride"] = stride
+    return layout
 
 
 def _same_profile(a: Any, b: Any) -> bool:
@@ -226,7 +236,7 @@ def make_layout(*args: Any) -> Layout:
     ``"right"`` stand for the compact layouts whose first and last leaf is the fastest.
     """
     if args and all(isinstance(a, Layout) for a in args):
-        return Layout(tuple(a.shape for a in args), tuple(a.stride for a in args))
+        return trusted(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
     if not 1 <= len(args) <= 2 or any(isinstance(a, Layout) for a in args):
         raise LayoutError("make_layout", "takes a shape and perhaps a stride, or layouts only", *args)
     if len(args) == 2 and isinstance(args[1], str):
@@ -435,8 +445,29 @@ def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
         return layout.slice_and_offset(coord)
     if coord is None:
         return layout, 0
-    if not has_none(coord):
-        raise LayoutError("slice", "the coordinate leaves no mode free", layout, coord)
-    fixed = dice(coord, coord)
-    start = crd2idx(fixed, dice(coord, layout.shape), dice(coord, layout.stride)) if fixed else 0
-    return Layout(slice_(coord, layout.shape), slice_(coord, layout.stride)), start
+    shape: list[Any] = []
+    stride: list[Any] = []
+    start = _cut(coord, layout.shape, layout.stride, shape, stride, (coord, layout))
+    if not shape:
+        raise LayoutError("slice", "the coordinate leaves no mode free", coord, layout)
+    return trusted(tuple(shape), tuple(stride)), start
+
+
+def _cut(c: Any, s: Any, d: Any, shape: list, stride: list, operands: tuple) -> Any:
+    """Collect the free modes, and return the value at the fixed ones."""
+    if c is None:
+        shape.append(s)
+        stride.append(d)
+        return 0
+    if not isinstance(c, tuple):
+        return crd2idx(c, s, d)
+    if not isinstance(s, tuple) or len(c) != len(s):
+        raise LayoutError("slice", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", *operands)
+    start: Any = 0
+    for ci, si, di in zip(c, s, d, strict=True):
+        if ci is None:
+            shape.append(si)
+            stride.append(di)
+        else:
+            start = start + _cut(ci, si, di, shape, stride, operands)
+    return start

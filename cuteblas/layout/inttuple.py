@@ -19,7 +19,7 @@ from .symbolic import Expr, IntLike
 
 __all__ = ["IntTuple", "Shaped", "as_inttuple", "basis_like", "ceil_div", "check_coordinate", "compact_stride", "compatible",
            "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_leq", "elem_less", "elem_scale",
-           "flatten", "gcd", "get", "has_none", "idx2crd", "inner_product", "leaves", "product", "product_each", "product_like",
+           "flatten", "gcd", "get", "has_none", "idx2crd", "inner_product", "leaves", "merge_modes", "product", "product_each", "product_like",
            "quotient", "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_", "spell", "surely_less",
            "transform_leaf", "tuple_max", "tuple_sum", "unflatten", "weakly_congruent", "wrap", "zero_of"]
 
@@ -367,6 +367,8 @@ def _compact(shape: Any, current: Any) -> tuple[Any, Any]:
 
 def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
     """Refuse a coordinate that is certainly outside ``[0, n)``."""
+    if type(c) is int and type(n) is int and 0 <= c < n:
+        return
     lo, hi = symbolic.bounds(c)
     top = symbolic.bounds(n)[1]
     if (hi is not None and hi < 0) or (top is not None and lo is not None and lo >= top):
@@ -410,6 +412,8 @@ def _as_value(x: Any) -> Any:
 
 
 def _crd2idx(c: Any, s: Any, d: Any, coord: Any, shape: Any) -> Any:
+    if type(c) is int and type(s) is int and 0 <= c < s:
+        return c * d
     if isinstance(c, tuple):
         if not isinstance(s, tuple) or len(c) != len(s):
             raise LayoutError("crd2idx", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", coord, shape)
@@ -433,6 +437,19 @@ def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
         total = total + (c % s) * stride[k]
         c = c // s
     return total + c * stride[last]
+
+
+def merge_modes(shape: Sequence, stride: Sequence) -> list[tuple[Any, Any]]:
+    """Flat modes ``s0:d0, s1:s0*d0`` merged into ``s0*s1:d0``, without modes of extent 1; perhaps none is left."""
+    runs: list[tuple[Any, Any]] = []
+    for s, d in zip(shape, stride, strict=True):
+        if type(s) is int and s == 1:
+            continue
+        if runs and runs[-1][0] * runs[-1][1] == d:
+            runs[-1] = (runs[-1][0] * s, runs[-1][1])
+        else:
+            runs.append((s, d))
+    return runs
 
 
 def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:

@@ -66,8 +66,8 @@ class Swizzle:
     def __call__(self, x: Any) -> Any:
         """The swizzled integer; an ``Expr`` gives an ``Expr``.
 
-        A swizzle is linear over exclusive or, so the parts of a sum that adds without a carry are swizzled one by one: of an address
-        that is a part per thread plus a constant, only the part per thread costs instructions.
+        A swizzle is linear over exclusive or, so the parts of a sum that adds without a carry are swizzled one by one: of an
+        address that is a part per thread plus a constant, only the part per thread costs instructions.
         """
         if isinstance(x, Expr) and len(parts := xor_parts(x)) > 1:
             return reduce(xor, (self(p) for p in parts))

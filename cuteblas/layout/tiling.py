@@ -18,7 +18,7 @@ from typing import Any
 
 from .algebra import complement
 from .composition import compose
-from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain
+from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain, trusted
 from .errors import LayoutError
 from .inttuple import ceil_div, leaves, product_each, quotient, size
 from .symbolic import Expr
@@ -60,7 +60,7 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
     """
     if type(tiler) is int and tiler > 1 and not isinstance(layout.shape, tuple):
         s, d = layout.shape, layout.stride               # the usual case, spelled out: one mode and a number of elements
-        return Layout((tiler, ceil_div(s, tiler)), (d, d * tiler))
+        return trusted((tiler, ceil_div(s, tiler)), (d, d * tiler))
     tiler = _as_tiler(tiler, "logical_divide", layout)
     if tiler is None:
         return layout

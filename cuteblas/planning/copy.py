@@ -123,21 +123,21 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
     item = problem.itemsize
     tile, load = _TILES[item]
-    load_words = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], load) * item
+    load = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], load) * item
     store = _vector(problem, problem.dst_alignment, offsets[1], mode_i.extent, [mode_j.dst, *(m.dst for m in others)], 16) * item \
         if mode_i.dst == 1 else item
-    packed = item < 4 and load_words >= 4 and store >= 4
+    packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item
-    if item < 4 and not packed:
-        load_words = store = item
-    config = TransposeConfig(item, word, load_words, store, tile, 256, True, mode_i.dst == 1, len(others), _wide(modes))
+    if not packed:                                       # one vector for both sides, so that neither meets a bank twice
+        load = store = item if item < 4 else min(load, store)
+    config = TransposeConfig(item, word, load, store, tile, 256, True, mode_i.dst == 1, len(others), _wide(modes))
     per_word = config.packed
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word, "dD_i": mode_i.dst}
     scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
     blocks = -(-mode_j.extent // tile[0]) * -(-mode_i.extent // tile[1])
     return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
                    f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
-                   f"reads of {load_words} and writes of {store} bytes")
+                   f"reads of {load} and writes of {store} bytes")
 
 
 def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: object, kernel: GeneratedKernel, numbers: dict[str, int],

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from math import gcd, prod
 
 from ..codegen.dtypes import dtype
-from ..kernels.gemm_simt import OperandAccess, SimtConfig, TileShape, gemm_simt
+from ..kernels.common import OperandAccess
+from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
 from .plan import Argument, Launch, Plan
-from .problem import DeviceInfo, GemmProblem, Operand
+from .problem import DeviceInfo, GemmProblem, Operand, transposed
+from .wgmma import plan_wgmma, why_not_wgmma
 
 __all__ = ["plan_gemm", "simt_tiles"]
 
@@ -47,11 +48,6 @@ def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
         width = gcd(_MAX_VECTOR, max(1, operand.alignment // dtype(operand.dtype).bytes), e0, *others)
         width = min(width, max(1, 16 // dtype(operand.dtype).bytes))
     return OperandAccess(unit, width, operand.conj)
-
-
-def _transposed(p: GemmProblem) -> GemmProblem:
-    """The same problem as C^T = B A^T."""
-    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, strides=p.c.strides[::-1]))
 
 
 def _choose_tile(p: GemmProblem, device: DeviceInfo) -> tuple[TileShape, str]:
@@ -94,10 +90,17 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"precision must be 'auto' or 'ieee', got {problem.precision!r}")
     if 0 in (problem.m, problem.n, *problem.batch):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
+    refused = why_not_wgmma(problem, device)
+    if refused is None:
+        return plan_wgmma(problem, device)
+    return _plan_simt(problem, device, f"; not gemm_wgmma: {refused}" if dtype(problem.a.dtype).bytes == 2 else "")
+
+
+def _plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str) -> Plan:
     p, roles = problem, {"A": "a", "B": "b", "C": "c"}
     swapped = p.c.strides[0] != 1 and p.c.strides[1] == 1
     if swapped:                                        # so that C is M-major, the order in which threads write vectors
-        p, roles = _transposed(p), {"A": "b", "B": "a", "C": "c"}
+        p, roles = transposed(p), {"A": "b", "B": "a", "C": "c"}
     tile, why = _choose_tile(p, device)
     wide = max(_span(p.a, (p.m, p.k), p.batch), _span(p.b, (p.n, p.k), p.batch), _span(p.c, (p.m, p.n), p.batch),
                p.m, p.n, p.k) >= _NARROW_SPAN
@@ -115,5 +118,5 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if blocks >= 2**31:
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs {blocks} blocks; a grid has at most 2^31 - 1")
     launch = Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
-    reason = f"native {p.a.dtype} arithmetic; {why}" + ("; computed as C^T = B A^T, so that C is written along its rows" if swapped else "")
+    reason = f"{p.a.dtype} on fused multiply-adds; {why}" + ("; computed as C^T = B A^T, so that C is written along its rows" if swapped else "") + rejected
     return Plan(problem, device, "gemm_simt", config, (launch,), reason=reason, facts=kernel.facts)

@@ -5,11 +5,11 @@ Inside, A is (M, K), B is (N, K) and C is (M, N); transposition and row- or colu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-__all__ = ["H200", "CopyProblem", "DeviceInfo", "GemmProblem", "Operand"]
+__all__ = ["H200", "CopyProblem", "DeviceInfo", "GemmProblem", "Operand", "transposed"]
 
 ScalarKind = Literal["zero", "one", "value"]
 
@@ -72,6 +72,11 @@ class GemmProblem:
     def flops(self) -> int:
         """Arithmetic operations: 2mnk, four times as many for complex numbers, for every batch index."""
         return 2 * self.m * self.n * self.k * prod(self.batch) * (4 if self.a.dtype.startswith("complex") else 1)
+
+
+def transposed(p: GemmProblem) -> GemmProblem:
+    """The same problem as ``C^T = B A^T``."""
+    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, strides=p.c.strides[::-1]))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..codegen.kernel import Param, TensorMapSpec
@@ -12,6 +12,8 @@ from ..planning.plan import Argument, Launch
 from .tensor_maps import EncodedTensorMap
 
 __all__ = ["ArgumentBlock"]
+
+MapEncoder = Callable[[int], EncodedTensorMap]
 
 _ADDRESS = ctypes.c_uint64
 _TENSOR_MAPS_KEPT = 16
@@ -62,7 +64,7 @@ class _MapPointer(NamedTuple):
 
     pointers: Any
     entry: int
-    encode: Callable[[int], EncodedTensorMap]
+    encode: MapEncoder
     position: int
     offset: int
 
@@ -80,8 +82,8 @@ class ArgumentBlock:
         The launches of the plan.
     roles : sequence of str
         Names of the addresses that :meth:`write` receives, in that order.
-    encode : callable
-        ``encode(spec, address)`` gives an :class:`~cuteblas.runtime.tensor_maps.EncodedTensorMap`.
+    map_encoder : callable
+        :func:`~cuteblas.runtime.tensor_maps.tensor_map_encoder`.
 
     Attributes
     ----------
@@ -94,13 +96,12 @@ class ArgumentBlock:
         If arguments and parameters do not match.
     """
 
-    def __init__(self, launches: Sequence[Launch], roles: Sequence[str], encode: Callable[[TensorMapSpec, int], EncodedTensorMap]):
+    def __init__(self, launches: Sequence[Launch], roles: Sequence[str], map_encoder: Callable[[TensorMapSpec], MapEncoder]):
         self._positions = {role: position for position, role in enumerate(roles)}
         self._addresses = (_ADDRESS * len(roles))()
-        self._encode = encode
+        self._map_encoder = map_encoder
         self._shifted: list[_ShiftedAddress] = []
         self._maps: list[_MapPointer] = []
-        self._maps_in_use: dict[int, EncodedTensorMap] = {}
         self._scalars: dict[str, list[_Scalar]] = {"alpha": [], "beta": []}
         self._cells: list[Any] = []     # keeps alive what the pointers point to
         self._pointers = [self._point(launch) for launch in launches]
@@ -131,9 +132,8 @@ class ArgumentBlock:
             scalar.store(alpha)
         for scalar in self._scalars["beta"]:
             scalar.store(beta)
-        for index, (pointers, entry, encode, position, offset) in enumerate(self._maps):
-            encoded = self._maps_in_use[index] = encode(addresses[position] + offset)
-            pointers[entry] = encoded.address
+        for pointers, entry, encode, position, offset in self._maps:
+            pointers[entry] = encode(addresses[position] + offset).address     # alive, being the latest of those that are kept
 
     def _point(self, launch: Launch) -> ctypes.Array[ctypes.c_void_p]:
         """The array of pointers to the arguments of one launch."""
@@ -151,7 +151,7 @@ class ArgumentBlock:
         if (param.kind == "tensor_map") != (argument.tensor_map is not None):
             raise ValueError(f"kernel parameter {param.name} is a {param.kind} and the plan's argument is {argument}")
         if argument.tensor_map is not None:
-            encode = lru_cache(_TENSOR_MAPS_KEPT)(partial(self._encode, argument.tensor_map))
+            encode = lru_cache(_TENSOR_MAPS_KEPT)(self._map_encoder(argument.tensor_map))
             self._maps.append(_MapPointer(pointers, index, encode, self._position(argument, param), argument.offset))
             return None
         if param.kind == "scalar":

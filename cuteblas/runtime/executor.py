@@ -11,7 +11,7 @@ from .arguments import ArgumentBlock
 from .devices import capturing, device_info
 from .errors import DriverError, require
 from .loading import load
-from .tensor_maps import encode_tensor_map
+from .tensor_maps import tensor_map_encoder
 
 __all__ = ["Executor", "check_launch", "executor", "warmup"]
 
@@ -123,7 +123,7 @@ class Executor:
 
     def _new_block(self) -> tuple[ArgumentBlock, tuple[_Call, ...]]:
         """An argument block and the calls that use it."""
-        arguments = ArgumentBlock(self.plan.launches, self._roles, encode_tensor_map)
+        arguments = ArgumentBlock(self.plan.launches, self._roles, tensor_map_encoder)
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
         return arguments, tuple(_Call(function, *launch.grid, launch.kernel.threads, launch.kernel.shared_bytes, parameters)
                                 for function, launch, parameters in launches)

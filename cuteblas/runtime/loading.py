@@ -15,6 +15,7 @@ __all__ = ["LoadedKernel", "load"]
 
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
+_FIRST_WITH_FUNC_LOAD = 12040
 
 
 class LoadedKernel(NamedTuple):
@@ -73,6 +74,7 @@ def _load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
         x, y, z = kernel.cluster
         if x * y * z > _PORTABLE_CLUSTER:
             check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), doing)
-        # Lazily loaded code would otherwise reach the device at the first launch, which may be inside a capture.
-        check(driver.cuFuncLoad(function), doing)
+        if cupy.cuda.runtime.driverGetVersion() >= _FIRST_WITH_FUNC_LOAD:
+            # Lazily loaded code would otherwise reach the device at the first launch, which may be inside a capture.
+            check(driver.cuFuncLoad(function), doing)
     return LoadedKernel(int(function), owner)

@@ -9,7 +9,7 @@ from functools import cache
 from ..codegen.kernel import TensorMapSpec
 from .errors import check, require
 
-__all__ = ["EncodedTensorMap", "encode_tensor_map"]
+__all__ = ["EncodedTensorMap", "tensor_map_encoder"]
 
 _BYTES, _ALIGNMENT = 128, 64
 
@@ -46,43 +46,52 @@ def _encoder() -> Callable[..., int]:
     return prototype(address)
 
 
-def encode_tensor_map(spec: TensorMapSpec, address: int) -> EncodedTensorMap:
-    """Encode a tensor map for the memory at an address.
+def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]:
+    """Prepare the encoding of a tensor map for many addresses.
 
     Parameters
     ----------
     spec : TensorMapSpec
         Shape, strides, box and swizzle.
-    address : int
-        Address in global memory of the tensor's first element, a multiple of 16.
+
+    Returns
+    -------
+    callable
+        From the address in global memory of the tensor's first element, a multiple of 16, to the encoded map. It raises a
+        :class:`ValueError` if the address is not aligned and a :class:`DriverError` if the driver refuses the description.
 
     Raises
     ------
     ValueError
-        If the address is not aligned, or no tensor map has elements of that size.
-    DriverError
-        If the driver refuses the description.
+        If no tensor map has elements of that size.
 
     References
     ----------
     CUDA driver API, ``cuTensorMapEncodeTiled``.
     """
-    if address % 16:
-        raise ValueError(f"a tensor map needs an address that is a multiple of 16 bytes, got {address:#x}")
     if spec.dtype.name not in _DATA_TYPES:
         raise ValueError(f"a tensor map has no elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)")
     driver = require("cuda.bindings.driver")
+    call = _encoder()
     rank = len(spec.shape)
+    data_type = int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[spec.dtype.name]}"))
     extents = (ctypes.c_uint64 * rank)(*spec.shape)
     strides = (ctypes.c_uint64 * max(rank - 1, 1))(*spec.strides)
     box = (ctypes.c_uint32 * rank)(*spec.box)
     element_strides = (ctypes.c_uint32 * rank)(*[1] * rank)
-    encoded = EncodedTensorMap()
-    data_type = getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[spec.dtype.name]}")
-    swizzle = getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{spec.swizzle}B' if spec.swizzle else 'NONE'}")
-    status = _encoder()(encoded.address, data_type, rank, address, extents, strides, box, element_strides,
-                        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
-    check((driver.CUresult(status),), f"encoding {spec} at {address:#x}")
-    return encoded
+    interleave = int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE)
+    swizzle = int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{spec.swizzle}B' if spec.swizzle else 'NONE'}"))
+    promotion = int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B)
+    fill = int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+
+    def encode(address: int) -> EncodedTensorMap:
+        if address % 16:
+            raise ValueError(f"a tensor map needs an address that is a multiple of 16 bytes, got {address:#x}")
+        encoded = EncodedTensorMap()
+        status = call(encoded.address, data_type, rank, address, extents, strides, box, element_strides,
+                      interleave, swizzle, promotion, fill)
+        if status:
+            check((driver.CUresult(status),), f"encoding {spec} at {address:#x}")
+        return encoded
+
+    return encode

@@ -1,0 +1,62 @@
+"""What the GEMM kernels share: operand access, the order of tiles, the epilogue's arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..codegen.builder import KernelBuilder
+from ..codegen.dtypes import dtype
+from ..codegen.engine import CodegenError
+from ..layout.symbolic import IntLike, minimum
+
+__all__ = ["OperandAccess", "combine", "grouped_raster", "strides_of"]
+
+_RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
+
+
+@dataclass(frozen=True)
+class OperandAccess:
+    """How one operand is read or written.
+
+    Attributes
+    ----------
+    unit : int or None
+        The mode with stride 1: 0 (M of A and C, N of B), 1 (K of A and B, N of C), or ``None``.
+    width : int
+        Elements of one vector access along the mode with stride 1; more than 1 where address, other strides and extent allow it.
+    conj : bool
+        Whether elements are conjugated as they are read.
+    """
+
+    unit: int | None = None
+    width: int = 1
+    conj: bool = False
+
+    def __post_init__(self) -> None:
+        if self.width != 1 and self.unit is None:
+            raise CodegenError(f"vectors of {self.width} elements need a mode with stride 1, got {self}")
+
+
+def strides_of(k: KernelBuilder, name: str, modes: str, access: OperandAccess) -> tuple[IntLike, ...]:
+    """Strides of an operand: 1 where that is fixed, else parameters ``d<name>_<mode>``."""
+    return tuple(1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None, multiple=access.width) for i, mode in enumerate(modes))
+
+
+def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike) -> tuple[IntLike, IntLike]:
+    """Tile coordinate of a block: columns of a few tiles, so that blocks that run together share operands in L2."""
+    strip = tiles_n * _RASTER_GROUP
+    first = k.let("first_m", block // strip * _RASTER_GROUP)
+    height = k.let("height", minimum(tiles_m - first, _RASTER_GROUP))
+    within = k.let("within", block % strip)
+    return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
+
+
+def combine(output: str, accumulator: str, acc: str, c: str, alpha: str | None, beta: str | None, beta_kind: str) -> str:
+    """The C++ expression of ``alpha * acc + beta * c``, rounded to the output type once.
+
+    ``alpha`` and ``beta`` are the names of the scalars, or ``None`` where they are one (or, by ``beta_kind``, zero).
+    """
+    ctype, one = dtype(output).ctype, f"cb::one<{dtype(accumulator).ctype}>()"
+    if beta_kind != "zero":
+        return f"cb::axpby<{ctype}>({acc}, {alpha or one}, {c}, {beta or one})"
+    return f"cb::scale<{ctype}>({acc}, {alpha})" if alpha else f"cb::convert<{ctype}>({acc})"

@@ -1,0 +1,62 @@
+"""CuPy arrays over this process's memory: what CuPy would hold on a GPU, readable by the executors of ``reference``."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import cupy
+import numpy as np
+import pytest
+
+from cuteblas.functions import _cupy
+from cuteblas.planning.plan import Plan
+from cuteblas.planning.problem import H200
+
+from . import reference
+
+
+def on_gpu(x: np.ndarray, device: int = 0) -> cupy.ndarray:
+    """A CuPy array with the memory, strides and alignment of ``x``."""
+    address = x.__array_interface__["data"][0]
+    memory = cupy.cuda.UnownedMemory(address, max(x.nbytes, 1), x, device)
+    return cupy.ndarray(x.shape, x.dtype, cupy.cuda.MemoryPointer(memory, 0), x.strides)
+
+
+def on_host(x: cupy.ndarray) -> np.ndarray:
+    """The elements of such an array."""
+    return reference._view(x.data.ptr, x.dtype.str, x.shape, tuple(s // x.dtype.itemsize for s in x.strides)) if x.size \
+        else np.empty(x.shape, x.dtype)
+
+
+def allocate(nbytes: int) -> cupy.cuda.MemoryPointer:
+    """Host memory in place of ``cupy.cuda.alloc``, aligned to 256 bytes as CuPy's."""
+    buffer = np.full(nbytes + 256, 0xEE, np.uint8)
+    address = buffer.ctypes.data
+    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, buffer.nbytes, buffer, 0), -address % 256)
+
+
+def executor(plan: Plan) -> SimpleNamespace:
+    """A ready plan that runs by the definition."""
+    return SimpleNamespace(launch=lambda addresses, stream: reference.run_at(plan, addresses))
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Let CuPy arrays live on the host, as far as ``cuteblas.functions`` is concerned."""
+    def assign(engine: object, dst: cupy.ndarray, src: cupy.ndarray) -> None:
+        np.copyto(_any_view(dst), _any_view(src), casting="unsafe")
+
+    patch.setattr("cuteblas.runtime.executor", executor)
+    patch.setattr("cuteblas.runtime.device_info", lambda ordinal: H200)
+    patch.setattr(_cupy, "several_devices", lambda: False)
+    patch.setattr(_cupy, "current_stream", lambda: 0)
+    patch.setattr(cupy.cuda, "alloc", allocate)
+    patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize)))
+    patch.setattr(_cupy.Cupy, "assign", assign)
+
+
+def _any_view(x: cupy.ndarray) -> np.ndarray:
+    """Any elements, aligned or not."""
+    low, high = _cupy.CUPY.memory(x).span
+    buffer = (ctypes.c_char * (high - low)).from_address(x.data.ptr + low)
+    return np.ndarray(x.shape, x.dtype, buffer, -low, x.strides)

@@ -1,0 +1,260 @@
+"""CuPy arrays, without a GPU: the arrays lie in host memory and launches are evaluated by the definition."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cuteblas
+
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+
+from cuteblas.functions import _cupy  # noqa: E402
+
+from . import reference  # noqa: E402
+from .arrays import DTYPES, laid_out, small_arrays  # noqa: E402
+from .host_cupy import install, on_gpu, on_host  # noqa: E402
+from .test_matmul import products  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_the_host(by_definition) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        install(patch)
+        yield
+    _cupy._ready.clear()
+    _cupy.launcher_for.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    _cupy._ready.clear()
+    cuteblas.reset_stats()
+
+
+def agree(x1, x2, out=None, **arguments):
+    """Compare a call on CuPy arrays with NumPy's: shape, dtype, strides, values or the words of the refusal. Twice, for the fast path."""
+    expected_out = None if out is None else out.copy(order="K")
+    try:
+        expected = np.matmul(x1, x2, out=expected_out, **arguments)
+    except Exception as refusal:
+        launched = len(reference.LAUNCHED)
+        with pytest.raises(type(refusal)) as caught:
+            cuteblas.matmul(on_gpu(x1), on_gpu(x2), None if out is None else on_gpu(out), **arguments)
+        assert str(caught.value) == str(refusal) and len(reference.LAUNCHED) == launched
+        return
+    for _ in range(2):
+        target = None if out is None else on_gpu(out)
+        result = cuteblas.matmul(on_gpu(x1), on_gpu(x2), target, **arguments)
+        assert type(result) is cupy.ndarray and (out is None or result is target)
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        if out is None and expected.ndim:
+            assert all(a == b or n <= 1 or expected.size == 0 for a, b, n in zip(result.strides, expected.strides, expected.shape, strict=True))
+        np.testing.assert_array_equal(on_host(result) if out is None else out, expected)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.data())
+def test_any_strides_types_and_shapes(data):
+    first, second, shape = data.draw(products())
+    x1, x2 = small_arrays(data.draw, first), small_arrays(data.draw, second)
+    out = None
+    if shape is not None:
+        out = small_arrays(data.draw, shape, (np.result_type(x1, x2).char, *DTYPES), writeable=True)
+    arguments = data.draw(st.sampled_from(({}, {}, {"order": "F"}, {"dtype": "f8"}, {"axes": [(0, 1), (0, 1), (1, 0)]}, {"axis": 0},
+                                           {"casting": "unsafe"}, {"where": 1})))
+    agree(x1, x2, out, **arguments)
+
+
+def test_second_call_takes_the_fast_path(monkeypatch):
+    x1, x2, out = (on_gpu(laid_out(shape, "f", "C")) for shape in ((3, 4), (4, 5), (3, 5)))
+    cuteblas.matmul(x1, x2, out)
+    cuteblas.matmul(x1, x2)
+    monkeypatch.setattr(_cupy, "matmul", None)
+    assert cuteblas.matmul(x1, x2, out) is out
+    assert cuteblas.matmul(x1, x2, out=out, precision="auto") is out
+    assert cuteblas.matmul(x1, x2).shape == (3, 5)
+    assert cuteblas.stats()["matmul"]["calls"] == {"reference": 5}
+
+
+@pytest.mark.parametrize("change", ["dtype", "shape", "strides", "alignment", "out strides", "precision", "overlap", "argument"])
+def test_fast_path_is_left_when_anything_differs(monkeypatch, change):
+    memory = np.zeros(1000, np.float32)
+    x1, x2, out = memory[:16].reshape(4, 4), memory[16:32].reshape(4, 4), memory[32:48].reshape(4, 4)
+    cuteblas.matmul(on_gpu(x1), on_gpu(x2), on_gpu(out))
+    arguments = {}
+    if change == "dtype":
+        x1 = x1.view(np.int32)
+    elif change == "shape":
+        x1, out = x1[:3], out[:3]
+    elif change == "strides":
+        x2 = x2.T
+    elif change == "alignment":
+        x2 = memory[17:33].reshape(4, 4)
+        out = memory[48:64].reshape(4, 4)
+    elif change == "out strides":
+        out = out.T
+    elif change == "precision":
+        arguments = {"precision": "ieee"}
+    elif change == "overlap":
+        out = memory[16 + 12:32 + 12].reshape(4, 4)
+    elif change == "argument":
+        arguments = {"order": "C"}
+    way = []
+    monkeypatch.setattr(_cupy, "matmul", lambda *call: way.append(call))
+    cuteblas.matmul(on_gpu(x1), on_gpu(x2), on_gpu(out), **arguments)
+    assert len(way) == 1
+
+
+def test_overlapping_out_acts_as_if_copied_also_when_repeated():
+    for shift in (0, 4, 8):
+        memory = laid_out((32,), "f", "C", shift)
+        x, out = memory[:16].reshape(4, 4), memory[shift:shift + 16].reshape(4, 4)
+        expected = x @ x
+        cuteblas.matmul(on_gpu(x), on_gpu(x), on_gpu(out))
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_operands_on_the_host_and_on_the_gpu():
+    x = np.ones((2, 2))
+    for call in ((on_gpu(x), x), (x, on_gpu(x)), (on_gpu(x), [[1, 2], [3, 4]]), (on_gpu(x), on_gpu(x), x), (x, x, on_gpu(x))):
+        with pytest.raises(ValueError, match=r"^matmul needs its operands on one device, but .* is on (cuda:0|the host) and .* on "
+                                             r"(cuda:0|the host); cupy.asarray and cupy.asnumpy move arrays$"):
+            cuteblas.matmul(*call)
+
+
+def test_operands_on_different_devices():
+    x = np.ones((2, 2))
+    with pytest.raises(ValueError, match=r"x1 \(cupy.ndarray\) is on cuda:0 and x2 \(cupy.ndarray\) on cuda:1"):
+        cuteblas.matmul(on_gpu(x), on_gpu(x, device=1))
+    cuteblas.matmul(on_gpu(x), on_gpu(x), on_gpu(np.empty((2, 2))))
+    with pytest.raises(ValueError, match=r"x1 \(cupy.ndarray\) is on cuda:0 and out \(cupy.ndarray\) on cuda:1"):
+        cuteblas.matmul(on_gpu(x), on_gpu(x), on_gpu(np.empty((2, 2)), device=1))
+
+
+def test_current_device_follows_the_operands(monkeypatch):
+    entered = []
+
+    class Device:
+        def __init__(self, ordinal):
+            self.ordinal = ordinal
+
+        def __enter__(self):
+            entered.append(self.ordinal)
+
+        def __exit__(self, *_):
+            entered.append("left")
+
+    monkeypatch.setattr(_cupy, "several_devices", lambda: True)
+    monkeypatch.setattr(_cupy, "current_device", lambda: 0)
+    monkeypatch.setattr(cupy.cuda, "Device", Device)
+    x = np.ones((2, 2))
+    for device, expected in ((0, []), (1, [1, "left"])):
+        for _ in range(2):
+            entered.clear()
+            cuteblas.matmul(on_gpu(x, device), on_gpu(x, device), on_gpu(np.empty((2, 2)), device))
+            assert entered == expected
+
+
+@pytest.mark.parametrize("x2", [3, 2.5, 1j, True, np.float32(3)])
+def test_scalars_are_refused_in_numpys_words(x2):
+    x = np.ones((2, 2))
+    with pytest.raises(ValueError) as refusal:
+        np.matmul(x, x2)
+    with pytest.raises(ValueError) as caught:
+        cuteblas.matmul(on_gpu(x), x2)
+    assert str(caught.value) == str(refusal.value)
+
+
+@pytest.mark.parametrize("out", [3.0, "ab", [[1, 2], [3, 4]], object()])
+def test_out_that_is_no_array(out):
+    x = on_gpu(np.ones((2, 2)))
+    with pytest.raises(TypeError, match="^return arrays must be of ArrayType$"):
+        cuteblas.matmul(x, x, out=out)
+
+
+def test_types_without_kernels():
+    x = on_gpu(np.ones((2, 2)))
+    with pytest.raises(TypeError, match="no kernel on the GPU for float64 and float64, computed in object"):
+        cuteblas.matmul(x, x, dtype=object)
+    swapped = on_gpu(np.ones((2, 2), ">f8"))
+    with pytest.raises(TypeError, match="no kernel on the GPU for >f8 and float64"):
+        cuteblas.matmul(swapped, x)
+
+
+def test_vectors_give_an_array_without_dimensions():
+    result = cuteblas.matmul(on_gpu(np.arange(3.0)), on_gpu(np.arange(3.0)))
+    assert type(result) is cupy.ndarray and result.shape == () and on_host(result) == 5
+
+
+class Answers:
+    def __array_ufunc__(self, ufunc, method, *inputs, **arguments):
+        return ufunc.__name__, method, arguments
+
+
+def test_other_types_are_asked():
+    assert cuteblas.matmul(on_gpu(np.ones((2, 2))), Answers(), order="C") == ("matmul", "__call__", {"order": "C"})
+
+
+@pytest.mark.parametrize("order", "CFAK")
+@pytest.mark.parametrize("layout", ["C", "F", "sliced", "negative", "permuted", "broadcast", "offset"])
+def test_copy(order, layout):
+    for shape, dtype in (((3, 4, 5), "f4"), ((0, 3), "i8"), ((), "c16"), ((1, 7, 1), "i1"), ((2, 3), "c16")):
+        x = laid_out(shape, dtype, layout)
+        expected, result = np.copy(x, order=order), cuteblas.copy(on_gpu(x), order=order)
+        assert type(result) is cupy.ndarray and (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        assert result.flags.c_contiguous == expected.flags.c_contiguous and result.flags.f_contiguous == expected.flags.f_contiguous
+        np.testing.assert_array_equal(on_host(result), expected)
+
+
+def test_contiguous():
+    x = on_gpu(laid_out((3, 4), "f", "C"))
+    assert cuteblas.ascontiguousarray(x) is x
+    result = cuteblas.ascontiguousarray(x.T)
+    assert result.flags.c_contiguous and (on_host(result) == on_host(x).T).all()
+    assert cuteblas.ascontiguousarray(on_gpu(np.array(3.0))).shape == (1,)
+    assert cuteblas.stats()["ascontiguousarray"]["calls"] == {"nothing": 1, "reference": 2}
+
+
+def test_transposes_are_views_and_refuse_in_numpys_words():
+    x = np.ones((2, 3, 4))
+    gpu = on_gpu(x)
+    for axes in (None, (1, 2, 0), (-1, 0, 1), (0, 0, 1), (0, 1), (0, 1, 7), "abc"):
+        try:
+            expected = np.transpose(x, axes)
+        except Exception as refusal:
+            with pytest.raises(type(refusal)) as caught:
+                cuteblas.transpose(gpu, axes)
+            assert str(caught.value) == str(refusal)
+        else:
+            view = cuteblas.transpose(gpu, axes)
+            assert view.data.ptr == gpu.data.ptr and view.strides == expected.strides
+    assert cuteblas.matrix_transpose(gpu).strides == np.matrix_transpose(x).strides
+    with pytest.raises(ValueError, match="Input array must be at least 2-dimensional, but it is 1"):
+        cuteblas.matrix_transpose(on_gpu(np.ones(3)))
+
+
+def test_explain_names_the_device():
+    x = on_gpu(laid_out((3, 4), "f", "C"))
+    told = cuteblas.explain(x, x.T)
+    assert "cuda:0, NVIDIA H200" in str(told) and told.plan.problem.k == 4
+    assert "cuda:0" in str(cuteblas.explain_copy(x.T))
+
+
+def test_ready_launchers_are_bounded(monkeypatch):
+    monkeypatch.setattr(_cupy, "_MOST_READY", 4)
+    for n in range(1, 9):
+        cuteblas.matmul(on_gpu(np.ones((n, n))), on_gpu(np.ones((n, n))))
+    assert len(_cupy._ready) <= 4
+
+
+def test_cupy_is_not_imported_before_a_cupy_array_comes():
+    program = ("import sys, numpy, cuteblas; cuteblas.matmul([1], [2]); cuteblas.transpose(numpy.ones((2, 3))); "
+               "print([name for name in sys.modules if name.startswith(('cupy', 'cuda'))])")
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
