@@ -4,15 +4,27 @@
 >>> cuteblas.matmul([[1, 2], [3, 4]], [1, 1])
 array([3, 7])
 
-``matmul``, ``transpose``, ``copy`` and ``ascontiguousarray`` take NumPy and CuPy arrays and return what they were given. ``explain`` and
-``stats`` say what a call runs and what was run; ``backend("emulator")`` runs the GPU's kernels on the CPU. The layout algebra and the
-kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
+``matmul``, ``transpose``, ``copy`` and ``ascontiguousarray`` take NumPy and CuPy arrays and return what they were given.
+``explain`` and ``stats`` say what a call runs and what was run; ``backend("emulator")`` runs the GPU's kernels on the CPU. The
+layout algebra and the kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
 """
 
 from importlib import import_module as _import_module
 
-from .functions import (Explanation, ascontiguousarray, backend, copy, current_backend, explain, explain_copy, matmul,
-                        matrix_transpose, reset_stats, stats, transpose)
+from .functions import (
+    Explanation,
+    ascontiguousarray,
+    backend,
+    copy,
+    current_backend,
+    explain,
+    explain_copy,
+    matmul,
+    matrix_transpose,
+    reset_stats,
+    stats,
+    transpose,
+)
 
 __version__ = "0.1.0"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from ..runtime.cache import cache_directory, clear, usage
+from ..runtime.cache import Part, cache_directory, clear, usage
+
+_PARTS: dict[Part, str] = {"entries": "for GPUs", "emulator": "for the emulator"}
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -13,9 +15,10 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the directory and its content."""
-    count, size = usage()
-    print(f"{cache_directory()}: {count} {'kernel' if count == 1 else 'kernels'}, {size / 2**20:.1f} MiB")
-    if options.clear:
-        print(f"removed {clear()}")
+    """Print the directory and what it holds, or clear it."""
+    print(cache_directory())
+    for part, purpose in _PARTS.items():
+        used = usage(part)
+        cleared = f", {clear(part)} removed" if options.clear else ""
+        print(f"  {purpose:18}{used.files:6} {'file ' if used.files == 1 else 'files'} {used.bytes / 2**20:8.1f} MiB{cleared}")
     return 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,13 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from .. import emulator
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
 from ..runtime.cache import cache_directory, usage
 from ..runtime.errors import INSTALL
 
 __all__ = ["Finding", "findings"]
-
-_COMPILER_HELP = "install a C++17 compiler: apt install g++, dnf install gcc-c++, or xcode-select --install on macOS"
 
 
 @dataclass(frozen=True)
@@ -124,21 +121,18 @@ def _nvrtc(name: str) -> Iterator[Finding]:
 
 
 def _compiler(name: str) -> Iterator[Finding]:
-    path = next(filter(None, map(shutil.which, filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")))), None)
-    if path is None:
-        yield Finding(name, "not found; only the emulator needs one", _COMPILER_HELP)
-        return
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    yield Finding(name, f"{path}: {version.partition(chr(10))[0]}")
+    reason = emulator.why_unavailable()
+    yield Finding(name, "the emulator is ready" if reason is None else "the emulator cannot run", reason or "")
 
 
 def _cache(name: str) -> Iterator[Finding]:
     directory = cache_directory()
-    count, size = usage()
+    kernels, libraries = usage("entries"), usage("emulator")
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     try:
         with TemporaryFile(dir=existing):
-            yield Finding(name, f"{directory}: {count} {'kernel' if count == 1 else 'kernels'}, {size / 2**20:.1f} MiB, writable")
+            yield Finding(name, f"{directory}: {kernels.files} for GPUs, {libraries.files} for the emulator, "
+                                f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB, writable")
     except OSError as error:
         yield Finding(name, f"{directory} cannot be written ({error.strerror}), so kernels are compiled again in every process",
                       "set CUTEBLAS_CACHE_DIR to a directory that can be")

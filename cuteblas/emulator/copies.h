@@ -26,12 +26,15 @@ inline void store_shared(void* to, void const* from, int bytes, int line) {
 inline void cp_async(void* to, void const* from, int bytes, bool fetch, int line) {
     auto const size = static_cast<uint32_t>(bytes);
     uint32_t const offset = shared.locate(to, size, size, "copies to", line);
-    void const* source = fetch ? global(from, size, false, line) : nullptr;
+    uint8_t const* source = fetch ? global(from, size, false, line) : nullptr;
     shared.write(machine.running, offset, size, line, copy_pending);
     std::memset(shared.data + offset, 0xff, size);
     machine.self().copies.push_back({offset, size, source, line});
     if (machine.launch->counting) {
-        counts.note(false, false, bytes, line, fetch ? reinterpret_cast<uint64_t>(source) : UINT64_MAX);
+        if (fetch)
+            count_global(from, source, false, bytes, line);
+        else
+            counts.note(false, false, bytes, line, Counts::nowhere);
         counts.note(true, true, bytes, line, offset);
     }
 }

@@ -97,7 +97,7 @@ inline half to_half(float value) {
 
 inline bfloat16 to_bfloat16(float value) {
     uint const bits = bit_cast<uint>(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fff};
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<unsigned short>(bits >> 16 | 0x40u)};
     return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
 }
 
@@ -200,7 +200,7 @@ inline void named_barrier_sync(int id, int threads, CB_SITE) { cuteblas_runtime-
 inline void named_barrier_arrive(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, false, site.line); }
 
 inline void mbarrier_init(uint64* bar, int count, CB_SITE) { cuteblas_runtime->mbarrier_init(bar, count, site.line); }
-inline void mbarrier_init_fence() { cuteblas_runtime->fence_mbarrier_init(); }
+inline void mbarrier_init_fence() { cuteblas_runtime->fence_proxy_async(); }
 inline void mbarrier_arrive(uint64* bar, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, 0, site.line); }
 inline void mbarrier_arrive_expect_tx(uint64* bar, int bytes, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, bytes, site.line); }
 inline void mbarrier_wait(uint64* bar, int parity, CB_SITE) { cuteblas_runtime->mbarrier_wait(bar, parity, site.line); }
@@ -285,10 +285,20 @@ T zero() {
     return T{};
 }
 
-inline int min(int a, int b) { return a < b ? a : b; }
-inline int max(int a, int b) { return a > b ? a : b; }
-inline long long min(long long a, long long b) { return a < b ? a : b; }
-inline long long max(long long a, long long b) { return a > b ? a : b; }
+template <class T>
+T one() {
+    return T{1};
+}
+
+template <class A, class B>
+auto min(A a, B b) -> decltype(a + b) {
+    return a < b ? a : b;
+}
+
+template <class A, class B>
+auto max(A a, B b) -> decltype(a + b) {
+    return a > b ? a : b;
+}
 
 template <class Out, class Acc>
 Out convert(Acc const& value, CB_SITE) {
@@ -338,7 +348,7 @@ S multiply(S const& a, S const& b) {
     if constexpr (same<S, bool>) {
         return a && b;
     } else if constexpr (is_complex<S>) {
-        return S{fused(-a.im, b.im, a.re * b.re), fused(a.im, b.re, a.re * b.im)};
+        return S{fused(a.re, b.re, -(a.im * b.im)), fused(a.re, b.im, a.im * b.re)};
     } else if constexpr (is_integer<S>) {
         return static_cast<S>(static_cast<uint64>(a) * static_cast<uint64>(b));
     } else {
@@ -348,6 +358,20 @@ S multiply(S const& a, S const& b) {
 
 }  // namespace detail
 
+template <class S>
+S add(S const& a, S const& b) {
+    using namespace detail;
+    if constexpr (same<S, bool>) {
+        return a || b;
+    } else if constexpr (is_complex<S>) {
+        return S{a.re + b.re, a.im + b.im};
+    } else if constexpr (is_integer<S>) {
+        return static_cast<S>(static_cast<uint64>(a) + static_cast<uint64>(b));
+    } else {
+        return a + b;
+    }
+}
+
 template <class Out, class Acc, class S>
 Out scale(Acc const& acc, S alpha, CB_SITE) {
     return convert<Out>(detail::multiply(alpha, convert<S>(acc, site)), site);
@@ -355,9 +379,8 @@ Out scale(Acc const& acc, S alpha, CB_SITE) {
 
 template <class Out, class Acc, class S>
 Out axpby(Acc const& acc, S alpha, Out const& c, S beta, CB_SITE) {
-    S sum = detail::multiply(beta, convert<S>(c, site));
-    mac(sum, alpha, convert<S>(acc, site));
-    return convert<Out>(sum, site);
+    using namespace detail;
+    return convert<Out>(add(multiply(alpha, convert<S>(acc, site)), multiply(beta, convert<S>(c, site))), site);
 }
 
 // Register transposes

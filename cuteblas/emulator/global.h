@@ -65,17 +65,23 @@ inline void copy_bytes(void* to, void const* from, int bytes) {
     }
 }
 
+// Sectors are counted as if the argument's memory began at a sector, as device allocations do.
+inline void count_global(void const* pointer, uint8_t const* host, bool write, int bytes, int line) {
+    unsigned const window = static_cast<unsigned>(reinterpret_cast<uint64_t>(pointer) >> window_bits) - first_argument_window;
+    counts.note(false, write, bytes, line, reinterpret_cast<uint64_t>(host) - machine.launch->windows[window].low);
+}
+
 inline void load_global(void* to, void const* from, int bytes, int line) {
     uint8_t const* host = global(from, static_cast<uint32_t>(bytes), false, line);
     copy_bytes(to, host, bytes);
-    if (machine.launch->counting) counts.note(false, false, bytes, line, reinterpret_cast<uint64_t>(host));
+    if (machine.launch->counting) count_global(from, host, false, bytes, line);
 }
 
 inline void store_global(void* to, void const* from, int bytes, int line) {
     uint8_t* host = global(to, static_cast<uint32_t>(bytes), true, line);
     expect_delivered(from, bytes, line);
     copy_bytes(host, from, bytes);
-    if (machine.launch->counting) counts.note(false, true, bytes, line, reinterpret_cast<uint64_t>(host));
+    if (machine.launch->counting) count_global(to, host, true, bytes, line);
 }
 
 // Flags. Blocks run one after the other, so a thread may spin only on what an earlier block or another thread of its block stores.

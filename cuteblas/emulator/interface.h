@@ -71,7 +71,6 @@ struct Runtime {
     void (*mbarrier_init)(unsigned long long* barrier, int count, int line);
     void (*mbarrier_arrive)(unsigned long long* barrier, int expected_bytes, int line);
     void (*mbarrier_wait)(unsigned long long* barrier, int parity, int line);
-    void (*fence_mbarrier_init)();
     void (*fence_proxy_async)();
 
     void (*tma_load)(void* to, TensorMap const* map, unsigned long long* barrier, int rank, int const* coordinates, int line);

@@ -267,7 +267,7 @@ class EmulatedKernel:
             raise TypeError(f"argument {param.name!r} of kernel {self.name} is a pointer; pass emulator.pointer(array), "
                             f"not {type(memory).__name__}")
         windows.append(_Window(param.name.encode(), memory.address, memory.base, memory.base + memory.nbytes,
-                               memory.writable and not param.const))
+                               memory.writable and not (param.kind == "pointer" and param.const)))
         if spec is None:
             return len(windows) - 1
         return _tensor_map_bytes(spec, memory, len(windows) - 1, param.name)

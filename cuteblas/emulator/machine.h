@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "fiber.h"
@@ -151,7 +152,7 @@ struct Machine {
 
 inline Machine machine;
 
-__attribute__((format(printf, 3, 4))) [[noreturn]] inline void fail(Error kind, int line, char const* format, ...) {
+[[noreturn, gnu::format(printf, 3, 4)]] inline void fail(Error kind, int line, char const* format, ...) {
     char text[1024];
     va_list arguments;
     va_start(arguments, format);

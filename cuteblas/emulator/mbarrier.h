@@ -77,15 +77,11 @@ inline void mbarrier_init(unsigned long long* pointer, int count, int line) {
     mbarriers.all.push_back(std::move(barrier));
 }
 
-// fence.mbarrier_init: what this thread has initialised may be used by the asynchronous proxy.
-inline void fence_mbarrier_init() {
-    for (Mbarrier& barrier : mbarriers.all)
-        if (barrier.initialiser == machine.running) barrier.fenced = true;
-}
-
+// fence.proxy.async, which also makes the thread's initialised mbarriers usable by the asynchronous proxy.
 inline void fence_proxy_async() {
     machine.order.fence(machine.running);
-    fence_mbarrier_init();
+    for (Mbarrier& barrier : mbarriers.all)
+        if (barrier.initialiser == machine.running) barrier.fenced = true;
 }
 
 inline void mbarrier_arrive(unsigned long long* pointer, int expected_bytes, int line) {

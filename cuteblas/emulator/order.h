@@ -21,11 +21,15 @@ class Order {
     uint32_t epoch = 1;
 
     void reset(int thread_count) {
-        threads = thread_count;
+        // Most blocks only ever meet at the block barrier: their vectors hold nothing but the threads' own clocks.
+        if (learned || thread_count != threads) {
+            threads = thread_count;
+            stride = static_cast<size_t>(threads + max_agents);
+            clocks.assign(stride * static_cast<size_t>(threads), 0);
+            learned = false;
+        }
         width = threads;
-        stride = static_cast<size_t>(threads + max_agents);
         epoch = 1;
-        clocks.assign(stride * static_cast<size_t>(threads), 0);
         for (int t = 0; t < threads; ++t) clocks[stride * t + t] = 1;
         covered.assign(stride, 0);
         fences.resize(static_cast<size_t>(threads));
@@ -53,6 +57,7 @@ class Order {
         uint32_t const clock_now = own[thread];
         for (int i = 0; i < width; ++i) own[i] = std::max(own[i], from[i]);
         own[thread] = clock_now;
+        learned = true;
         ++version;
     }
 
@@ -60,6 +65,7 @@ class Order {
     void learn(int thread, int agent, uint32_t clock) {
         uint32_t& own = clocks[stride * thread + agent];
         own = std::max(own, clock);
+        learned = true;
         ++version;
     }
 
@@ -117,6 +123,7 @@ class Order {
     std::vector<uint32_t> clocks;   // threads x stride: what each thread knows
     std::vector<uint32_t> covered;  // what every thread knows since the last block barrier
     std::vector<std::vector<uint32_t>> fences;
+    bool learned = true;            // whether any thread learned of another other than at a block barrier
     uint64_t version = 0;           // changes with what anyone knows
     uint64_t common_version = 0;
     int common_first = -1;

@@ -59,7 +59,7 @@ static void inactive(bool is_shared, bool write, int bytes, int line) {
 static Runtime const runtime = {
     load_global,     store_global,     load_shared,     store_shared,      inactive,         load_flag,       store_flag,
     cp_async,        cp_async_commit,  cp_async_wait,   syncthreads,       syncwarp,         named_barrier,   mbarrier_init,
-    mbarrier_arrive, mbarrier_wait,    fence_mbarrier_init, fence_proxy_async, tma_load,     tma_store,       tma_store_commit,
+    mbarrier_arrive, mbarrier_wait,    fence_proxy_async, tma_load,     tma_store,       tma_store_commit,
     tma_store_wait,  wgmma_descriptor, wgmma,           wgmma_fence,       wgmma_commit,     wgmma_wait,      accumulator_in_flight,
 };
 

@@ -13,7 +13,7 @@ constexpr uint32_t tma_alignment = 128;
 constexpr uint32_t chunk_bytes = 16;  // what swizzles move as one
 
 // The swizzle over `span` bytes exchanges 16-byte chunks: their number within the span, exclusive-or the number of the 128-byte line
-// within the pattern. It acts on addresses of the shared window, which begins at a multiple of the pattern.
+// within the pattern. It acts on addresses in the shared window.
 inline uint32_t swizzled(uint32_t address, uint32_t span) {
     if (span == 0) return address;
     uint32_t const mask = span / chunk_bytes - 1;
@@ -32,7 +32,18 @@ struct TensorBox {
         return count;
     }
 
+    // What a load completes on its mbarrier: the whole box, whether inside the tensor or not.
     uint32_t bytes() const { return rows() * row_bytes(); }
+
+    // From one row to the next in shared memory: under a swizzle a row takes a whole span, be it shorter or not.
+    uint32_t pitch() const { return map.swizzle != 0 ? map.swizzle : row_bytes(); }
+
+    // The chunks of the box in the shared window, which begins at a multiple of every swizzle's pattern.
+    template <class Visit>
+    void each_chunk(uint32_t address, Visit visit) const {
+        for (uint32_t row = 0, end = rows(); row < end; ++row)
+            for (uint32_t i = 0; i < row_bytes(); i += chunk_bytes) visit(swizzled(address + row * pitch() + i, map.swizzle));
+    }
 
     // Where a row of the box lies in global memory, relative to coordinate 0 of the innermost mode; false if outside the tensor.
     bool locate(uint32_t row, long long& address) const {
@@ -46,17 +57,17 @@ struct TensorBox {
         return true;
     }
 
-    // Calls visit(offset in the box, host address or 0 outside the tensor) for each element.
+    // Calls visit(address in the shared window, host address or null outside the tensor) for each element.
     template <class Visit>
-    void each_element(Visit visit) const {
-        uint32_t offset = 0;
+    void each_element(uint32_t address, Visit visit) const {
         for (uint32_t row = 0, end = rows(); row < end; ++row) {
-            long long address;
-            bool const inside = locate(row, address);
-            for (int i = 0; i < map.box[0]; ++i, offset += map.itemsize) {
+            long long begin;
+            bool const inside = locate(row, begin);
+            for (uint32_t i = 0; i < map.box[0]; ++i) {
                 long long const index = static_cast<long long>(coordinates[0]) + i;
                 bool const valid = inside && index >= 0 && index < static_cast<long long>(map.shape[0]);
-                visit(offset, valid ? reinterpret_cast<uint8_t*>(address + index * map.itemsize) : nullptr);
+                visit(swizzled(address + row * pitch() + i * map.itemsize, map.swizzle),
+                      valid ? reinterpret_cast<uint8_t*>(begin + index * map.itemsize) : nullptr);
             }
         }
     }
@@ -66,7 +77,6 @@ struct TmaLoad {
     TensorMapContent map;
     int coordinates[5];
     uint32_t address;  // in the shared window
-    uint32_t bytes;
     int mbarrier;
     uint32_t number;   // among the loads of that mbarrier
     int line;
@@ -85,13 +95,19 @@ inline TensorMapContent const& content_of(TensorMap const* map, int rank, int li
 }
 
 // The box's address in the shared window.
-inline uint32_t locate_box(void const* pointer, TensorMapContent const& map, uint32_t bytes, char const* verb, int line) {
-    uint32_t const offset = shared.locate(pointer, bytes, 1, verb, line);
+inline uint32_t locate_box(void const* pointer, TensorBox const& box, char const* verb, int line) {
     // The pattern of a swizzle repeats every eight spans. A box may begin elsewhere, but no descriptor could read it.
-    uint32_t const alignment = std::max(tma_alignment, 8u * map.swizzle);
+    uint32_t const span = box.map.swizzle;
+    uint32_t const alignment = std::max(tma_alignment, 8 * span);
+    uint32_t const offset = shared.locate(pointer, (box.rows() - 1) * box.pitch() + box.row_bytes(), 1, verb, line);
     if ((offset + shared_start) % alignment != 0)
-        fail(Error::tensor_map, line, "%s a box at shared offset %u; with a swizzle of %d bytes it must be a multiple of %u", verb, offset,
-             map.swizzle, alignment);
+        fail(Error::tensor_map, line, "%s a box at shared offset %u; with a swizzle of %u bytes it must be a multiple of %u", verb, offset,
+             span, alignment);
+    box.each_chunk(offset + shared_start, [&](uint32_t chunk) {
+        if (chunk + chunk_bytes > shared_start + shared.size)
+            fail(Error::shared_out_of_bounds, line, "%s 16 bytes of a box at shared offset %u; the block has %u bytes of shared memory", verb,
+                 chunk - shared_start, shared.size);
+    });
     return offset + shared_start;
 }
 
@@ -103,18 +119,15 @@ inline void tma_load(void* to, TensorMap const* tensor_map, unsigned long long* 
              "names the mbarrier at shared offset %u in a TMA load, but thread %d did not execute mbarrier_init_fence after initialising it",
              barrier.offset, barrier.initialiser);
     TensorBox const box{map, coordinates};
-    uint32_t const bytes = box.bytes();
-    uint32_t const address = locate_box(to, map, bytes, "loads", line);
+    uint32_t const address = locate_box(to, box, "loads", line);
     Knowledge const known = machine.order.of(machine.running);
     AsyncAccess const access{known, barrier.agent, ++barrier.loads, line, "the TMA load"};
-    for (uint32_t i = 0; i < bytes; i += chunk_bytes) {
-        uint32_t const offset = swizzled(address + i, map.swizzle) - shared_start;
-        if (offset + chunk_bytes > shared.size)
-            fail(Error::shared_out_of_bounds, line, "loads to shared offset %u; the block has %u bytes of shared memory", offset, shared.size);
+    box.each_chunk(address, [&](uint32_t chunk) {
+        uint32_t const offset = chunk - shared_start;
         shared.write_async(access, offset, chunk_bytes, map.swizzle);
         std::memset(shared.data + offset, 0xff, chunk_bytes);
-    }
-    TmaLoad load{map, {}, address, bytes, static_cast<int>(&barrier - mbarriers.all.data()), barrier.loads, line};
+    });
+    TmaLoad load{map, {}, address, static_cast<int>(&barrier - mbarriers.all.data()), barrier.loads, line};
     std::copy(coordinates, coordinates + rank, load.coordinates);
     tma_loads.push_back(load);
 }
@@ -124,15 +137,16 @@ inline bool complete_tma_loads() {
     if (tma_loads.empty()) return false;
     TmaLoad const load = tma_loads.front();
     tma_loads.pop_front();
-    TensorBox{load.map, load.coordinates}.each_element([&](uint32_t offset, uint8_t const* from) {
-        uint8_t* to = shared.data + swizzled(load.address + offset, load.map.swizzle) - shared_start;
+    TensorBox const box{load.map, load.coordinates};
+    box.each_element(load.address, [&](uint32_t address, uint8_t const* from) {
+        uint8_t* to = shared.data + address - shared_start;
         if (from != nullptr)
             copy_bytes(to, from, load.map.itemsize);
         else
             std::memset(to, 0, load.map.itemsize);
     });
     Mbarrier& barrier = mbarriers.all[load.mbarrier];
-    barrier.bytes -= load.bytes;
+    barrier.bytes -= box.bytes();
     if (barrier.pending == 0 && barrier.bytes < 0)
         machine.stop(Error::mbarrier, load.line,
                      machine.where(false, load.line) + "the TMA load brings the mbarrier at shared offset " + std::to_string(barrier.offset) +
@@ -158,21 +172,15 @@ inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, i
     Window const& window = machine.launch->windows[map.argument];
     if (!window.writable) fail(Error::read_only, line, "stores through the tensor map '%s', whose memory is read-only", window.name);
     TensorBox const box{map, coordinates};
-    uint32_t const bytes = box.bytes();
-    uint32_t const address = locate_box(from, map, bytes, "stores", line);
+    uint32_t const address = locate_box(from, box, "stores", line);
     Thread& thread = machine.self();
     if (thread.store_agent < 0) thread.store_agent = shared.new_agent({Agent::tma_store, machine.running}, line);
     Knowledge const known = machine.order.of(machine.running);
     AsyncAccess const access{known, thread.store_agent, thread.store_groups + 1, line, "the TMA store"};
-    for (uint32_t i = 0; i < bytes; i += chunk_bytes) {
-        uint32_t const offset = swizzled(address + i, map.swizzle) - shared_start;
-        if (offset + chunk_bytes > shared.size)
-            fail(Error::shared_out_of_bounds, line, "stores from shared offset %u; the block has %u bytes of shared memory", offset, shared.size);
-        shared.read_async(access, offset, chunk_bytes, -1);
-    }
+    box.each_chunk(address, [&](uint32_t chunk) { shared.read_async(access, chunk - shared_start, chunk_bytes, -1); });
     thread.stores_uncommitted = true;
-    box.each_element([&](uint32_t offset, uint8_t* to) {
-        if (to != nullptr) copy_bytes(to, shared.data + swizzled(address + offset, map.swizzle) - shared_start, map.itemsize);
+    box.each_element(address, [&](uint32_t element, uint8_t* to) {
+        if (to != nullptr) copy_bytes(to, shared.data + element - shared_start, map.itemsize);
     });
 }
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..planning.plan import Plan
 from ..planning.problem import DeviceInfo, GemmProblem
 from .counters import tally
-from .engines import plan_for
+from .engines import plan_for, without_imaginary_part
 from .execution import execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
@@ -31,8 +31,10 @@ _MOST_READY = 8192
 
 @lru_cache(maxsize=4096)
 def launcher_for(plan: Plan, ordinal: int) -> Callable[[tuple[int, ...], int], Any]:
-    """What launches a plan on a device, which is the current one; compiled once. A function of the addresses (of a, b, c; or of src,
-    dst) and of a stream's handle."""
+    """What launches a plan on a device, which is the current one; compiled once.
+
+    It is a function of the addresses (of a, b, c; or of src, dst) and of a stream's handle.
+    """
     from .. import runtime
 
     return runtime.executor(plan).launch
@@ -109,9 +111,9 @@ class Cupy:
         if not self.memory(src).whole_elements:
             src = new_like("matmul: alignment", self, src, "K")
         if self.memory(dst).whole_elements:
-            dst[...] = src
+            dst[...] = without_imaginary_part(src, dst.dtype)
         else:
-            move("matmul: alignment", self, src.astype(dst.dtype, copy=False), dst)
+            move("matmul: alignment", self, without_imaginary_part(src, dst.dtype).astype(dst.dtype), dst)
 
     def run(self, plan: Plan, **arrays: Any) -> None:
         """Launch a plan on the current stream."""
@@ -126,7 +128,7 @@ CUPY = Cupy()
 def matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
     """``matmul`` where an operand is a CuPy array: see :func:`cuteblas.matmul`."""
     for x in (x1, x2, out):
-        if kind_of(type(x)) == "foreign":
+        if kind_of(x) == "foreign":
             return delegate(f"{type(x).__name__} answers ufuncs itself", x1, x2, out, arguments)
     product = judged(x1, x2, out, arguments)
     with on_device_of(x1):
@@ -145,12 +147,12 @@ def judged(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.matmul`` raises, in its words; also for operands on different devices.
     """
-    if out is not None and kind_of(type(out)) in ("scalar", "like"):
+    if out is not None and kind_of(out) in ("scalar", "like"):
         np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
     operands = {"x1": x1, "x2": x2} | ({} if out is None else {"out": out})
-    require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(type(x)) != "scalar"})
-    product = judge(*(CUPY.memory(x) if isinstance(x, cupy.ndarray) else Memory((), (), np.asarray(x).dtype) for x in (x1, x2)),
-                    None if out is None else CUPY.memory(out), arguments)
+    require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
+    first, second = (CUPY.memory(x) if isinstance(x, cupy.ndarray) else Memory((), (), np.asarray(x).dtype) for x in (x1, x2))
+    product = judge(first, second, None if out is None else CUPY.memory(out), arguments)
     if not has_kernels(product.dtype) or not all(x.dtype.isnative for x in operands.values()):
         raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(str(x.dtype) for x in operands.values())}, "
                         f"computed in {product.dtype}")
@@ -169,10 +171,10 @@ def contiguous(a: Any, dtype: Any) -> Any:
         if dtype is not None and np.dtype(dtype) != a.dtype:
             tally("ascontiguousarray", "calls", f"delegated to CuPy: changes {a.dtype} to {np.dtype(dtype)}").tick()
             return cupy.ascontiguousarray(a, dtype)
-        if a.ndim and a.flags.c_contiguous:
+        if a.flags.c_contiguous:
             tally("ascontiguousarray", "calls", "nothing").tick()
-            return a
-        return new_like("ascontiguousarray", CUPY, a if a.ndim else a[None], "C")
+            return a if a.ndim else a.reshape(1)
+        return new_like("ascontiguousarray", CUPY, a, "C")
 
 
 class _Ready(NamedTuple):
@@ -181,7 +183,6 @@ class _Ready(NamedTuple):
     launch: Callable[[tuple[int, ...], int], Any]
     tick: Callable[[], int]
     shape: tuple[int, ...]
-    dtype: np.dtype
     several_devices: bool
     spans: tuple[int, ...]              # first byte and one past the last, relative to the address, of x1, x2 and out
 
@@ -205,7 +206,7 @@ def repeated_matmul(x1: Any, x2: Any, out: Any, precision: str | None) -> Any:
                             device, data2.device_id, precision))
         if ready is None or (ready.several_devices and current_device() != device):
             return None
-        out = cupy.empty(ready.shape, ready.dtype)
+        out = cupy.empty(ready.shape, x1.dtype)         # what is cast is not remembered
         address3 = out.data.ptr
         if address3 & 15:
             return None
@@ -235,8 +236,9 @@ def _remember(x1: Any, x2: Any, out: Any, result: Any, staging: Staging, precisi
     if len(_ready) >= _MOST_READY:
         _ready.clear()
     plan = plan_for(staging.problem, CUPY.device(x1))
-    ready = _Ready(launcher_for(plan, x1.data.device_id), tally("matmul", "calls", plan.family).tick, result.shape, result.dtype, several_devices(),
-                   tuple(end for x in (x1, x2, result) for end in CUPY.memory(x).span))
+    spans = tuple(end for x in (x1, x2, result) for end in CUPY.memory(x).span)
+    ready = _Ready(launcher_for(plan, x1.data.device_id), tally("matmul", "calls", plan.family).tick, result.shape,
+                   several_devices(), spans)
     key = (x1.shape, x1.strides, x1.dtype, x2.shape, x2.strides, x2.dtype, x1.data.ptr & 15, x2.data.ptr & 15,
            x1.data.device_id, x2.data.device_id)
     of_out = () if out is None else (out.shape, out.strides, out.dtype, out.data.ptr & 15, out.data.device_id)

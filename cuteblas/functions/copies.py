@@ -10,12 +10,11 @@ from .backends import current_backend
 from .counters import tally
 from .kinds import kind_of
 
-__all__ = ["ascontiguousarray", "copy", "why_not_words"]
-
-_NOTHING = np.empty(0)
+__all__ = ["ascontiguousarray", "checked_order", "copy", "why_not_words"]
 
 
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+
+def copy(a: Any, order: str | None = "K", subok: bool = False) -> Any:
     """A copy of an array, as ``numpy.copy`` makes it.
 
     Parameters
@@ -32,14 +31,14 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     ValueError
         For an unknown order, in NumPy's words.
     """
-    kind = kind_of(type(a))
+    kind = kind_of(a)
     if kind != "cupy" and current_backend() == "numpy":
         return _by_numpy("copy", "numpy", np.copy, a, order, subok)
-    np.copy(_NOTHING, order)
+    layout = checked_order(order)
     if kind == "cupy":
         from ._cupy import copied
 
-        return copied(a, order)
+        return copied(a, layout)
     reason = f"{type(a).__name__} stays what it is" if subok and kind in ("subclass", "foreign") else None
     array = np.asarray(a)
     reason = reason or why_not_words(array.dtype)
@@ -47,11 +46,11 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
         return _by_numpy("copy", f"delegated to NumPy: {reason}", np.copy, a, order, subok)
     from .execution import EMULATOR, new_like
 
-    return new_like("copy", EMULATOR, array, order)
+    return new_like("copy", EMULATOR, array, layout)
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """The array itself if it is C-contiguous and has at least one dimension, else a C-contiguous copy, as ``numpy.ascontiguousarray``.
+    """The array itself if it is C-contiguous, else a C-contiguous copy, as ``numpy.ascontiguousarray``; 1-D for a scalar.
 
     Parameters
     ----------
@@ -65,7 +64,7 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     TypeError
         For an unknown dtype, in NumPy's words.
     """
-    if kind_of(type(a)) == "cupy":
+    if kind_of(a) == "cupy":
         from ._cupy import contiguous
 
         return contiguous(a, dtype)
@@ -77,11 +76,11 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
         reason = f"changes {array.dtype} to {np.dtype(dtype)}"
     if reason is not None:
         return _by_numpy("ascontiguousarray", f"delegated to NumPy: {reason}", np.ascontiguousarray, a, dtype)
-    if array.ndim and array.flags.c_contiguous:
+    if array.flags.c_contiguous:
         return _by_numpy("ascontiguousarray", "nothing", np.ascontiguousarray, a)
     from .execution import EMULATOR, new_like
 
-    return new_like("ascontiguousarray", EMULATOR, array[None] if array.ndim == 0 else array, "C")
+    return new_like("ascontiguousarray", EMULATOR, array, "C")
 
 
 def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:
@@ -90,9 +89,21 @@ def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:
     return result
 
 
+def checked_order(order: Any) -> str:
+    """The memory order as one upper-case letter.
+
+    Raises
+    ------
+    TypeError, ValueError
+        In NumPy's words.
+    """
+    np.array((), order=order)
+    return "K" if order is None else order.upper()
+
+
 def why_not_words(dtype: np.dtype) -> str | None:
     """Why elements of that type cannot be moved as words; ``None`` if they can."""
-    if dtype.hasobject or dtype.kind == "T":
+    if dtype.hasobject:
         return f"elements of {dtype} refer to other memory"
     if dtype.names is not None:
         return f"elements of {dtype} have fields"

@@ -14,8 +14,8 @@ _tallies: dict[tuple[str, str, str], Tally] = {}
 class Tally:
     """A count that any thread may advance without a lock.
 
-    ``tick`` advances it: the ``__next__`` of an ``itertools.count``, one uninterrupted C call of about 20 ns. Reading takes one value
-    out of the sequence, which is deducted from the next reading.
+    ``tick`` advances it: the ``__next__`` of an ``itertools.count``, one uninterrupted C call of about 20 ns. Reading takes one
+    value out of the sequence, which is deducted from the next reading.
     """
 
     __slots__ = ("_offset", "tick")
@@ -49,9 +49,9 @@ def stats() -> dict[str, dict[str, dict[str, int]]]:
     Returns
     -------
     dict
-        For every function that was called: ``"calls"`` by route (a kernel family such as ``"gemm_simt"``; ``"numpy"`` for NumPy's BLAS;
-        ``"delegated: ..."`` with whom to and why; ``"nothing"`` for an empty result) and ``"copies"`` by reason (operands that kernels
-        could not read or write as they were). Zeros are left out.
+        For every function that was called: ``"calls"`` by route (a kernel family such as ``"gemm_simt"``; ``"numpy"`` for NumPy's
+        BLAS; ``"delegated: ..."`` with whom to and why; ``"nothing"`` for an empty result) and ``"copies"`` by reason (operands
+        that kernels could not read or write as they were). Zeros are left out.
 
     Examples
     --------

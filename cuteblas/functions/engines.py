@@ -11,7 +11,7 @@ from ..planning.plan import Plan
 from ..planning.problem import H200, CopyProblem, DeviceInfo, GemmProblem
 from .memory import Memory
 
-__all__ = ["EMULATOR", "Emulator", "Engine", "plan_for"]
+__all__ = ["EMULATOR", "Emulator", "Engine", "plan_for", "without_imaginary_part"]
 
 _ALIGNMENT = 16
 
@@ -42,6 +42,11 @@ def plan_for(problem: GemmProblem | CopyProblem, device: DeviceInfo) -> Plan:
     return plan_gemm(problem, device) if isinstance(problem, GemmProblem) else plan_copy(problem, device)
 
 
+def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
+    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts when it judged the call; once is enough."""
+    return src.real if src.dtype.kind == "c" and dtype.kind not in "bc" else src
+
+
 class Emulator:
     """NumPy arrays, and the generated kernels on the CPU. Plans are made for an H200."""
 
@@ -56,14 +61,14 @@ class Emulator:
     def empty(self, like: Memory) -> np.ndarray:
         """A new array, aligned to 16 bytes."""
         new = np.ndarray(like.shape, like.dtype, strides=like.strides)
-        if self.memory(new).alignment == _ALIGNMENT:
+        if self.memory(new).address % _ALIGNMENT == 0:
             return new
         buffer = np.empty(new.nbytes + _ALIGNMENT, np.uint8)
         return np.ndarray(like.shape, like.dtype, buffer, -self.memory(buffer).address % _ALIGNMENT, like.strides)
 
     def assign(self, dst: np.ndarray, src: np.ndarray) -> None:
         """``dst[...] = src`` with any cast."""
-        np.copyto(dst, src, casting="unsafe")
+        np.copyto(dst, without_imaginary_part(src, dst.dtype), casting="unsafe")
 
     def run(self, plan: Plan, **arrays: np.ndarray) -> None:
         """Run a plan in the emulator."""

@@ -56,9 +56,9 @@ def _staged(engine: Engine, x: Any, staged: Staged) -> Any:
 
 
 def new_like(function: str, engine: Engine, a: Any, order: str) -> Any:
-    """A new array with the elements of ``a``, laid out in that order, by the copy kernels."""
+    """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy kernels."""
     source = engine.memory(a)
-    target = engine.empty(replace(source, strides=strides_by_order(source, order.upper())))
+    target = engine.empty(replace(source, strides=strides_by_order(source, order)))
     move(function, engine, a, target)
     return target
 

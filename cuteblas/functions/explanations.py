@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from .backends import current_backend
-from .copies import why_not_words
+from .copies import checked_order, why_not_words
 from .kinds import kind_of
 from .memory import Memory, strides_by_order
 from .products import MatmulArguments, checked_precision, host_operands, single_out
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
-    from ..planning.problem import CopyProblem, GemmProblem, Operand
+    from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 
 __all__ = ["Explanation", "explain", "explain_copy"]
 
-_ON_NUMPY = "NumPy; the plan below is what {device} would run (backend('emulator') runs it on this CPU)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +63,8 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **arguments: Unpack[MatmulArguments]) -> Explanation:
+def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None,
+            **arguments: Unpack[MatmulArguments]) -> Explanation:
     """What :func:`cuteblas.matmul` would run for the same arguments, and why.
 
     Without a GPU, and for NumPy arrays, plans are made for an H200.
@@ -87,7 +87,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = Non
 
     precision, out = checked_precision(precision), single_out(out)
     engine: Engine = EMULATOR
-    if "cupy" in {kind_of(type(x)) for x in (x1, x2, out)}:
+    if "cupy" in {kind_of(x) for x in (x1, x2, out)}:
         from ._cupy import CUPY, judged
 
         engine, product = CUPY, judged(x1, x2, out, arguments)
@@ -97,7 +97,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = Non
         if reason is not None:
             return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason}")
         product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
-        runs_on = "the emulator, on this CPU" if current_backend() == "emulator" else _ON_NUMPY.format(device=EMULATOR.device(x1).name)
+        runs_on = _on_the_host(EMULATOR.device(x1))
     call = f"matmul: {_described(x1)} @ {_described(x2)} -> {_described(product if out is None else out)}"
     if not has_kernels(product.dtype):
         return Explanation(call, f"NumPy: kernels have no {product.dtype}")
@@ -118,22 +118,28 @@ def explain_copy(a: Any, order: str = "C") -> Explanation:
     from .engines import EMULATOR, Engine, plan_for
     from .problems import copy_problem
 
-    np.copy(np.empty(0), order)
+    order = checked_order(order)
     engine: Engine = EMULATOR
-    if kind_of(type(a)) == "cupy":
+    if kind_of(a) == "cupy":
         from ._cupy import CUPY
 
         engine = CUPY
         runs_on = f"cuda:{a.data.device_id}, {engine.device(a).name}"
     else:
         a = np.asarray(a)
-        runs_on = "the emulator, on this CPU" if current_backend() == "emulator" else _ON_NUMPY.format(device=EMULATOR.device(a).name)
+        runs_on = _on_the_host(EMULATOR.device(a))
     call = f"copy: {_described(a)} in order {order!r}"
     if (reason := why_not_words(a.dtype)) is not None:
         return Explanation(call, f"NumPy: {reason}")
     source = engine.memory(a)
-    target = Memory(source.shape, strides_by_order(source, order.upper()), source.dtype)
+    target = Memory(source.shape, strides_by_order(source, order), source.dtype)
     return Explanation(call, runs_on, (), plan_for(copy_problem(source, target), engine.device(a)))
+
+
+def _on_the_host(device: DeviceInfo) -> str:
+    if current_backend() == "emulator":
+        return "the emulator, on this CPU"
+    return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"
 
 
 def _described(x: Any) -> str:

@@ -65,7 +65,8 @@ def compulsory_bytes(problem: GemmProblem | CopyProblem) -> int:
         read = prod(n for n, stride in zip(problem.shape, problem.src_strides, strict=True) if stride or n == 0)
         return (read + prod(problem.shape)) * problem.itemsize
     total = 0
-    for operand, extents in ((problem.a, (problem.m, problem.k)), (problem.b, (problem.n, problem.k)), (problem.c, (problem.m, problem.n))):
+    m, n, k = problem.m, problem.n, problem.k
+    for operand, extents in ((problem.a, (m, k)), (problem.b, (n, k)), (problem.c, (m, n))):
         modes = zip((*extents, *problem.batch), (*operand.strides, *operand.batch_strides), strict=True)
         total += prod(n for n, stride in modes if stride or n == 0) * _itemsize(operand.dtype)
     return total

@@ -1,13 +1,13 @@
 """NumPy's judgement of a matmul call, asked for before anything runs and without NumPy computing anything.
 
-The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the words of their refusals are NumPy's
-own: :func:`judge` calls ``numpy.matmul`` itself, on stand-ins that cost nothing.
+The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the words of their refusals are
+NumPy's own: :func:`judge` calls ``numpy.matmul`` itself, on stand-ins that cost nothing.
 
 * Types: operands of shape (1, 1) with the true dtypes.
-* Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type of the loop. NumPy casts inputs after
-  it has checked everything and before it multiplies, and the element's conversion raises: then NumPy has accepted the call.
-* Order of the result: true strides, extents cut to at most 2 and K to 0, so that no element is read. The strides of that result tell
-  in which order the axes of the true one lie.
+* Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type of the loop. NumPy casts inputs
+  after it has checked everything and before it multiplies, and the element's conversion raises: then NumPy has accepted the call.
+* Order of the result: true strides, extents cut to at most 2 and K to 0, so that no element is read. The strides of that result
+  tell in which order the axes of the true one lie.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .memory import Memory, contiguous_strides, is_contiguous
 
 __all__ = ["Product", "judge"]
 
+_numpy_matmul: Any = np.matmul          # its arguments here are what users give, right or wrong
 _SHAPE_ARGUMENTS = frozenset({"axes", "axis", "keepdims"})
 _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
 
@@ -124,8 +125,8 @@ def _judge_types(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[
     if out is not None:                     # whether it can be written is NumPy's first question
         result = np.zeros((1, 1), out.dtype)
         result.flags.writeable = out.writeable
-        np.matmul(*operands, out=result, **typed)
-    return np.matmul(*operands, **typed).dtype
+        _numpy_matmul(*operands, out=result, **typed)
+    return _numpy_matmul(*operands, **typed).dtype
 
 
 def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
@@ -136,15 +137,15 @@ def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
 def _judge_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> None:
     shaped = {name: value for name, value in arguments.items() if name not in _TYPE_ARGUMENTS}
     try:
-        np.matmul(_one_element(_WITNESS, x1.shape), _one_element(_WITNESS, x2.shape),
-                  out=None if out is None else _one_element(_SCRATCH, out.shape, out.writeable),
+        _numpy_matmul(_one_element(_WITNESS, x1.shape), _one_element(_WITNESS, x2.shape),
+                  out=None if out is None else _one_element(_SCRATCH, out.shape),
                   dtype=np.int8, casting="unsafe", **shaped)
     except _Accepted:
         return
 
 
-def _one_element(element: np.ndarray, shape: tuple[int, ...], writeable: bool = True) -> np.ndarray:
-    return as_strided(element, shape, (0,) * len(shape), writeable=writeable)
+def _one_element(element: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return as_strided(element, shape, (0,) * len(shape))
 
 
 def _core_axes(x1: Memory, x2: Memory, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -166,13 +167,14 @@ def _without(values: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(value for axis, value in enumerate(values) if axis not in axes)
 
 
-def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[int, ...], arguments: Mapping[str, Any]) -> list[int]:
+def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[int, ...],
+                   arguments: Mapping[str, Any]) -> list[int]:
     """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
     order = arguments.get("order", "K")
     if order in ("A", "a"):             # empty arrays are contiguous in both orders, so this question needs the true shapes
-        order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
+        order = "C"
     named = {"axes": arguments["axes"]} if arguments.get("axes") is not None else {}
-    strides = np.matmul(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named).strides
+    strides = _numpy_matmul(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named).strides
     return sorted(range(len(strides)), key=lambda axis: -strides[axis])
 
 

@@ -13,13 +13,17 @@ __all__ = ["Kind", "kind_of"]
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
 
-@lru_cache(maxsize=512)
-def kind_of(kind: type) -> Kind:
-    """The kind of operands of that type.
+def kind_of(x: object) -> Kind:
+    """The kind of an operand, told from its type.
 
     ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs alone, ``"cupy"`` any CuPy array,
     ``"foreign"`` a type that answers ufuncs itself (NEP 13), ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.
     """
+    return _kind_of_type(type(x))       # type: ignore[arg-type]      # mypy doubts that classes are hashable
+
+
+@lru_cache(maxsize=512)
+def _kind_of_type(kind: type) -> Kind:
     if issubclass(kind, np.ndarray):
         if kind is np.ndarray:
             return "numpy"

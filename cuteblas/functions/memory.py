@@ -13,7 +13,7 @@ import numpy as np
 __all__ = ["Memory", "contiguous_strides", "is_contiguous", "overlap", "overlaps_itself", "strides_by_order"]
 
 # The exact overlap test solves a bounded Diophantine equation; past this many steps the operands count as overlapping.
-_OVERLAP_WORK = 10_000
+_OVERLAP_STEPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def overlap(x: Memory, y: Memory) -> bool:
     if x.address + xhi <= y.address + ylo or y.address + yhi <= x.address + xlo:
         return False
     try:
-        return np.shares_memory(np.asarray(_Addresses(x)), np.asarray(_Addresses(y)), max_work=_OVERLAP_WORK)
+        return np.shares_memory(np.asarray(_Addresses(x)), np.asarray(_Addresses(y)), max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
@@ -116,7 +116,7 @@ def is_contiguous(x: Memory, order: str) -> bool:
 def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
     """Strides in bytes of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"`` or ``"K"``."""
     axes = list(range(len(x.shape)))
-    if order == "F" or (order in "AK" and is_contiguous(x, "F") and not is_contiguous(x, "C")):
+    if order == "F" or (order in "AK" and is_contiguous(x, "F")):
         axes.reverse()
     elif order == "K" and not is_contiguous(x, "C"):
         axes.sort(key=lambda axis: -abs(x.strides[axis]))

@@ -63,15 +63,16 @@ class Staging:
     @property
     def copies(self) -> tuple[str, ...]:
         """Which operands are copied and why."""
-        return tuple(f"{name}: {staged.reason}" for name, staged in (("x1", self.a), ("x2", self.b), ("out", self.c)) if staged.reason)
+        operands = ("x1", self.a), ("x2", self.b), ("out", self.c)
+        return tuple(f"{name}: {staged.reason}" for name, staged in operands if staged.reason)
 
 
 def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precision: str = "auto") -> Staging:
     """Decide which operands have to be copied, and write down the problem.
 
-    Kernels take any strides, so an operand is copied only to change its type or byte order, or if its elements are not aligned to their
-    own size. ``out`` is computed elsewhere and then assigned if it has another type or alignment, or if it shares memory with an input
-    or with itself.
+    Kernels take any strides, so an operand is copied only to change its type or byte order, or if its elements are not aligned to
+    their own size. ``out`` is computed elsewhere and then assigned if it has another type or alignment, or if it shares memory
+    with an input or with itself.
     """
     a, b = _readable(x1, product.dtype), _readable(x2, product.dtype)
     c = _new(product.shape, product.strides, product.dtype) if out is None else _writable(out, a, b, product.dtype)
@@ -106,7 +107,8 @@ def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: s
     """The problem of multiplying operands that kernels can read.
 
     Strides of modes of extent 1 become 0. Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are
-    merged; a mode along which B does not move becomes part of M where the strides of A and C allow it, and likewise one of A part of N.
+    merged; a mode along which B does not move becomes part of M where the strides of A and C allow it, and likewise one of A part
+    of N.
     """
     (a_k, *a_m), a_batch = _modes(a, product.core1[::-1], product.batch)
     (b_k, *b_n), b_batch = _modes(b, product.core2, product.batch)
@@ -171,8 +173,8 @@ def _modes(x: Memory, core: tuple[int, ...], batch: tuple[int, ...]) -> tuple[li
 def copy_problem(src: Memory, dst: Memory) -> CopyProblem:
     """The problem of copying ``src`` into ``dst``, which has the same shape and element size and does not overlap it.
 
-    Elements move as words of the largest size that divides both addresses, all strides and the element, so that any element type and
-    any alignment is a copy of words.
+    Elements move as words of the largest size that divides both addresses, all strides and the element, so that any element type
+    and any alignment is a copy of words.
     """
     itemsize = src.dtype.itemsize
     modes = [(n, s, d) for n, s, d in zip(src.shape, src.strides, dst.strides, strict=True) if n != 1]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
+
 from .backends import current_backend
 from .counters import tally
 from .kinds import kind_of
@@ -15,7 +16,8 @@ __all__ = ["PRECISIONS", "MatmulArguments", "checked_precision", "delegate", "fa
 PRECISIONS = ("auto", "ieee")
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
-"""By the type of the first operand: a function of (x1, x2, out, precision) that answers a call that it has seen before, or ``None``."""
+"""By the type of the first operand: a function of (x1, x2, out, precision) for calls without further arguments that returns the
+result, or ``None`` for a call that has to go the long way."""
 
 _by_numpy = tally("matmul", "calls", "numpy")
 
@@ -39,14 +41,15 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     Parameters
     ----------
     x1, x2 : array_like
-        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; a vector is a row on the left and a column on the
-        right, and its dimension is dropped from the result. Both on the host (NumPy arrays and what NumPy converts to them) or both
-        CuPy arrays on one device. Any strides: operands are copied only if they must be cast or are not aligned to their elements.
+        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; a vector is a row on the left and a column on
+        the right, and its dimension is dropped from the result. Both on the host (NumPy arrays and what NumPy converts to them)
+        or both CuPy arrays on one device. Any strides: operands are copied only if they must be cast or are not aligned to their
+        elements.
     out : array or 1-tuple of array, optional
         Receives the result and is returned. It may have any strides and may overlap the inputs.
     precision : {"auto", "ieee"}, optional
-        The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm that is
-        not less accurate.
+        The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm
+        that is not less accurate.
     axes, axis, keepdims, casting, order, dtype, subok, signature
         As in ``numpy.matmul``.
 
@@ -58,8 +61,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words and before anything runs; also for operands on different devices and for an unknown
-        precision.
+        What ``numpy.matmul`` raises, in its words and before anything runs; also for operands on different devices and for an
+        unknown precision.
 
     See Also
     --------
@@ -94,7 +97,7 @@ fast_paths[np.ndarray] = _plain_arrays
 
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
-    kinds = {kind_of(type(x)) for x in (x1, x2, out)}
+    kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds:
         from . import _cupy
 
@@ -141,7 +144,7 @@ def single_out(out: Any) -> Any:
 def host_operands(x1: Any, x2: Any, out: Any) -> tuple[str | None, Any, Any]:
     """Operands on the host as NumPy arrays; or, unchanged, with the reason why NumPy itself has to take them."""
     for x in (x1, x2, out):
-        kind = kind_of(type(x))
+        kind = kind_of(x)
         if kind == "foreign":
             return f"{type(x).__name__} answers ufuncs itself", x1, x2
         if kind == "subclass":

@@ -31,7 +31,7 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
     --------
     cuteblas.ascontiguousarray, cuteblas.copy : materialise a transpose.
     """
-    if kind_of(type(a)) != "cupy":
+    if kind_of(a) != "cupy":
         return np.transpose(a, axes)
     np.transpose(_shape_of(a), axes)
     return a.transpose(axes)
@@ -45,7 +45,7 @@ def matrix_transpose(x: Any, /) -> Any:
     ValueError
         If there are fewer than two axes, in NumPy's words.
     """
-    if kind_of(type(x)) != "cupy":
+    if kind_of(x) != "cupy":
         return np.matrix_transpose(x)
     np.matrix_transpose(_shape_of(x))
     return x.swapaxes(-1, -2)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ..codegen.builder import KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
-from ..layout.symbolic import IntLike, minimum
+from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["OperandAccess", "combine", "grouped_raster", "strides_of"]
+__all__ = ["OperandAccess", "combine", "grouped_raster", "strides_of", "tile_of_block"]
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 
@@ -40,6 +40,16 @@ class OperandAccess:
 def strides_of(k: KernelBuilder, name: str, modes: str, access: OperandAccess) -> tuple[IntLike, ...]:
     """Strides of an operand: 1 where that is fixed, else parameters ``d<name>_<mode>``."""
     return tuple(1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None, multiple=access.width) for i, mode in enumerate(modes))
+
+
+def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int], batched: bool) -> tuple[IntLike, IntLike, IntLike]:
+    """Tile coordinates of a block along two modes, the first fastest, and its flat batch index."""
+    block, tiles_0 = k.block_index("block", "x"), k.let("tiles_0", ceil_div(extents[0], tile[0]))
+    tile_0 = k.let("tile_0", block % tiles_0)
+    if not batched:
+        return tile_0, k.let("tile_1", block // tiles_0), 0
+    above, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1", ceil_div(extents[1], tile[1]))
+    return tile_0, k.let("tile_1", above % tiles_1), k.let("batch", above // tiles_1)
 
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike) -> tuple[IntLike, IntLike]:

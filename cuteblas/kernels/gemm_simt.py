@@ -19,8 +19,8 @@ from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, TiledMma
-from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ..layout.symbolic import Expr, IntLike, ceil_div, select
+from ..layout import Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor
+from ..layout.symbolic import Expr, IntLike, ceil_div, minimum, select
 from .common import OperandAccess, combine, grouped_raster, strides_of
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
@@ -60,6 +60,12 @@ class TileShape:
         """Threads of a block."""
         return 32 * self.warps[0] * self.warps[1]
 
+    @property
+    def mma(self) -> TiledMma:
+        """Which thread owns what: lanes run fastest, so that each warp owns a compact tile."""
+        (lm, ln), (wm, wn) = self.warp, self.warps
+        return TiledMma(Layout(((lm, wm), (ln, wn)), ((1, 32), (lm, 32 * wm))), self.values)
+
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}, {self.warps[0]}x{self.warps[1]} warps of {self.warp[0]}x{self.warp[1]} threads, " \
                f"blocks of {self.values[0]}x{self.values[1]}, {self.stages} stages"
@@ -81,6 +87,8 @@ class SimtConfig:
         What is known of the scalars.
     batch_modes : int
         Number of batch modes.
+    split : bool
+        Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be shorter).
     wide : bool
         Whether offsets need 64 bits.
     """
@@ -94,6 +102,7 @@ class SimtConfig:
     alpha: str = "one"
     beta: str = "zero"
     batch_modes: int = 0
+    split: bool = False
     wide: bool = False
 
     @property
@@ -104,19 +113,14 @@ class SimtConfig:
         access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
         return (f"gemm_simt_{dtype(self.element).tag}_{dtype(self.output).tag}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
                 f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}"
-                f"{'_wide' if self.wide else ''}")
-
-
-def _thread_layout(tile: TileShape) -> Layout:
-    """``((warp m, warps m), (warp n, warps n))`` -> thread: lanes first, so that each warp owns a compact tile."""
-    (lm, ln), (wm, wn) = tile.warp, tile.warps
-    return Layout(((lm, wm), (ln, wn)), ((1, 32), (lm, 32 * wm)))
+                f"{'_split' if self.split else ''}{'_wide' if self.wide else ''}")
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous in global memory."""
+    width = min(access.width, extent * tile.k // tile.threads)      # a small tile has less than a full vector for each thread
     if access.unit == 0:
-        along = min(extent // access.width, tile.threads)
+        along = min(extent // width, tile.threads)
         threads = Layout((along, tile.threads // along))
     else:
         # A 32-byte sector of each row: with the rows padded by 4 elements, the stores into shared memory then meet every bank once.
@@ -124,7 +128,7 @@ def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: 
         along = min(extent, tile.threads // lanes)
         lanes = tile.threads // along
         threads = Layout((along, lanes), (lanes, 1))
-    return TiledCopy(threads, (access.width, 1))
+    return TiledCopy(threads, (width, 1))
 
 
 @cache
@@ -140,7 +144,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     -------
     GeneratedKernel
         Parameters: pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1; for each
-        batch mode its extent and the strides of A, B, C; alpha and beta if they are values.
+        batch mode its extent and the strides of A, B, C; the depth of a slice of K if it is split; alpha and beta if they are values.
 
     Raises
     ------
@@ -150,7 +154,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     tile, element, output = config.tile, config.element, config.output
     accumulator = dtype(element).accumulator
     item = dtype(element).bytes
-    mma = TiledMma(_thread_layout(tile), tile.values)
+    mma = tile.mma
     load_a, load_b = _loader(tile.m, tile, config.a, item), _loader(tile.n, tile, config.b, item)
     for what, extents, by in (("C", (tile.m, tile.n), mma.tile), ("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile)):
         if any(e % b for e, b in zip(extents, by, strict=True)):
@@ -180,6 +184,9 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         tiles = k.let("tiles", tiles_m * tiles_n)
         item_of_batch = k.let("item", block // tiles)
         block = k.let("block_in_item", block % tiles)
+    if config.split:
+        chunk = k.integer("chunk")
+        K = k.let("depth", minimum(chunk, K - idx2crd(item_of_batch, batch)[-1] * chunk))
     bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
 
     def matrix(pointer, extents, stride, batch_stride) -> Tensor:
@@ -211,8 +218,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     tBcB = Guard(k.pin("tBcB", load_b.partition(cB, tid)), (N, K))
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
-        k.copy(tAgA[_, _, _, k_tile], tAsA[_, _, _, stage], width=config.a.width, guard=tAcA[_, _, _, k_tile])
-        k.copy(tBgB[_, _, _, k_tile], tBsB[_, _, _, stage], width=config.b.width, guard=tBcB[_, _, _, k_tile])
+        k.copy(tAgA[_, _, _, k_tile], tAsA[_, _, _, stage], width=load_a.values[0], guard=tAcA[_, _, _, k_tile])
+        k.copy(tBgB[_, _, _, k_tile], tBsB[_, _, _, stage], width=load_b.values[0], guard=tBcB[_, _, _, k_tile])
         k.commit()
 
     k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")

@@ -22,7 +22,8 @@ from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
-from ..layout.symbolic import IntLike, ceil_div
+from ..layout.symbolic import IntLike
+from .common import tile_of_block
 
 __all__ = ["CopyConfig", "TransposeConfig", "copy_kernel", "transpose_kernel"]
 
@@ -110,21 +111,17 @@ class TransposeConfig:
         return self.word // self.item
 
     @property
+    def shared(self) -> ComposedLayout:
+        """The tile in shared memory: (j, i) in words -> word, i counting words along I."""
+        along_j, along_i = self.tile[0], self.tile[1] // self.packed
+        return ComposedLayout(_swizzle(self), 0, Layout((along_j, along_i), (1, along_j)))
+
+    @property
     def name(self) -> str:
         """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}_{units}"
                 f"_m{self.modes}{'_wide' if self.wide else ''}")
-
-
-def _tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int], modes: int) -> tuple[IntLike, IntLike, IntLike]:
-    """Tile coordinates along two modes and the flat batch index of this block."""
-    block, tiles_0 = k.block_index("block", "x"), k.let("tiles_0", ceil_div(extents[0], tile[0]))
-    tile_0 = k.let("tile_0", block % tiles_0)
-    if not modes:
-        return tile_0, k.let("tile_1", block // tiles_0), 0
-    above, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1", ceil_div(extents[1], tile[1]))
-    return tile_0, k.let("tile_1", above % tiles_1), k.let("batch", above // tiles_1)
 
 
 def _batch(k: KernelBuilder, modes: int) -> tuple[tuple, tuple, tuple]:
@@ -160,7 +157,7 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     ds = (1 if config.src_unit else k.integer("dS_i", lo=None), k.integer("dS_j", lo=None))
     dd = (1 if config.dst_unit else k.integer("dD_i", lo=None), k.integer("dD_j", lo=None))
     batch, batch_s, batch_d = _batch(k, config.modes)
-    bi, bj, index = _tile_of_block(k, extents, config.tile, config.modes)
+    bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
 
     gS = local_tile(_view(ps, extents, ds, batch, batch_s, index), config.tile, (bi, bj))
     gD = local_tile(_view(pd, extents, dd, batch, batch_d, index), config.tile, (bi, bj))
@@ -209,7 +206,7 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     batch = tuple(k.integer(f"L{i}") for i in range(config.modes))
     batch_s, batch_d = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=v) for i in range(config.modes))
                         for name, v in (("S", vl), ("D", vs)))
-    bj, bi, index = _tile_of_block(k, (J, I), config.tile, config.modes)
+    bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0)
 
     source, target = (J // packed, I), (J, I // packed)                         # extents in words
     tile_s, tile_d = (tj // packed, ti), (tj, ti // packed)
@@ -217,7 +214,7 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     gD = local_tile(_view(pd, target, dd, batch, batch_d, index), tile_d, (bj, bi))
     cS = local_tile(make_identity_tensor(source), tile_s, (bj, bi))
     cD = local_tile(make_identity_tensor(target), tile_d, (bj, bi))
-    sT = k.shared("sT", word, ComposedLayout(_swizzle(config), 0, Layout(tile_d, (1, tj))))
+    sT = k.shared("sT", word, config.shared)
 
     k.comment("Rows in: (words along j x rows, rest)")
     tSgS = k.pin("tSgS", reader.partition(gS, k.thread))

@@ -121,8 +121,9 @@ def _runs(layout: Layout) -> list[tuple[Any, Any]]:
 
 def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tiler: Layout) -> list[_Factors]:
     """``layout`` after each of the modes ``inner``, or a LayoutError."""
-    if any(s == 0 for s, _ in inner):
-        return [[(s, 0)] for s, _ in inner]
+    if any(s == 0 for s, _ in inner):                    # no coordinates there: any stride is right for those modes
+        rest = iter(_factor(layout, [mode for mode in inner if mode[0] != 0], beyond, tiler))
+        return [next(rest) if s != 0 else [(0, 0)] for s, _ in inner]
     runs = _runs(layout)
     _check_image(layout, runs, inner, beyond, tiler)
     load: list[Any] = [0] * len(runs)

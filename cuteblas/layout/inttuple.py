@@ -19,7 +19,8 @@ from .symbolic import Expr, IntLike
 
 __all__ = ["IntTuple", "Shaped", "as_inttuple", "basis_like", "ceil_div", "check_coordinate", "compact_stride", "compatible",
            "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_leq", "elem_less", "elem_scale",
-           "flatten", "gcd", "get", "has_none", "idx2crd", "inner_product", "leaves", "merge_modes", "product", "product_each", "product_like",
+           "flatten", "gcd", "get", "has_none", "idx2crd", "inner_product", "leaves", "merge_modes", "product", "product_each",
+           "product_like",
            "quotient", "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_", "spell", "surely_less",
            "transform_leaf", "tuple_max", "tuple_sum", "unflatten", "weakly_congruent", "wrap", "zero_of"]
 
@@ -485,9 +486,7 @@ def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:
 
 
 def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
-    """The coordinate of ``target`` that counts as many as ``coord`` in ``shape``, mode by mode where both are tuples."""
-    if isinstance(coord, tuple) and isinstance(shape, tuple) and isinstance(target, tuple) and len(shape) == len(target):
-        return tuple(map(crd2crd, coord, shape, target))
+    """The coordinate of ``target`` with the colexicographic index that ``coord`` has in ``shape``."""
     return idx2crd(crd2idx(coord, shape), target)
 
 

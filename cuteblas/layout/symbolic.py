@@ -77,7 +77,7 @@ class Expr:
         raise TypeError(f"the truth of the symbolic expression '{self}' is not known when a kernel is generated")
 
     def __repr__(self) -> str:
-        return to_c(self)
+        return _c(self, 0)
 
     # -- arithmetic -----------------------------------------------------------------------------------------------------------
     def __add__(self, other: IntLike) -> IntLike:
@@ -612,7 +612,19 @@ def to_c(x: IntLike) -> str:
     ValueError
         For a division whose dividend may be negative and whose divisor is not a power of two.
     """
+    _check_divisions(x)
     return _c(x, 0)
+
+
+def _check_divisions(x: IntLike) -> None:
+    if isinstance(x, int) or x.op == "var":
+        return
+    if x.op in ("div", "mod"):
+        a, b = x.args
+        if not _nonneg(a) and not (isinstance(b, int) and b & (b - 1) == 0):
+            raise ValueError(f"'{a}' may be negative, and C divides toward zero: it cannot be divided by {b}")
+    for part in (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args:
+        _check_divisions(part)
 
 
 # Precedence levels, low to high: ?: 1, && 2, | 3, ^ 4, & 5, comparison 6, shift 8, + 9, * 10, unary 11.
@@ -644,8 +656,6 @@ def _c_parts(x: IntLike) -> tuple[str, int]:
             if x.op == "mod":
                 return f"{_c(a, 10)} & {b - 1}", 5
             return f"{_c(a, 10)} >> {b.bit_length() - 1}", 8
-        if not _nonneg(a):
-            raise ValueError(f"'{_c(a, 0)}' may be negative, and C divides toward zero: it cannot be divided by {_c(b, 0)}")
         return f"{_c(a, 10)} {'/' if x.op == 'div' else '%'} {_c(b, 11)}", 10
     if x.op == "and":
         return f"{_c(x.args[0], 10)} & {_c(x.args[1], 10)}", 5

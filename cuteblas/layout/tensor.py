@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from .basis import ArithTuple
 from .core import Layout, make_identity_layout, make_layout, slice_and_offset
 from .errors import LayoutError
-from .inttuple import Shaped, dot_digits, has_none, product_each, size, zero_of
+from .inttuple import Shaped, check_coordinate, dot_digits, has_none, product_each, size, zero_of
 from .swizzle import ComposedLayout
 from .tiling import zipped_divide
 
@@ -279,7 +279,7 @@ def flat_coordinate(layout: Layout, index: Any) -> Any:
     Raises
     ------
     LayoutError
-        If the layout is not one to one onto ``[0, size)``.
+        If the layout is not one to one onto ``[0, size)``, or the index is certainly outside.
 
     Examples
     --------
@@ -290,6 +290,7 @@ def flat_coordinate(layout: Layout, index: Any) -> Any:
     order = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
     digits: dict[Any, Any] = {}
     total = size(layout)
+    check_coordinate(index, total, "flat_coordinate", layout)
     while current != total:
         found = [s for s, d in order if d == current]
         if len(found) != 1:

@@ -60,7 +60,8 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
     """
     if type(tiler) is int and tiler > 1 and not isinstance(layout.shape, tuple):
         s, d = layout.shape, layout.stride               # the usual case, spelled out: one mode and a number of elements
-        return trusted((tiler, ceil_div(s, tiler)), (d, d * tiler))
+        rest = ceil_div(s, tiler)
+        return trusted((tiler, rest), (d, 0 if rest == 1 else d * tiler))
     tiler = _as_tiler(tiler, "logical_divide", layout)
     if tiler is None:
         return layout

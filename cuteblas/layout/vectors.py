@@ -173,7 +173,7 @@ def upcast(layout: Any, n: int) -> Any:
     current = 1
     for d, count in sorted(inside):
         if d != current:
-            break
+            raise LayoutError("upcast", f"the modes of stride below {n} do not follow each other from 1", layout)
         current *= count
     if current != n:
         raise LayoutError("upcast", f"a unit of {n} elements has only {current} of them in a row", layout)
@@ -244,6 +244,8 @@ def domain_distribute(shape: Any, n: int) -> Layout:
     '(3,2):(1,15)'
     """
     shape = as_inttuple(shape, "domain_distribute")
+    if not all(isinstance(s, int) for s in leaves(shape)):
+        raise LayoutError("domain_distribute", "symbolic extents have no certain divisors", shape, n)
     out_shape, out_stride, before, rest = [], [], 1, n
     for s in leaves(shape):
         f = gcd(s, rest)

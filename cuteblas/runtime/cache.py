@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from functools import cache
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from .errors import require
 
-__all__ = ["CAPACITY", "cache_directory", "clear", "is_whole_cubin", "open_cache", "usage"]
+__all__ = ["CAPACITY", "Part", "Usage", "cache_directory", "clear", "is_whole_cubin", "open_cache", "usage"]
 
 CAPACITY = 1 << 30
 """Largest total size of the cached kernels, in bytes."""
@@ -50,22 +51,33 @@ def open_cache() -> MutableMapping[bytes, bytes]:
     return _open(cache_directory())
 
 
-def _entries() -> Iterator[Path]:
-    return (path for path in (cache_directory() / "entries").rglob("*") if path.is_file())
+Part = Literal["entries", "emulator"]
+"""The folders in the directory: ``entries`` has the kernels for GPUs, ``emulator`` the libraries that the emulator built."""
 
 
-def usage() -> tuple[int, int]:
-    """Number and total bytes of the cached kernels; works without ``cuda.core``."""
-    sizes = [path.stat().st_size for path in _entries()]
-    return len(sizes), sum(sizes)
+class Usage(NamedTuple):
+    """What a part of the cache holds."""
+
+    files: int
+    bytes: int
 
 
-def clear() -> int:
-    """Remove every cached kernel, and nothing else that lies in the directory; returns how many there were."""
-    entries = list(_entries())
-    for path in entries:
+def _files(part: Part) -> list[Path]:
+    return [path for path in (cache_directory() / part).rglob("*") if path.is_file()]
+
+
+def usage(part: Part) -> Usage:
+    """What a part of the cache holds; works without ``cuda.core``."""
+    files = _files(part)
+    return Usage(len(files), sum(path.stat().st_size for path in files))
+
+
+def clear(part: Part) -> int:
+    """Remove every file of a part of the cache; returns how many there were."""
+    files = _files(part)
+    for path in files:
         path.unlink(missing_ok=True)
-    return len(entries)
+    return len(files)
 
 
 def is_whole_cubin(data: bytes) -> bool:

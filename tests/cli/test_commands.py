@@ -41,14 +41,20 @@ def test_python_m_runs_it():
 
 def test_cache_shows_and_clears(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
-    (tmp_path / "entries").mkdir()
-    (tmp_path / "entries" / "kernel").write_bytes(bytes(3 << 20))
-    assert main(["cache"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}: 1 kernel, 3.0 MiB\n"
-    assert main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out.endswith("removed 1\n")
-    assert main(["cache"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}: 0 kernels, 0.0 MiB\n"
+    for part, count in (("entries", 1), ("emulator", 2)):
+        (tmp_path / part).mkdir()
+        for i in range(count):
+            (tmp_path / part / str(i)).write_bytes(bytes(3 << 20))
+
+    def shown(*options):
+        assert main(["cache", *options]) == 0
+        first, *parts = capsys.readouterr().out.splitlines()
+        assert first == str(tmp_path)
+        return [" ".join(part.split()) for part in parts]
+    before = ["for GPUs 1 file 3.0 MiB", "for the emulator 2 files 6.0 MiB"]
+    assert shown() == before
+    assert shown("--clear") == [f"{before[0]}, 1 removed", f"{before[1]}, 2 removed"]
+    assert shown() == ["for GPUs 0 files 0.0 MiB", "for the emulator 0 files 0.0 MiB"]
 
 
 def test_doctor_looks_at_everything(capsys):

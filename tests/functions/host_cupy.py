@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from math import prod
 from types import SimpleNamespace
 
 import cupy
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from cuteblas.functions import _cupy
+from cuteblas.functions.engines import without_imaginary_part
 from cuteblas.planning.plan import Plan
 from cuteblas.planning.problem import H200
 
@@ -44,14 +46,14 @@ def executor(plan: Plan) -> SimpleNamespace:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let CuPy arrays live on the host, as far as ``cuteblas.functions`` is concerned."""
     def assign(engine: object, dst: cupy.ndarray, src: cupy.ndarray) -> None:
-        np.copyto(_any_view(dst), _any_view(src), casting="unsafe")
+        np.copyto(_any_view(dst), without_imaginary_part(_any_view(src), dst.dtype), casting="unsafe")
 
     patch.setattr("cuteblas.runtime.executor", executor)
     patch.setattr("cuteblas.runtime.device_info", lambda ordinal: H200)
     patch.setattr(_cupy, "several_devices", lambda: False)
     patch.setattr(_cupy, "current_stream", lambda: 0)
     patch.setattr(cupy.cuda, "alloc", allocate)
-    patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize)))
+    patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)))
     patch.setattr(_cupy.Cupy, "assign", assign)
 
 

@@ -42,8 +42,10 @@ NESTED = Layout((4, (2, 3)), (2, (1, 8)))
 
 
 @pytest.mark.parametrize("shape, stride, text", [
-    (8, None, "8:1"), ((4, 2), None, "(4,2):(1,4)"), ((4, 1, 2), None, "(4,1,2):(1,0,4)"), ((4, (2, 3)), (2, (1, 8)), "(4,(2,3)):(2,(1,8))"),
-    ((4, 5), (E(0), E(1)), "(4,5):(1@0,1@1)"), ((4, 5), (3 * E(0, 1), -2), "(4,5):(3@1@0,-2)"), ((5,), (0,), "(5):(0)"), (0, 1, "0:1")])
+    (8, None, "8:1"), ((4, 2), None, "(4,2):(1,4)"), ((4, 1, 2), None, "(4,1,2):(1,0,4)"),
+    ((4, (2, 3)), (2, (1, 8)), "(4,(2,3)):(2,(1,8))"),
+    ((4, 5), (E(0), E(1)), "(4,5):(1@0,1@1)"), ((4, 5), (3 * E(0, 1), -2), "(4,5):(3@1@0,-2)"), ((5,), (0,), "(5):(0)"),
+    (0, 1, "0:1")])
 def test_text_and_back(shape, stride, text):
     a = Layout(shape, stride)
     assert str(a) == text
@@ -60,14 +62,16 @@ def test_parse_reads_static_marks_names_and_spaces():
     assert Layout.parse("(ArithM,2):(2@0,7@1@0)") == Layout((Var("ArithM"), 2), (2 * E(0), 7 * E(0, 1)))
 
 
-@pytest.mark.parametrize("text", ["", "(4,2", "4)", "(4,,2)", "4:", "(4,2):(1,4):3", "4@", "4:1@", "4:x@y", "()", "4.5", "(4 2)", "4:-", "the end"])
+@pytest.mark.parametrize("text", ["", "(4,2", "4)", "(4,,2)", "4:", "(4,2):(1,4):3", "4@", "4:1@", "4:x@y", "()", "4.5", "(4 2)",
+                                  "4:-", "the end"])
 def test_parse_refuses(text):
     with pytest.raises(LayoutError, match="Layout"):
         Layout.parse(text)
 
 
 @pytest.mark.parametrize("shape, stride, why", [
-    ((4, 2), (1,), "not congruent"), ((4, 2), 1, "not congruent"), (4, (1,), "not congruent"), ([4, 2], None, "list"), ((4, 2.5), None, "float"),
+    ((4, 2), (1,), "not congruent"), ((4, 2), 1, "not congruent"), (4, (1,), "not congruent"), ([4, 2], None, "list"),
+    ((4, 2.5), None, "float"),
     (-4, 1, "negative"), ((), None, "empty tuple"), (True, None, "bool"), ((4, None), None, "NoneType"), (E(0), 1, "ScaledBasis")])
 def test_construction_refuses(shape, stride, why):
     with pytest.raises(LayoutError, match=why):
@@ -126,7 +130,8 @@ def test_symbolic_shapes_and_strides():
     assert [evaluate(at, {"i": i, "M": 5, "ld": 7}) for i in range(15)] == [i % 5 + i // 5 * 7 for i in range(15)]
 
 
-@pytest.mark.parametrize("coord", [(24,), (-1,), (4, 0), (0, 6), (0, (2, 0)), (1, 2, 3), (1, (1, 1, 1)), ((0, 1), 1), ("a",), (1.5, 0)])
+@pytest.mark.parametrize("coord", [(24,), (-1,), (4, 0), (0, 6), (0, (2, 0)), (1, 2, 3), (1, (1, 1, 1)), ((0, 1), 1), ("a",),
+                                   (1.5, 0)])
 def test_coordinates_that_do_not_fit_are_refused(coord):
     with pytest.raises(LayoutError):
         NESTED(*coord)
@@ -140,7 +145,8 @@ def test_symbolic_coordinates_certainly_outside_are_refused():
 
 def test_modes():
     assert len(NESTED) == 2 and list(NESTED) == [Layout(4, 2), Layout((2, 3), (1, 8))]
-    assert NESTED[1, 1] == Layout(3, 8) and NESTED[-1] == NESTED[1] and NESTED[0:2] == NESTED and NESTED[1:] == make_layout(NESTED[1])
+    assert NESTED[1, 1] == Layout(3, 8) and NESTED[-1] == NESTED[1]
+    assert NESTED[0:2] == NESTED and NESTED[1:] == make_layout(NESTED[1])
     assert Layout(4)[0] == Layout(4) and list(Layout(4)) == [Layout(4)]
     for mode in (2, (0, 1), (1, 2)):
         with pytest.raises(LayoutError, match="no mode"):
@@ -172,7 +178,8 @@ def test_a_slice_of_an_empty_mode_is_empty():
 
 def test_make_layout():
     assert make_layout((4, 2)) == Layout((4, 2)) and make_layout((4, 2), (2, 1)) == Layout((4, 2), (2, 1))
-    assert make_layout(Layout(4), Layout((2, 3))) == Layout((4, (2, 3)), (1, (1, 2))) and make_layout(Layout(4)) == Layout((4,), (1,))
+    assert make_layout(Layout(4), Layout((2, 3))) == Layout((4, (2, 3)), (1, (1, 2)))
+    assert make_layout(Layout(4)) == Layout((4,), (1,))
     assert str(make_layout((2, (3, 4)), "right")) == "(2,(3,4)):(12,(4,1))" and make_layout((2, 3), "left") == Layout((2, 3))
     for args in [(), (Layout(4), 2), (4, Layout(2)), (4, 1, 2), (4, "middle")]:
         with pytest.raises(LayoutError, match="make_layout"):
@@ -208,7 +215,8 @@ def test_surgery_on_layouts_and_tuples():
     assert str(append(a, 5)) == "(2,3,4,5,1):(1,2,6,24,0)" and append((2,), 3) == (2, 1, 1) and append(a, 2) == a
     assert str(append(Layout(2), None, Layout(7, 3))) == "(2,7):(1,3)" and str(prepend(Layout(2), 2)) == "(1,2):(0,1)"
     assert str(replace(a, 1, Layout(9, 9))) == "(2,9,4,5):(1,9,6,24)" and replace((1, 2, 3), -1, 7) == (1, 2, 7)
-    for call in [lambda: select(a, 4), lambda: select(a), lambda: take(a, 2, 2), lambda: take(a, 0, 5), lambda: group_modes(a, 3, 2),
+    for call in [lambda: select(a, 4), lambda: select(a), lambda: take(a, 2, 2), lambda: take(a, 0, 5),
+                 lambda: group_modes(a, 3, 2),
                  lambda: replace(a, 4, Layout(1))]:
         with pytest.raises(LayoutError):
             call()
@@ -228,11 +236,13 @@ def test_basis_strides_map_coordinates_to_coordinates():
 
 def test_arithmetic_of_basis_elements():
     """The table and the linear combinations of CuTe's text on TMA tensors."""
-    assert [str(e) for e in (E(0), E(1), E(0, 1), E(1, 0), 5 * E(1), 5 * E(0, 1))] == ["1@0", "1@1", "1@1@0", "1@0@1", "5@1", "5@1@0"]
+    elements = (E(0), E(1), E(0, 1), E(1, 0), 5 * E(1), 5 * E(0, 1))
+    assert [str(e) for e in elements] == ["1@0", "1@1", "1@1@0", "1@0@1", "5@1", "5@1@0"]
     assert 3 * E(0) + 4 * E(1) == (3, 4)
     assert 2 * (2 * E(0, 1)) + 3 * E(1) + 4 * (5 * E(1)) + 7 * E(0, 0) == ((7, 4), 23)
-    assert ArithTuple(42, 2, 7) + (0, 5, 2) == (42, 7, 9)
-    assert ArithTuple(1, 2) - (1,) == (0, 2) and -ArithTuple(1, (2, 3)) == (-1, (-2, -3)) and 2 * ArithTuple(1, (2, 3)) == (2, (4, 6))
+    assert ArithTuple(42, 2, 7) + ArithTuple(0, 5, 2) == (42, 7, 9)
+    assert ArithTuple(1, 2) - (1,) == (0, 2) and -ArithTuple(1, (2, 3)) == (-1, (-2, -3))
+    assert 2 * ArithTuple(1, (2, 3)) == (2, (4, 6))
     assert sum([E(0), E(1)], 0) == (1, 1) and -E(2) == ScaledBasis(-1, (2,))
     assert repr(3 * E(1)) == "3*E(1)" and repr(E(0, 1)) == "E(0, 1)" and repr(ArithTuple((1,), 2)) == "ArithTuple((1,), 2)"
     assert pickle.loads(pickle.dumps(ArithTuple(1, (2, 3)))) == (1, (2, 3))

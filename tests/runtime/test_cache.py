@@ -35,18 +35,18 @@ def test_else_the_platform_does(bare, platform, environment, expected):
     assert cache.cache_directory() == Path(expected)
 
 
-def test_usage_and_clear_concern_the_kernels_alone(monkeypatch, tmp_path):
+@pytest.mark.parametrize("part, other", [("entries", "emulator"), ("emulator", "entries")])
+def test_usage_and_clear_concern_one_part_alone(monkeypatch, tmp_path, part, other):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path / "new"))
-    assert cache.usage() == (0, 0) and cache.clear() == 0 and not (tmp_path / "new").exists()
-    entries = tmp_path / "new" / "entries" / "ab"
-    entries.mkdir(parents=True)
-    (entries / "one").write_bytes(b"12345")
-    (entries / "two").write_bytes(b"123")
-    other = tmp_path / "new" / "notes.txt"
-    other.write_text("not a kernel")
-    assert cache.usage() == (2, 8)
-    assert cache.clear() == 2
-    assert cache.usage() == (0, 0) and other.exists()
+    assert cache.usage(part) == (0, 0) and cache.clear(part) == 0 and not (tmp_path / "new").exists()
+    files = {f"{part}/ab/one": "12345", f"{part}/two": "123", f"{other}/three": "1", "notes.txt": "not a kernel"}
+    for name, content in files.items():
+        path = tmp_path / "new" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert cache.usage(part) == (2, 8)
+    assert cache.clear(part) == 2
+    assert cache.usage(part) == (0, 0) and cache.usage(other) == (1, 1) and (tmp_path / "new" / "notes.txt").exists()
 
 
 def test_a_cubin_that_was_cut_short_is_recognised():

@@ -80,7 +80,7 @@ def test_an_error_names_the_kernel_and_shows_the_compilers_lines(empty_cache):
     assert 'identifier "undeclared" is undefined' in text and "*c = undeclared + 1.f;" in text
     assert (caught.value.kernel, caught.value.arch) == ("broken", "sm_80") and "undeclared" in caught.value.log
     assert "\0" not in text
-    assert usage() == (0, 0)
+    assert usage("entries") == (0, 0)
 
 
 def test_an_architecture_that_the_compiler_does_not_know(no_compiler):
@@ -92,7 +92,7 @@ def test_the_cache_answers_another_process(empty_cache, no_compiler):
     program = "from cuteblas.runtime import compile; from tests.runtime.samples import MULTIPLY; compile(MULTIPLY, 'sm_90')"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    assert usage()[0] == 1
+    assert usage("entries").files == 1
     assert is_whole_cubin(compile(MULTIPLY, "sm_90"))
     for other in (replace(MULTIPLY, body=MULTIPLY.body + "\n// another"), replace(MULTIPLY, name="other")):
         with pytest.raises(CompileError, match="the compiler was used"):

@@ -90,6 +90,7 @@ template <class T> struct conjugate<true, complex<T>> { static CB_DEVICE complex
 template <bool ConjA = false, bool ConjB = false, class Acc, class T> CB_DEVICE void mac(Acc& acc, T const& a, T const& b) {
   acc = arithmetic<Acc>::mac(acc, convert<Acc>(conjugate<ConjA, T>::of(a)), convert<Acc>(conjugate<ConjB, T>::of(b)));
 }
+template <class T> CB_DEVICE T add(T const& a, T const& b) { return arithmetic<T>::add(a, b); }
 template <class Out, class Acc, class S> CB_DEVICE Out scale(Acc const& acc, S alpha) { return convert<Out>(arithmetic<S>::mul(alpha, convert<S>(acc))); }
 template <class Out, class Acc, class S> CB_DEVICE Out axpby(Acc const& acc, S alpha, Out const& c, S beta) {
   return convert<Out>(arithmetic<S>::add(arithmetic<S>::mul(alpha, convert<S>(acc)), arithmetic<S>::mul(beta, convert<S>(c))));

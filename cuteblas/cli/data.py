@@ -1,0 +1,103 @@
+"""What the demonstration multiplies: the handwritten digits of scikit-learn, or arrays from files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["DataError", "Task", "task"]
+
+INSTALL = "pip install 'cuteblas[demo]'"
+
+
+class DataError(Exception):
+    """There is nothing to work on; the message says why in one sentence."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A product, an array to transpose, and what they are.
+
+    Attributes
+    ----------
+    title, product, transposed : str
+        What the data are, what is multiplied, what is transposed.
+    a, b : numpy.ndarray
+        The operands of the product.
+    x : numpy.ndarray
+        The array whose transpose is materialised: a matrix, or a stack of them.
+    images : numpy.ndarray or None
+        Small images to look at, (number, height, width).
+    """
+
+    title: str
+    product: str
+    transposed: str
+    a: np.ndarray
+    b: np.ndarray
+    x: np.ndarray
+    images: np.ndarray | None = None
+
+
+def task(files: Sequence[str]) -> Task:
+    """The product of two files, the Gram matrix of one, or without files the digits.
+
+    Raises
+    ------
+    DataError
+        If a file cannot be read or multiplied, or scikit-learn is not installed.
+    """
+    if not files:
+        return _digits()
+    if len(files) > 2:
+        raise DataError(f"one or two .npy files can be multiplied, got {len(files)}")
+    arrays = [_load(name) for name in files]
+    names = [Path(name).name for name in files]
+    title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
+    if len(arrays) == 2:
+        a, b = arrays
+        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b, _matrices(a))
+    x = _matrices(arrays[0])
+    other = x.conj() if x.dtype.kind == "c" else x
+    turned, mark = np.matrix_transpose(other), "^H" if x.dtype.kind == "c" else "^T"
+    wide = x.shape[-2] <= x.shape[-1]                  # the smaller of the two Gram matrices
+    a, b = (x, turned) if wide else (turned, x)
+    return Task(title, f"the Gram matrix {'A A' + mark if wide else 'A' + mark + ' A'} of {names[0]}", f"the transpose of {names[0]}", a, b, x)
+
+
+def _digits() -> Task:
+    """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix of degree 2 of all digits."""
+    if find_spec("sklearn") is None:
+        raise DataError(f"the digits that are multiplied by default come with scikit-learn: {INSTALL}, or name one or two .npy files")
+    from sklearn.datasets import load_digits
+
+    images = load_digits().images.astype(np.float32)
+    pixels = images.reshape(len(images), -1)
+    pixels = (pixels - pixels.mean(axis=0)) / 16
+    features = (pixels[:, :, None] * pixels[:, None, :]).reshape(len(pixels), -1)
+    return Task(f"{len(images)} handwritten digits of {images.shape[1]}x{images.shape[2]} pixels, from scikit-learn: for each the products "
+                f"of all pairs of centred pixels, X {features.dtype} {features.shape}",
+                "the kernel matrix X X^T of all pairs of digits", "the transpose of X", features, features.T, features, images)
+
+
+def _load(name: str) -> np.ndarray:
+    try:
+        x = np.load(name, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{name} cannot be read as a .npy file: {error}") from error
+    if not isinstance(x, np.ndarray):
+        raise DataError(f"{name} holds several arrays; save the one to multiply with numpy.save")
+    if x.dtype.kind not in "biufc":
+        raise DataError(f"{name} holds {x.dtype}, which is no type of numbers")
+    if not x.size or not x.ndim:
+        raise DataError(f"{name} has shape {x.shape}: there is nothing to multiply")
+    return x
+
+
+def _matrices(x: np.ndarray) -> np.ndarray:
+    """The array itself, or a vector as a matrix of one row."""
+    return x if x.ndim > 1 else x[None, :]

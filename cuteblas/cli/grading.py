@@ -1,0 +1,95 @@
+"""How wrong a product is: the componentwise error in units of u (|A| |B|), against a reference in wider arithmetic.
+
+Whatever the order of its sums, a product of float operands of depth K has an error of at most about K units (N. J. Higham, Accuracy and
+Stability of Numerical Algorithms, 2nd edition, section 3.5); a good one has a few. Products of integers must be exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Grade", "grade"]
+
+# Multiply-adds that the reference of a check may take: in float64 by a BLAS, in longdouble without one.
+_WORK_DOUBLE, _WORK_LONG = 2e10, 1e8
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The judgement of a product.
+
+    Attributes
+    ----------
+    error : float
+        The largest componentwise error of the elements that were checked, in units of u (|A| |B|), where u is half the distance from
+        1 to the next number of the result's type. Of integers: 0 if all elements are right, else infinite.
+    limit : float
+        What every order of summation keeps to.
+    checked, rows : int
+        How many rows were checked, and how many there are.
+    """
+
+    error: float
+    limit: float
+    checked: int
+    rows: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether the error keeps to the limit."""
+        return self.error <= self.limit
+
+    def __str__(self) -> str:
+        rows = f"all {self.rows}" if self.checked == self.rows else f"{self.checked} of {self.rows}"
+        if not self.limit:
+            return f"{'equal to' if self.passed else 'DIFFERENT FROM'} NumPy's ({rows} rows checked)"
+        return f"{self.error:.3g} u(|A||B|) ({rows} rows checked; {'within' if self.passed else 'BEYOND'} the bound of {self.limit:g})"
+
+
+def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
+    """Judge ``c`` as the product ``a @ b``.
+
+    Where the reference would take more than a few seconds, rows are left out at even distances.
+
+    Parameters
+    ----------
+    a, b, c : numpy.ndarray
+        Operands and result of a matmul of bool, integers, floats or complex numbers.
+    """
+    if b.ndim == 1:
+        b, c = b[:, None], c[..., None]
+    if a.ndim == 1:
+        a, c = a[None, :], c[..., None, :]
+    rows, depth = a.shape[-2:]
+    exact = not np.issubdtype(c.dtype, np.inexact)
+    wide = np.dtype(c.dtype if exact else np.result_type(c.dtype, np.float64))
+    long = not exact and wide == c.dtype
+    if long:
+        wide = np.result_type(c.dtype, np.longdouble)
+    affordable = int((_WORK_DOUBLE if wide.char in "dD" else _WORK_LONG) // max(1, depth * c[..., :1, :].size))
+    chosen = np.unique(np.linspace(0, rows - 1, min(rows, max(1, affordable))).round().astype(int)) if rows else np.arange(0)
+    a, c = a[..., chosen, :].astype(wide), c[..., chosen, :]
+    b = b.astype(wide)
+    expected = np.matmul(a, b)
+    if exact:
+        return Grade(0.0 if np.array_equal(expected, c) else np.inf, 0.0, len(chosen), rows)
+    # Complex multiplication adds two roundings to each product (Higham, section 3.6).
+    limit = 2.0 * (depth + 2) if wide.kind == "c" else float(max(depth, 1))
+    return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, len(chosen), rows)
+
+
+def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
+    """The largest error in units of u times ``size``; infinite where infinities and NaNs are not where they belong.
+
+    Elements whose terms exceed the largest number of the result's type say nothing: whether they overflow is a matter of order.
+    """
+    facts = np.finfo(c.dtype)
+    unit = size * facts.eps / 2 + float(facts.smallest_subnormal) * max(depth, 1)
+    clear = size < facts.max
+    with np.errstate(invalid="ignore"):
+        error = np.where(clear, abs(c - expected) / unit, 0)
+    misplaced = ~np.isfinite(expected) & (np.isnan(expected) != np.isnan(c))
+    error = np.where((clear & np.isnan(error)) | misplaced, np.inf, error)
+    return float(error.max(initial=0))

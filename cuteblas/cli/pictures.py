@@ -1,0 +1,121 @@
+"""Pictures of a plan's layouts, in text: who owns the tile of C, and which banks a tile in shared memory meets."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from ..codegen.dtypes import dtype
+from ..codegen.hopper import WgmmaAtom, WgmmaMma
+from ..codegen.tiled import TiledMma
+from ..kernels.gemm_simt import TileShape
+from ..kernels.gemm_wgmma import WgmmaConfig
+from ..kernels.permute import TransposeConfig
+from ..layout import size
+from ..planning import Plan
+from .terminal import Paint, side_by_side
+
+__all__ = ["bank_picture", "picture", "tile_picture"]
+
+_MOST_CELLS = 16
+_BANKS, _BANK_BYTES = 32, 4
+_SHOWN = 8
+_WARP = 32
+
+
+def picture(plan: Plan, paint: Paint) -> list[str]:
+    """The picture that goes with a plan; no lines if there is none."""
+    return bank_picture(plan, paint) if isinstance(plan.config, TransposeConfig) else tile_picture(plan, paint)
+
+
+def tile_picture(plan: Plan, paint: Paint) -> list[str]:
+    """Which thread owns each part of a tile of C: the thread-value layout of the multiplication, read backwards.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a product; there are lines only if a kernel multiplies.
+    paint : Paint
+        Colours by warp.
+    """
+    found = _mma_of(plan.config)
+    if found is None:
+        return []
+    mma, extents = found
+    rows, columns = mma.tile
+    owner = [0] * (rows * columns)
+    threads = size(mma.tv_c[0])
+    for i in range(size(mma.tv_c)):
+        owner[mma.tv_c(i)] = i % threads
+    grid = [[owner[m + rows * n] for n in range(columns)] for m in range(rows)]
+    turned = plan.launches[0].arguments[0].role == "b"               # computed as C^T: show C
+    if turned:
+        grid, extents, (rows, columns) = [list(row) for row in zip(*grid, strict=True)], extents[::-1], (columns, rows)
+    height, width = _block(grid)
+    cells = [[row[n] for n in range(0, columns, width)] for row in grid[::height]]
+    shown = [row[:_MOST_CELLS] for row in cells[:_MOST_CELLS]]
+    digits = len(str(max(max(row) for row in shown))) + 1
+    lines = [f"the {rows}x{columns} elements of C that {threads} threads own: each number is a thread and its block of {height}x{width}"
+             f"{', each colour a warp' if paint('', 0) else ''}"]
+    lines += ["  " + " ".join(paint(f"T{t}".rjust(digits), t // _WARP) for t in row) + (" .." if len(row) < len(cells[0]) else "")
+              for row in shown]
+    if len(shown) < len(cells):
+        lines.append("  ..")
+    repeats = extents[0] // rows, extents[1] // columns
+    if repeats != (1, 1):
+        lines.append(f"  a block's tile of {extents[0]}x{extents[1]} repeats this {repeats[0]}x{repeats[1]} times")
+    return lines
+
+
+def _mma_of(config: object) -> tuple[TiledMma | WgmmaMma, tuple[int, int]] | None:
+    """The tiled multiplication of a configuration, and the extents (M, N) of a block's tile."""
+    tile = getattr(config, "tile", None)
+    if isinstance(tile, TileShape):
+        return tile.mma, (tile.m, tile.n)
+    if isinstance(config, WgmmaConfig):
+        return WgmmaMma(WgmmaAtom(config.columns, config.element), config.groups), (config.rows, config.columns)
+    return None
+
+
+def _block(grid: list[list[int]]) -> tuple[int, int]:
+    """Extents of the largest blocks, all of one size, that each have one owner."""
+    def run(lines: list[list[int]]) -> int:
+        common = len(lines[0])
+        for line in lines:
+            changes = [i for i in range(1, len(line)) if line[i] != line[i - 1]]
+            common = gcd(common, *changes)
+        return common
+    return run([list(column) for column in zip(*grid, strict=True)]), run(grid)
+
+
+def bank_picture(plan: Plan, paint: Paint) -> list[str]:
+    """The bank of shared memory in which each vector of a transpose's tile begins, without its swizzle and with it.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a copy; there are lines only if it passes through shared memory.
+    paint : Paint
+        Colours by bank.
+    """
+    config = plan.config
+    if not isinstance(config, TransposeConfig):
+        return []
+    shared = config.shared
+    step_j = max(config.store, _BANK_BYTES) // config.word            # words of a chunk that the swizzle moves as one
+    step_i = config.store // config.word                              # from lane to lane of a column that is read
+    js, ies = (range(0, min(size(shared.inner[m]), _SHOWN * s), s) for m, s in ((0, step_j), (1, step_i)))
+
+    def banks(layout) -> list[str]:
+        rows = [[layout(j, i) * config.word // _BANK_BYTES % _BANKS for j in js] for i in ies]
+        return ["".join(f"{paint(f'{bank:>4}', bank // max(1, step_j * config.word // _BANK_BYTES))}" for bank in row) for row in rows]
+
+    width = 4 * len(js)
+    heading = "".join(f"{f'j{j}':>4}" for j in js)
+    labels = [" " * 6, " " * 6, *(f"{f'i{i}':>6}" for i in ies)]
+    plain = ["without".ljust(width), heading, *banks(shared.inner)]
+    swizzled = [f"with {shared.outer}".ljust(width), heading, *banks(shared)]
+    lines = [f"the tile of {config.tile[0]}x{config.tile[1]} elements in shared memory as {dtype(f'b{8 * config.word}').bytes}-byte words: "
+             f"the bank of word (j, i)"]
+    lines += side_by_side([labels, plain, swizzled])
+    lines.append("  rows of j are written, columns of i are read: without the swizzle a column would meet one bank")
+    return lines

@@ -1,0 +1,98 @@
+"""``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
+
+The slices lie one after the other in a workspace, each M-major. They are added in order, so the result is the same bit for bit in every
+run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.dtypes import dtype
+from ..codegen.kernel import GeneratedKernel
+from ..codegen.tiled import TiledCopy
+from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from .common import OperandAccess, combine, strides_of, tile_of_block
+
+__all__ = ["ReduceConfig", "TILE", "reduce_split"]
+
+TILE = (32, 8)
+_THREADS = 256
+
+
+@dataclass(frozen=True)
+class ReduceConfig:
+    """What a ``reduce_split`` kernel is specialised on.
+
+    Attributes
+    ----------
+    accumulator, output : str
+        NumPy's names of the types of the slices, and of C.
+    c : OperandAccess
+        How C is written; width 1.
+    alpha, beta : {"one", "value"}, {"zero", "one", "value"}
+        What is known of the scalars.
+    batch_modes : int
+        Number of batch modes.
+    wide : bool
+        Whether offsets need 64 bits.
+    """
+
+    accumulator: str
+    output: str
+    c: OperandAccess
+    alpha: str = "one"
+    beta: str = "zero"
+    batch_modes: int = 0
+    wide: bool = False
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
+        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}"
+                f"{'_wide' if self.wide else ''}")
+
+
+@cache
+def reduce_split(config: ReduceConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters of the kernel: pointers W (slices, (M, N, batch, slice) with M fastest and the slice slowest) and C; extents M, N; slices S; the
+    strides of C that are not fixed at 1; for each batch mode its extent and the stride of C; alpha and beta if they are values.
+    """
+    k = KernelBuilder(config.name, _THREADS, wide=config.wide,
+                      summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, slices added in order")
+    pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
+    pc = k.pointer("C", config.output, const=False, alignment=dtype(config.output).bytes)
+    M, N, S = k.integer("M"), k.integer("N"), k.integer("S")
+    stride_c = strides_of(k, "C", "mn", config.c)
+    batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
+    batch_c = tuple(k.integer(f"dC_l{i}", lo=None) for i in range(config.batch_modes))
+    alpha = k.scalar("alpha", config.accumulator) if config.alpha == "value" else None
+    beta = k.scalar("beta", config.accumulator) if config.beta == "value" else None
+
+    tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
+    slices = Layout((M, N, *((batch,) if batch else ()), S))
+    mW = Tensor(pw, slices)[(_, _, item, _)] if batch else Tensor(pw, slices)
+    mC = Tensor(pc, Layout((M, N, batch), (*stride_c, batch_c)))[_, _, item] if batch else Tensor(pc, Layout((M, N), stride_c))
+
+    tiled = TiledCopy(Layout(TILE), (1, 1))
+    gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
+    gC, cC = local_tile(mC, TILE, (tile_m, tile_n)), local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
+    tWgW, tCgC = k.pin("tWgW", tiled.partition(gW, k.thread)), k.pin("tCgC", tiled.partition(gC, k.thread))
+    guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
+    one = Layout((1, 1, 1))
+    total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
+    result = k.registers("result", config.output, one)
+    k.fill(total)
+    with k.loop("slice", S) as index:
+        k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
+        k.emit(f"{total(0).c} = cb::add({total(0).c}, {part(0).c});")
+    if config.beta != "zero":
+        k.copy(tCgC, result, width=1, guard=guard)
+    k.emit(f"{result(0).c} = {combine(config.output, config.accumulator, total(0).c, result(0).c, alpha, beta, config.beta)};")
+    k.copy(result, tCgC, width=1, guard=guard)
+    return k.build()

@@ -1,0 +1,152 @@
+"""Running plans for tests: in the emulator, or on a GPU, over memory whose layout the test chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Plan
+
+UNIT = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24, "complex128": 2.0**-53}
+
+
+@dataclass
+class Strided:
+    """A strided array over a flat allocation: every element of the allocation can be inspected, not only the array's."""
+
+    base: np.ndarray
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]                    # in elements
+
+    @property
+    def view(self) -> np.ndarray:
+        item = self.base.itemsize
+        return np.lib.stride_tricks.as_strided(self.base[self.offset:], self.shape, [s * item for s in self.strides])
+
+    @property
+    def alignment(self) -> int:
+        address = 256 + self.offset * self.base.itemsize
+        return min(16, address & -address)
+
+    def operand(self, modes: tuple[int, int] = (-2, -1), conj: bool = False) -> Operand:
+        return Operand(self.base.dtype.name, (self.strides[modes[0]], self.strides[modes[1]]), self.strides[:-2], conj, self.alignment)
+
+
+def aligned(elements: int, dtype) -> np.ndarray:
+    """A flat array whose address is a multiple of 256."""
+    dtype = np.dtype(dtype)
+    raw = np.zeros(elements * dtype.itemsize + 256, np.uint8)
+    start = -raw.ctypes.data % 256
+    return raw[start:start + elements * dtype.itemsize].view(dtype)
+
+
+def place(values: np.ndarray, order: str = "C", *, pad: int = 0, flip: tuple[bool, ...] | None = None, step: int = 1, offset: int = 0,
+          poison=None) -> Strided:
+    """Put values into memory in an order ("C", "F"), rows padded, every ``step``-th element used, some modes walked backwards."""
+    shape = values.shape
+    *batch, inner = range(values.ndim - 2), (values.ndim - 2, values.ndim - 1)
+    order_of_modes = [*(inner[::-1] if order == "C" else inner), *reversed(list(range(values.ndim - 2)))]
+    strides, at = [0] * values.ndim, step
+    for i, mode in enumerate(order_of_modes):
+        strides[mode] = at
+        at *= max(1, shape[mode])
+        if i == 0:
+            at += pad * step
+    base = aligned(offset + at + 1, values.dtype)
+    if poison is not None:
+        base[:] = poison
+    start = offset
+    for mode, backwards in enumerate(flip or ()):
+        if backwards:
+            start += (shape[mode] - 1) * strides[mode]
+            strides[mode] = -strides[mode]
+    x = Strided(base, start, shape, tuple(strides))
+    x.view[...] = values
+    return x
+
+
+def gemm_problem(a: Strided, b: Strided, c: Strided, *, conj=(False, False), **kinds) -> GemmProblem:
+    """C = A B of arrays (..., M, K), (..., K, N), (..., M, N) with equal batch modes."""
+    *batch, m, n = c.shape
+    return GemmProblem(m, n, a.shape[-1], a.operand(conj=conj[0]), b.operand((-1, -2), conj=conj[1]), c.operand(), tuple(batch), **kinds)
+
+
+def copy_problem(src: Strided, dst: Strided) -> CopyProblem:
+    return CopyProblem(src.shape, src.strides, dst.strides, src.base.itemsize, src.alignment, dst.alignment)
+
+
+class Emulator:
+    """Plans in the emulator."""
+
+    name = "emulator"
+    device = H200
+
+    def run(self, plan: Plan, alpha=1, beta=0, seed=None, **operands: Strided) -> None:
+        from cuteblas import emulator
+
+        emulator.run(plan, {role: x.view for role, x in operands.items()}, alpha, beta, seed=seed)
+
+
+class Cuda:
+    """Plans on the current CUDA device."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        from cuteblas import runtime
+
+        self.device = runtime.device_info()
+
+    def run(self, plan: Plan, alpha=1, beta=0, seed=None, **operands: Strided) -> None:
+        import cupy
+
+        from cuteblas import runtime
+
+        memory = {role: cupy.asarray(x.base.view(np.uint8)) for role, x in operands.items()}
+        roles = ("a", "b", "c") if isinstance(plan.problem, GemmProblem) else ("src", "dst")
+        addresses = tuple(memory[r].data.ptr + operands[r].offset * operands[r].base.itemsize for r in roles)
+        runtime.executor(plan).launch(addresses, cupy.cuda.get_current_stream().ptr, alpha, beta)
+        for role, x in operands.items():
+            x.base.view(np.uint8)[:] = memory[role].get()
+
+
+def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
+    """Random values of any kernel type; integers use the whole range, so that sums wrap."""
+    kind = np.dtype(dtype)
+    if kind == bool:
+        return rng.random(shape) < 0.1
+    if kind.kind in "iu":
+        info = np.iinfo(kind)
+        return rng.integers(info.min, info.max, shape, kind, endpoint=True)
+    if kind.kind == "c":
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
+    return rng.standard_normal(shape).astype(kind)
+
+
+def poison(dtype: str):
+    """A value that no test expects in a result."""
+    kind = np.dtype(dtype)
+    return np.nan if kind.kind in "fc" else True if kind == bool else np.array(0x5A5A5A5A5A5A5A5A).astype(kind)
+
+
+def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, alpha=1, beta=0, before=None) -> None:
+    """Compare with wider (or wrapped integer) arithmetic: errors in units of u (|alpha| |A||B| + |beta| |C|), never a loose tolerance.
+
+    Rounding errors of a sum of k terms add up like a random walk: 3 + sqrt(k) units are allowed, where the worst case is k. float16 and
+    bfloat16 sum in float32 and round once: one unit.
+    """
+    kind = np.dtype(dtype)
+    if kind.kind in "iub":
+        want = np.matmul(a, b) if kind == bool else (alpha * np.matmul(a, b) + (beta * before if beta else 0)).astype(kind)
+        np.testing.assert_array_equal(c, want)
+        return
+    wide = {"float64": np.longdouble, "complex128": np.clongdouble, "complex64": np.complex128}.get(dtype, np.float64)
+    terms = a.shape[-1] * (2 if kind.kind == "c" else 1)
+    limit = 1.01 if dtype == "float16" else 3 + np.sqrt(terms)
+    want = alpha * np.matmul(a.astype(wide), b.astype(wide)) + (beta * before.astype(wide) if beta else 0)
+    scale = abs(alpha) * np.matmul(abs(a).astype(float), abs(b).astype(float)) + (abs(beta) * abs(before).astype(float) if beta else 0)
+    error = abs(c.astype(wide) - want)
+    assert not np.isnan(error).any(), "poison or NaN in the result"
+    assert (error <= limit * UNIT[dtype] * scale + (dtype == "float16") * 2.0**-25).all(), float((error / (UNIT[dtype] * scale + 1e-300)).max())

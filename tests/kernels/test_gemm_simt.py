@@ -1,0 +1,221 @@
+"""``gemm_simt``: every element type, stride, scalar and edge against float64, in the emulator and on a GPU."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.kernels.common import OperandAccess
+from cuteblas.kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
+from cuteblas.planning import simt
+from cuteblas.planning.simt import Candidate, candidates, plan_simt
+
+from .engines import check_product, gemm_problem, place, poison, random
+
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64",
+          "complex128"]
+FLOATS = ["float32", "float64", "complex64", "complex128"]
+
+
+def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None, b_place=None,
+            c_place=None):
+    """Run one product and compare; returns the plan."""
+    shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
+    rng = np.random.default_rng(9)
+    before = random(rng, shape, dtype) if beta else np.full(shape, poison(dtype), dtype)
+    pa, pb, pc = place(a, **(a_place or {})), place(b, **(b_place or {})), place(before, c_order, poison=poison(dtype), **(c_place or {}))
+    outside = np.ones(pc.base.shape, bool)
+    mask = replace_base(pc, outside)
+    mask[...] = False
+    untouched = pc.base[outside].copy()
+    kind = {0: "zero", 1: "one"}
+    plan = plan_simt(gemm_problem(pa, pb, pc, conj=conj, alpha="one" if alpha == 1 else "value", beta=kind.get(beta, "value")), engine.device)
+    engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
+    ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
+    check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
+    np.testing.assert_array_equal(pc.base[outside], untouched, err_msg="memory outside of C was written")
+    return plan
+
+
+def replace_base(x, base):
+    return np.lib.stride_tricks.as_strided(base[x.offset:], x.shape, x.strides)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type(engine, dtype):
+    rng = np.random.default_rng(1)
+    a, b = random(rng, (37, 29), dtype), random(rng, (29, 45), dtype)
+    product(engine, a, b, dtype)
+
+
+@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_every_order_of_a_b_and_c(engine, dtype, orders):
+    rng = np.random.default_rng(2)
+    a, b = random(rng, (68, 36), dtype), random(rng, (36, 72), dtype)
+    product(engine, a, b, dtype, c_order=orders[2], a_place={"order": orders[0]}, b_place={"order": orders[1]})
+
+
+SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (31, 33, 15), (32, 32, 17), (65, 63, 64), (127, 129, 31), (13, 257, 100)]
+
+
+@pytest.mark.parametrize("m, n, k", SIZES)
+def test_sizes_on_both_sides_of_tile_edges(engine, m, n, k):
+    rng = np.random.default_rng(3)
+    product(engine, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"), "float32")
+
+
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
+          "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("operand", ["a", "b", "c"])
+def test_strides(engine, where, operand):
+    rng = np.random.default_rng(4)
+    a, b = random(rng, (36, 24), "float32"), random(rng, (24, 40), "float32")
+    placed = dict(PLACES[where])
+    if operand == "c":
+        product(engine, a, b, "float32", c_order=placed.pop("order", "C"), c_place=placed)
+    else:
+        product(engine, a, b, "float32", **{f"{operand}_place": placed})
+
+
+def test_zero_strides_read_one_row_many_times(engine):
+    rng = np.random.default_rng(5)
+    row, b = random(rng, (1, 20), "float64"), random(rng, (20, 33), "float64")
+    pa, pb, pc = place(row), place(b), place(np.full((25, 33), np.nan))
+    pa.shape, pa.strides = (25, 20), (0, 1)
+    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    check_product(pc.view, np.broadcast_to(row, (25, 20)), b, "float64")
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
+@pytest.mark.parametrize("alpha, beta", [(1, 0), (1, 1), (2, 0), (-3, 1), (2, 5), (0, 2)])
+def test_alpha_and_beta(engine, dtype, alpha, beta):
+    if dtype.startswith("c") and alpha:
+        alpha, beta = complex(alpha, 0.5), complex(beta, -1.5) if beta > 1 else beta
+    rng = np.random.default_rng(6)
+    a, b = random(rng, (20, 30), dtype), random(rng, (30, 28), dtype)
+    product(engine, a, b, dtype, alpha=alpha, beta=beta)
+
+
+@pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_conjugation_on_load(engine, dtype, conj):
+    rng = np.random.default_rng(7)
+    product(engine, random(rng, (19, 30), dtype), random(rng, (30, 28), dtype), dtype, conj=conj)
+
+
+@pytest.mark.parametrize("batch", [(3,), (2, 3), (2, 1, 2)])
+def test_batches(engine, batch):
+    rng = np.random.default_rng(8)
+    product(engine, random(rng, (*batch, 33, 18), "float32"), random(rng, (*batch, 18, 20), "float32"), "float32", a_place={"order": "F"}, c_place={"pad": 4})
+
+
+def test_broadcast_batch(engine):
+    rng = np.random.default_rng(10)
+    a, b = random(rng, (1, 20, 18), "float32"), random(rng, (4, 18, 24), "float32")
+    pa, pb, pc = place(a), place(b), place(np.full((4, 20, 24), np.nan, "f4"))
+    pa.shape, pa.strides = (4, 20, 18), (0, *pa.strides[1:])
+    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    check_product(pc.view, np.broadcast_to(a, (4, 20, 18)), b, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int64", "float16"])
+@pytest.mark.parametrize("alpha, beta", [(1, 0), (3, 2)])
+def test_slices_of_k_are_added_in_order(engine, dtype, alpha, beta):
+    rng = np.random.default_rng(11)
+    a, b = random(rng, (2, 20, 1030), dtype), random(rng, (2, 1030, 24), dtype)
+    plan = product(engine, a, b, dtype, alpha=alpha, beta=beta)
+    assert plan.config.slices > 1 and len(plan.launches) == 2 and plan.workspace_bytes > 0
+    assert "slices" in plan.reason
+
+
+@pytest.mark.parametrize("dtype, candidate", [(d, c) for d in FLOATS for c in candidates(d)], ids=str)
+def test_every_tile(engine, monkeypatch, dtype, candidate: Candidate):
+    """Every tile that planning can choose, on a ragged problem a little larger than it, in the orders that load it differently."""
+    monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
+    monkeypatch.setattr(simt, "_MIN_SLICE", 10**9)
+    rng = np.random.default_rng(12)
+    t = candidate.tile
+    m, n, k = t.n + 4, t.m + 8, 2 * t.k * t.stages + 4                  # C is row-major, so the plan transposes the problem
+    a, b = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
+    for orders in ("CC", "FF") if t.m * t.n <= 64 * 64 else ("CC",):
+        plan = product(engine, a, b, dtype, a_place={"order": orders[0]}, b_place={"order": orders[1]})
+        assert plan.config.tile == t
+
+
+def test_small_integers_in_floats_are_exact(engine):
+    rng = np.random.default_rng(13)
+    for dtype in FLOATS:
+        a, b = (rng.integers(-9, 10, s).astype(dtype) for s in ((40, 300), (300, 36)))
+        pa, pb, pc = place(a), place(b), place(np.full((40, 36), np.nan, dtype))
+        engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+        np.testing.assert_array_equal(pc.view, a @ b)
+
+
+def test_nan_and_inf_stay_in_their_rows_and_columns(engine):
+    a, b = np.ones((40, 50), "f4"), np.ones((50, 44), "f4")
+    a[3, 7], a[39, 49], b[0, 43] = np.nan, np.inf, -np.inf
+    pa, pb, pc = place(a), place(b), place(np.zeros((40, 44), "f4"))
+    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, a @ b)
+
+
+def test_beta_zero_does_not_read_c_and_alpha_zero_neither_a_nor_b(engine):
+    nan = np.full((20, 20), np.nan, "f4")
+    ones = np.ones((20, 20), "f4")
+    pa, pb, pc = place(ones), place(ones), place(nan)
+    engine.run(plan_simt(gemm_problem(pa, pb, pc, alpha="value"), engine.device), 2.0, a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, 40 * ones)
+    pa, pb, pc = place(nan), place(nan), place(ones)
+    engine.run(plan_simt(gemm_problem(pa, pb, pc, alpha="zero", beta="value"), engine.device), 0.0, 3.0, a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, 3 * ones)
+
+
+def test_results_are_the_same_bit_for_bit_in_any_order_of_threads(engine):
+    rng = np.random.default_rng(14)
+    a, b = random(rng, (40, 700), "float32"), random(rng, (700, 36), "float32")
+    results = []
+    for seed in (None, 1, 2):
+        pa, pb, pc = place(a), place(b), place(np.zeros((40, 36), "f4"))
+        engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc, seed=seed)
+        results.append(pc.view.tobytes())
+    assert len(set(results)) == 1
+
+
+def test_offsets_of_64_bits(engine):
+    """The same kernel with 64-bit offsets, and a plan that needs them."""
+    rng = np.random.default_rng(15)
+    a, b = random(rng, (36, 20), "float32"), random(rng, (20, 40), "float32")
+    pa, pb, pc = place(a), place(b), place(np.full((36, 40), np.nan, "f4"))
+    problem = gemm_problem(pa, pb, pc)
+    plan = plan_simt(problem, engine.device)
+    huge = plan_simt(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))), engine.device)
+    assert "_wide" in huge.launches[0].kernel.name and "_wide" not in plan.launches[0].kernel.name
+    launch = plan.launches[0]
+    config = SimtConfig("float32", "float32", plan.config.tile, OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4), wide=True)
+    wide = gemm_simt(config)
+    assert [p.name for p in wide.params] == [p.name for p in launch.kernel.params]
+    engine.run(replace(plan, launches=(replace(launch, kernel=wide),)), a=pa, b=pb, c=pc)
+    check_product(pc.view, a, b, "float32")
+
+
+def test_tiles_that_do_not_divide_are_refused():
+    access = OperandAccess(0, 1), OperandAccess(0, 1), OperandAccess(0, 1)
+    with pytest.raises(CodegenError, match="does not divide"):
+        gemm_simt(SimtConfig("float32", "float32", TileShape(96, 64, 8), *access))
+    with pytest.raises(CodegenError, match="stride 1"):
+        OperandAccess(None, 4)
+
+
+def test_the_source_is_for_people():
+    """Tiles, partitions and copies by name; no PTX; no address outside of the prelude's calls."""
+    access = OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4)
+    body = gemm_simt(SimtConfig("float32", "float32", TileShape(128, 128, 8), *access)).body
+    for name in ("tAgA", "tAsA", "tCsA", "tCrC", "tCgC", "tCcC"):
+        assert name in body
+    assert "asm" not in body and "__syncthreads" not in body and "no bank conflict" in body
