@@ -13,6 +13,9 @@ from importlib import import_module
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "demo": "multiply and transpose real data, check it against NumPy, show plans and layouts",
+    "explain": "show the plan for shapes, without data",
+    "bench": "measure against CuPy on this GPU",
     "doctor": "say what this machine has, what is missing and how to get it",
     "cache": "show or clear the compiled kernels on disk",
 }

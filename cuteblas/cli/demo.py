@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from .. import emulator, runtime
-from ..functions import Explanation, ascontiguousarray, backend, explain, explain_copy, matmul
+from ..functions import ascontiguousarray, backend, explain, explain_copy, matmul
 from .data import DataError, Task, task
+from .explain import show
 from .grading import grade
-from .machines import Comparison, Gpu, Host, Machine, compare
-from .pictures import picture
-from .terminal import Paint, columns, paint, shaded, side_by_side, wrapped
+from .machines import Gpu, Host, Machine, medians
+from .terminal import shaded, side_by_side, wrapped
 
-_REPEATS = 5
-_PIECE = 96                     # largest extent of what the emulator multiplies
+_REPEATS, _SECONDS = 5, 2.0
+_PIECE = 96                     # largest extent of what the emulator works on
 _IMAGES = 4
 
 
@@ -32,25 +33,24 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the demonstration; 1 if a result is wrong, 2 if there is nothing to work on."""
+    reason = runtime.why_unavailable()
     try:
         work = task(options.files)
-        reason = runtime.why_unavailable()
         machine: Machine = Host() if reason else Gpu()
         a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
-        explanations = explain(a, b), explain_copy(_turned(x))
+        plans = explain(a, b), explain_copy(_turned(x))
     except (DataError, ValueError, TypeError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(wrapped(work.title))
-    print(wrapped(f"  runs on  {machine.name}" + (f", because there is no GPU to use: {reason}" if reason else "")))
-    colours = paint()
+    print(wrapped(f"{work.title}\n  runs on  {machine.name}{f'; no GPU: {reason}' if reason else ''}"))
     right = [_multiply(work, machine, a, b), _transpose(work, machine, x)]
-    for told in explanations:
-        _show(told, colours)
+    for told in plans:
+        print()
+        show(told, with_picture=True)
     if reason:
-        right.append(_emulate(work, colours))
+        right += _emulate(work)
     wrong = right.count(False)
-    print(f"\n{'all results are right' if not wrong else f'{wrong} of {len(right)} results are WRONG'}")
+    print(f"\n{wrong} of {len(right)} results are WRONG" if wrong else f"\nall {len(right)} results are right")
     return 1 if wrong else 0
 
 
@@ -61,44 +61,75 @@ def _turned(x: Any) -> Any:
 
 def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     """Multiply, grade and time."""
-    theirs = machine.rival.matmul
-    _heading(f"multiply: {work.product}, {work.a.dtype} {work.a.shape} @ {work.b.dtype} {work.b.shape}")
+    print(f"\nmultiply: {work.product}")
     judged = grade(work.a, work.b, machine.get(matmul(a, b)))
-    _line("error", str(judged))
+    _entry("error", str(judged))
     if not isinstance(machine, Host):
-        _line("", f"of {machine.rival_name}.matmul: {grade(work.a, work.b, machine.get(theirs(a, b)))}")
-    _time(f"cuteblas.matmul on {machine.name}", f"{machine.rival_name}.matmul", compare(machine, lambda: matmul(a, b), lambda: theirs(a, b), _REPEATS))
+        _entry(f"{machine.rival_name}'s", str(grade(work.a, work.b, machine.get(machine.rival.matmul(a, b)))))
+    _time(machine, "matmul", lambda: matmul(a, b), lambda: machine.rival.matmul(a, b))
     return judged.passed
 
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
     """Materialise a transpose, compare and time."""
-    theirs = machine.rival.ascontiguousarray
-    _heading(f"transpose: {work.transposed}, {work.x.dtype} {work.x.shape}, written out in C order")
+    print(f"\ntranspose: {work.transposed}, written out in C order")
     right = _same(machine.get(ascontiguousarray(_turned(x))), _turned(work.x))
-    _line("elements", f"{work.x.size}, {_where(right)}")
-    _time("cuteblas.ascontiguousarray", f"{machine.rival_name}.ascontiguousarray",
-          compare(machine, lambda: ascontiguousarray(_turned(x)), lambda: theirs(_turned(x)), _REPEATS))
+    _entry("elements", _verdict(work.x.size, right))
+    _time(machine, "ascontiguousarray", lambda: ascontiguousarray(_turned(x)), lambda: machine.rival.ascontiguousarray(_turned(x)))
     return right
 
 
 def _same(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether two arrays are equal, NaNs too, and lie in memory in C order."""
+    """Whether two arrays are equal, NaNs too, the first in C order."""
     return bool(x.flags.c_contiguous) and np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
 
 
-def _where(right: bool) -> str:
-    return "all where NumPy puts them" if right else "NOT where NumPy puts them"
+def _verdict(elements: int, right: bool) -> str:
+    return f"{elements}, {'all' if right else 'NOT all'} where NumPy puts them"
 
 
-def _show(told: Explanation, colours: Paint) -> None:
-    """Print a plan and its picture."""
-    _heading("the plan of " + str(told))
-    lines = picture(told.plan, colours) if told.plan else []
-    print(*([""] if lines else []), *lines, sep="\n")
+def _time(machine: Machine, function: str, ours: Callable[[], Any], rival: Callable[[], Any]) -> None:
+    """Print both times, in milliseconds."""
+    mine, theirs = medians(machine, ours, rival, repeats=_REPEATS, seconds=_SECONDS)
+    _entry("time", f"cuteblas.{function} {mine * 1e3:.3g} ms, {machine.rival_name}.{function} {theirs * 1e3:.3g} ms: "
+                   f"{theirs / mine:.2f} times as fast")
 
 
-def _emulate(work: Task, colours: Paint) -> bool:
-    """Run the kernels on this CPU, on a piece of the data."""
-    a, b, x = (operand[(0,) * max(0, operand.ndim - 2)] for operand in (work.a, work.b, work.x))
-    a, b, x = a[..., :_PIECE, :_PIECE], b[..., :_PIECE, :_PIECE], x[:_PIECE, :_PIECE]
+def _emulate(work: Task) -> list[bool]:
+    """Run generated kernels on this CPU, on a piece of the data; which of the results are right."""
+    print("\nthe same kernels in the emulator, on a piece of the data")
+    if (missing := emulator.why_unavailable()) is not None:
+        print(wrapped(f"  skipped  {missing}"))
+        return []
+    a, b = _piece(work.a), _piece(work.b)
+    x = _turned(_piece(work.x) if work.images is None else work.images[:_IMAGES])
+    with backend("emulator"):
+        plans = explain(a, b).plan, explain_copy(x).plan
+        if plans[0] is None or plans[1] is None:
+            print(f"  skipped  there are no kernels for {a.dtype}")
+            return []
+        start = perf_counter()
+        product, copy = matmul(a, b), ascontiguousarray(x)
+        seconds = perf_counter() - start
+    judged, right = grade(a, b, product), _same(copy, x)
+    for plan in plans:
+        for launch in plan.launches:
+            _entry("kernel", f"{launch.kernel.name}: {launch.grid[0]} blocks of {launch.kernel.threads} threads")
+    _entry("checked", "bounds, alignment, initialised reads and races of every memory access")
+    _entry("product", f"{a.shape} @ {b.shape}: error {judged}")
+    _entry("transpose", f"{x.shape}: {_verdict(x.size, right)}")
+    _entry("time", f"{seconds:.1f} s, compiling included")
+    if work.images is not None:
+        for images in (_turned(x), copy):
+            print("", *side_by_side(shaded(image) for image in images), sep="\n")
+    return [judged.passed, right]
+
+
+def _piece(x: np.ndarray) -> np.ndarray:
+    """A corner of the first matrix of a stack."""
+    x = x[(0,) * max(0, x.ndim - 2)]
+    return x[(slice(_PIECE),) * x.ndim]
+
+
+def _entry(name: str, text: str) -> None:
+    print(wrapped(f"  {name:<9}  {text}"))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from math import inf
 from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Comparison", "Gpu", "Host", "Machine", "compare", "versions"]
+__all__ = ["Gpu", "Host", "Machine", "medians", "versions"]
 
-_LEAST_INTERVAL = 3e-4          # seconds: shorter calls are timed several at once
+_LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
 _FILLER_BYTES = 1 << 30
 
@@ -97,36 +97,29 @@ class Gpu:
         stop.synchronize()
         return cuda.get_elapsed_time(start, stop) * 1e-3
 
-    def synchronize(self) -> None:
-        """Wait until the device has nothing left to do."""
+    def host_interval(self, call: Callable[[], Any], times: int) -> float:
+        """Seconds that the host takes for that many calls; the device starts idle and is not waited for."""
         self.rival.cuda.get_current_stream().synchronize()
+        return Host().interval(call, times)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy the memory of an array into that of another by the driver: what a transpose can reach."""
+        target.data.copy_from_device_async(source.data, source.nbytes, self.rival.cuda.get_current_stream())
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Median seconds of a call of ours and of what users have today, taken in turns."""
+def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf) -> list[float]:
+    """Median seconds of calls that are timed side by side.
 
-    ours: float
-    rival: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times as fast ours is."""
-        return self.rival / self.ours
-
-
-def compare(machine: Machine, ours: Callable[[], Any], rival: Callable[[], Any], repeats: int, least: float = _LEAST_INTERVAL) -> Comparison:
-    """Time two calls side by side.
-
-    Both are called once before, to compile and to warm up. Then they take turns, so that both see the same clocks; calls shorter than
-    ``least`` seconds are timed several at once.
+    All are called before, to compile and to warm up. Then they take turns, so that all see the same clocks; of short calls, several are
+    timed at once. There are fewer repeats, but at least one, if they would take longer than ``seconds`` together.
     """
-    calls = ours, rival
     for call in calls:
         machine.interval(call, 1)
-    times = [min(_MOST_CALLS, max(1, round(least / max(machine.interval(call, 1), 1e-9)))) for call in calls]
-    taken = [[machine.interval(call, n) / n for call, n in zip(calls, times, strict=True)] for _ in range(repeats)]
-    return Comparison(*(median(column) for column in zip(*taken, strict=True)))
+    once = [max(machine.interval(call, 1), 1e-9) for call in calls]
+    times = [min(_MOST_CALLS, max(1, round(_LEAST_INTERVAL / t))) for t in once]
+    rounds = max(1, int(min(repeats, seconds / sum(once))))
+    taken = [[machine.interval(call, n) / n for call, n in zip(calls, times, strict=True)] for _ in range(rounds)]
+    return [median(column) for column in zip(*taken, strict=True)]
 
 
 def versions() -> dict[str, str]:

@@ -18,7 +18,7 @@ from numpy.lib.array_utils import byte_bounds
 from ..codegen.dtypes import DType
 from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 from .compiler import build
-from .errors import BY_CODE, CompilerError, TensorMapError
+from .errors import BY_CODE, TensorMapError
 
 __all__ = ["AccessCount", "EmulatedKernel", "Pointer", "compile", "pointer"]
 
@@ -160,7 +160,7 @@ def compile(kernel: GeneratedKernel) -> EmulatedKernel:
 def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int) -> EmulatedKernel:
     arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])" for i, p in enumerate(params))
     source = (f'#include "device.h"\n#line 1 "{name}"\n{body}\n#line 1 "arguments of {name}"\n'
-              f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ (void)a; {name}({arguments}); }}\n')
+              f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n')
     library = build(source, f"kernel {name}")
     coordinates = _Coordinates()
     library.cuteblas_bind.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Coordinates)]
@@ -251,12 +251,13 @@ class EmulatedKernel:
         with _turn:
             storage = [_aligned(value if isinstance(value, bytes) else
                                 library.cuteblas_translate(ctypes.byref(launch), value).to_bytes(8, "little")) for value in values]
-            launch.arguments = ctypes.cast((ctypes.c_void_p * max(len(storage), 1))(*(address for address, _ in storage)), ctypes.c_void_p)
+            addresses = (ctypes.c_void_p * max(len(storage), 1))(*(address for address, _ in storage))
+            launch.arguments = ctypes.addressof(addresses)
             code = library.cuteblas_launch(ctypes.byref(launch))
         if code:
             raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
-        return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes, c.requests, c.transactions, c.ideal)
-                     for c in counts[:launch.count_size])
+        return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes, c.requests, c.transactions,
+                                 c.ideal) for c in counts[:launch.count_size])
 
     def _encode(self, param: Param, arg: Any, windows: list[_Window]) -> bytes | int:
         """The bytes of an argument, or for a pointer the index of its window."""
@@ -327,9 +328,9 @@ def _tensor_map_bytes(spec: TensorMapSpec, memory: Pointer, window: int, name: s
     strides = (spec.dtype.bytes, *spec.strides)
     span = sum((n - 1) * s for n, s in zip(spec.shape, strides, strict=True)) + spec.dtype.bytes
     if memory.address < memory.base or memory.address + span > memory.base + memory.nbytes:
-        raise TensorMapError(f"tensor map {name!r} of shape {spec.shape} and strides {spec.strides} spans {span} bytes, but its memory "
-                             f"ends {memory.base + memory.nbytes - memory.address} bytes after its first element")
+        raise TensorMapError(f"tensor map {name!r} of shape {spec.shape} and strides {spec.strides} spans {span} bytes, but its "
+                             f"memory ends {memory.base + memory.nbytes - memory.address} bytes after its first element")
     rank = len(spec.shape)
     fill = (0,) * (5 - rank)
-    return struct.pack("<IHBBq5Q4Q5H", window, spec.dtype.bytes, rank, spec.swizzle, memory.address, *spec.shape, *fill, *spec.strides,
-                       *fill, *spec.box, *fill).ljust(128, b"\0")
+    return struct.pack("<IHBBq5Q4Q5H", window, spec.dtype.bytes, rank, spec.swizzle, memory.address, *spec.shape, *fill,
+                       *spec.strides, *fill, *spec.box, *fill).ljust(128, b"\0")

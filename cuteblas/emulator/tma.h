@@ -86,11 +86,15 @@ inline std::deque<TmaLoad> tma_loads;  // in flight
 
 inline void start_block_tma() { tma_loads.clear(); }
 
-inline TensorMapContent const& content_of(TensorMap const* map, int rank, int line) {
+inline TensorMapContent const& content_of(TensorMap const* map, int rank, int const* coordinates, int line) {
     auto const& content = *reinterpret_cast<TensorMapContent const*>(map->content);
     if (content.rank != rank)
         fail(Error::tensor_map, line, "gives %d coordinates for the tensor map '%s' of %d modes", rank,
              machine.launch->windows[content.argument].name, content.rank);
+    // PTX does not say so, but an H200 stops with an illegal instruction otherwise, for loads of every element size.
+    if (coordinates[0] * content.itemsize % static_cast<int>(chunk_bytes) != 0)
+        fail(Error::tensor_map, line, "the innermost coordinate of a box is a multiple of 16 bytes, got %d elements of %d bytes of the tensor map '%s'",
+             coordinates[0], content.itemsize, machine.launch->windows[content.argument].name);
     return content;
 }
 
@@ -112,7 +116,7 @@ inline uint32_t locate_box(void const* pointer, TensorBox const& box, char const
 }
 
 inline void tma_load(void* to, TensorMap const* tensor_map, unsigned long long* pointer, int rank, int const* coordinates, int line) {
-    TensorMapContent const& map = content_of(tensor_map, rank, line);
+    TensorMapContent const& map = content_of(tensor_map, rank, coordinates, line);
     Mbarrier& barrier = mbarriers.find(pointer, line, "names");
     if (!barrier.fenced)
         fail(Error::proxy_fence, line,
@@ -168,7 +172,7 @@ inline void expect_loads_waited() {
 }
 
 inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, int const* coordinates, int line) {
-    TensorMapContent const& map = content_of(tensor_map, rank, line);
+    TensorMapContent const& map = content_of(tensor_map, rank, coordinates, line);
     Window const& window = machine.launch->windows[map.argument];
     if (!window.writable) fail(Error::read_only, line, "stores through the tensor map '%s', whose memory is read-only", window.name);
     TensorBox const box{map, coordinates};

@@ -10,7 +10,6 @@ import numpy as np
 from .backends import current_backend
 from .copies import checked_order, why_not_words
 from .kinds import kind_of
-from .memory import Memory, strides_by_order
 from .products import MatmulArguments, checked_precision, host_operands, single_out
 
 if TYPE_CHECKING:
@@ -87,7 +86,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = Non
 
     precision, out = checked_precision(precision), single_out(out)
     engine: Engine = EMULATOR
-    if "cupy" in {kind_of(x) for x in (x1, x2, out)}:
+    kinds = {kind_of(x) for x in (x1, x2, out)}
+    if "cupy" in kinds and "foreign" not in kinds:
         from ._cupy import CUPY, judged
 
         engine, product = CUPY, judged(x1, x2, out, arguments)
@@ -116,6 +116,7 @@ def explain_copy(a: Any, order: str = "C") -> Explanation:
         For an unknown order, in NumPy's words.
     """
     from .engines import EMULATOR, Engine, plan_for
+    from .memory import Memory, strides_by_order
     from .problems import copy_problem
 
     order = checked_order(order)

@@ -172,7 +172,7 @@ def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[
     """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
     order = arguments.get("order", "K")
     if order in ("A", "a"):             # empty arrays are contiguous in both orders, so this question needs the true shapes
-        order = "C"
+        order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
     named = {"axes": arguments["axes"]} if arguments.get("axes") is not None else {}
     strides = _numpy_matmul(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named).strides
     return sorted(range(len(strides)), key=lambda axis: -strides[axis])

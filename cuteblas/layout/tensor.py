@@ -293,8 +293,8 @@ def flat_coordinate(layout: Layout, index: Any) -> Any:
     check_coordinate(index, total, "flat_coordinate", layout)
     while current != total:
         found = [s for s, d in order if d == current]
-        if len(found) != 1:
-            raise LayoutError("flat_coordinate", f"not one to one: {len(found)} modes have the stride {current}", layout)
+        if not found:
+            raise LayoutError("flat_coordinate", f"not one to one: no mode has the stride {current}", layout)
         s = found[0]
         digits[current] = index // current % s if current * s != total else index // current
         current = current * s

@@ -28,7 +28,7 @@ def _unswizzled(x: Any) -> tuple[Layout, int | None]:
 
 
 def max_common_layout(a: Any, b: Any) -> Layout:
-    """The longest layout ``R`` with ``a(R(i)) == b(R(i)) == i``: the coordinates of elements that are contiguous in both.
+    """The coordinates of elements that are contiguous in both layouts: ``R`` with ``a(R(i)) == b(R(i)) == i``.
 
     Parameters
     ----------
@@ -75,10 +75,10 @@ def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) 
     if not shape:
         return n
     try:                                                 # the steps of all modes together must not carry into each other
-        together = coalesce(composition(a, Layout((*shape, n), (*stride, d))))
+        composition(a, Layout((*shape, n), (*stride, d)))
     except LayoutError:
         return 1
-    return n if together == Layout(current * n, 1) else 1
+    return n
 
 
 def _first(shape: list, stride: list, n: Any) -> Layout:

@@ -32,11 +32,21 @@ def _declaration(p: Param) -> str:
 def kernel(statements: str, params: tuple[Param, ...] = (), threads: int = 32, shared: int = 0) -> GeneratedKernel:
     """A kernel named ``probe`` with these statements; its first statement is on line 2."""
     head = f'extern "C" __global__ void __launch_bounds__({threads}) probe({", ".join(map(_declaration, params))}) {{'
-    return GeneratedKernel(name="probe", body=f"{head}\n{statements.strip()}\n}}\n", params=params, threads=threads, shared_bytes=shared)
+    return GeneratedKernel(
+        name="probe", body=f"{head}\n{statements.strip()}\n}}\n", params=params, threads=threads, shared_bytes=shared
+    )
 
 
-def launch(statements: str, params: tuple[Param, ...] = (), args: tuple[Any, ...] = (), *, threads: int = 32, shared: int = 0,
-           grid: tuple[int, ...] = (1,), **options: Any) -> Any:
+def launch(
+    statements: str,
+    params: tuple[Param, ...] = (),
+    args: tuple[Any, ...] = (),
+    *,
+    threads: int = 32,
+    shared: int = 0,
+    grid: tuple[int, ...] = (1,),
+    **options: Any,
+) -> Any:
     """Run such a kernel on arrays, numbers and (TensorMapSpec, array) pairs."""
     compiled = emulator.compile(kernel(statements, params, threads, shared))
     return compiled.launch(grid, [_argument(a) for a in args], **options)
@@ -50,7 +60,9 @@ def _argument(value: Any) -> Any:
     return value
 
 
-def matrix_map(array: np.ndarray, box: tuple[int, int], swizzle: int = 0, element: str = "float16") -> tuple[TensorMapSpec, np.ndarray]:
+def matrix_map(
+    array: np.ndarray, box: tuple[int, int], swizzle: int = 0, element: str = "float16"
+) -> tuple[TensorMapSpec, np.ndarray]:
     """The tensor map of a C-contiguous matrix, and the matrix."""
     rows, columns = array.shape
     return TensorMapSpec(dtype(element), (columns, rows), (array.strides[0],), box, swizzle), array
@@ -61,4 +73,4 @@ def aligned(shape: tuple[int, ...], element: str, alignment: int = 64) -> np.nda
     count = int(np.prod(shape)) * np.dtype(element).itemsize
     storage = np.full(count + alignment, 0xFF, np.uint8)
     start = -storage.ctypes.data % alignment
-    return storage[start:start + count].view(element).reshape(shape)
+    return storage[start : start + count].view(element).reshape(shape)

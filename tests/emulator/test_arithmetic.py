@@ -19,18 +19,30 @@ def numpy_type(name: str) -> np.dtype:
     return NUMPY.get(name) or np.dtype(name)
 
 
-def each(expression: str, inputs: dict[str, np.ndarray], output: np.ndarray, types: dict[str, str], **scalars: tuple[str, complex]) -> None:
+def each(
+    expression: str, inputs: dict[str, np.ndarray], output: np.ndarray, types: dict[str, str], **scalars: tuple[str, complex]
+) -> None:
     """``output[i] = expression`` for every i, with the inputs' i-th elements by name."""
     n = output.size
     loads = "".join(f"{dtype(types[k]).ctype} {k}; cb::load_global<1>(&{k}, &in_{k}[i], i < n);" for k in inputs)
-    params = (*(ptr(f"in_{k}", types[k], const=True) for k in inputs), ptr("out", types["out"]), scalar("n"),
-              *(scalar(k, t) for k, (t, _) in scalars.items()))
-    launch(f"""
+    params = (
+        *(ptr(f"in_{k}", types[k], const=True) for k in inputs),
+        ptr("out", types["out"]),
+        scalar("n"),
+        *(scalar(k, t) for k, (t, _) in scalars.items()),
+    )
+    launch(
+        f"""
         int const i = threadIdx.x + blockIdx.x * blockDim.x;
         {loads}
         {dtype(types["out"]).ctype} const result = {expression};
         cb::store_global<1>(&out[i], &result, i < n);
-        """, params, (*inputs.values(), output, n, *(v for _, v in scalars.values())), threads=128, grid=(-(-n // 128),))
+        """,
+        params,
+        (*inputs.values(), output, n, *(v for _, v in scalars.values())),
+        threads=128,
+        grid=(-(-n // 128),),
+    )
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -46,8 +58,16 @@ def test_floats_round_to_the_nearest_half_and_ties_to_even(name: str) -> None:
     rng = np.random.default_rng(0)
     halves = np.arange(0x7F80 if name == "bfloat16" else 0x7C00, dtype=np.uint16).view(numpy_type(name)).astype(np.float32)
     middles = halves[:-1] + (halves[1:] - halves[:-1]) / 2
-    x = np.concatenate([halves, middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(np.inf)),
-                        rng.integers(0, 2**32, 50000, np.uint32).view(np.float32), np.float32([65519, 65520, 3.4e38, np.inf, np.nan, -0.0])])
+    x = np.concatenate(
+        [
+            halves,
+            middles,
+            np.nextafter(middles, np.float32(0)),
+            np.nextafter(middles, np.float32(np.inf)),
+            rng.integers(0, 2**32, 50000, np.uint32).view(np.float32),
+            np.float32([65519, 65520, 3.4e38, np.inf, np.nan, -0.0]),
+        ]
+    )
     x = np.concatenate([x, -x])
     out = np.zeros(x.size, np.uint16)
     each(f"cb::convert<{dtype(name).ctype}>(x)", {"x": x}, out, {"x": "float32", "out": name})
@@ -78,18 +98,27 @@ def test_integers_wrap_and_booleans_are_or_of_ands(name: str) -> None:
     np.testing.assert_array_equal(out, acc + a * b)
     each(f"cb::axpby<{dtype(name).ctype}>(acc, a, b, a)", {"acc": acc, "a": a, "b": b}, out, types)
     np.testing.assert_array_equal(out, a * acc + a * b)
-    each(f"cb::scale<{dtype(name).ctype}>(acc, a)", {"acc": acc, "a": a}, out, {k: name for k in ("acc", "a", "out")})
+    each(f"cb::scale<{dtype(name).ctype}>(acc, a)", {"acc": acc, "a": a}, out, dict.fromkeys(("acc", "a", "out"), name))
     np.testing.assert_array_equal(out, acc * a)
 
 
-@pytest.mark.parametrize("name, accumulator", [("float32", "float32"), ("float16", "float32"), ("bfloat16", "float32"), ("float64", "float64")])
+@pytest.mark.parametrize(
+    "name, accumulator", [("float32", "float32"), ("float16", "float32"), ("bfloat16", "float32"), ("float64", "float64")]
+)
 def test_multiply_accumulate_is_fused(name: str, accumulator: str) -> None:
     a, b = sample(name, 1000, 0), sample(name, 1000, 1)
     exact = [Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a, b, strict=True)]
     acc = np.array([-float(p) for p in exact], accumulator)
     out = np.zeros_like(acc)
-    each("(cb::mac(acc, a, b), acc)", {"acc": acc, "a": a, "b": b}, out, {"acc": accumulator, "a": name, "b": name, "out": accumulator})
-    np.testing.assert_array_equal(out, np.array([float(p + Fraction(float(c))) for p, c in zip(exact, acc, strict=True)], accumulator))
+    each(
+        "(cb::mac(acc, a, b), acc)",
+        {"acc": acc, "a": a, "b": b},
+        out,
+        {"acc": accumulator, "a": name, "b": name, "out": accumulator},
+    )
+    np.testing.assert_array_equal(
+        out, np.array([float(p + Fraction(float(c))) for p, c in zip(exact, acc, strict=True)], accumulator)
+    )
     if name == accumulator:
         assert np.any(out)
 
@@ -100,8 +129,12 @@ def test_multiply_accumulate_is_fused(name: str, accumulator: str) -> None:
 def test_complex_multiply_accumulate_conjugates(name: str, conj_a: bool, conj_b: bool) -> None:
     acc, a, b = (sample(name, 300, seed) for seed in range(3))
     out = np.zeros_like(acc)
-    each(f"(cb::mac<{int(conj_a)}, {int(conj_b)}>(acc, a, b), acc)", {"acc": acc, "a": a, "b": b}, out,
-         dict.fromkeys(("acc", "a", "b", "out"), name))
+    each(
+        f"(cb::mac<{int(conj_a)}, {int(conj_b)}>(acc, a, b), acc)",
+        {"acc": acc, "a": a, "b": b},
+        out,
+        dict.fromkeys(("acc", "a", "b", "out"), name),
+    )
     want = acc + (a.conj() if conj_a else a) * (b.conj() if conj_b else b)
     np.testing.assert_allclose(out, want, rtol=0, atol=20 * np.finfo(name).eps)
 
@@ -112,37 +145,60 @@ def test_the_epilogue_rounds_to_the_output_once() -> None:
     out = np.zeros(4, np.float16)
     each("cb::scale<cb::half>(acc, alpha)", {"acc": acc}, out, {"acc": "float32", "out": "float16"}, alpha=("float32", 1))
     np.testing.assert_array_equal(out, acc.astype(np.float16))
-    each("cb::axpby<cb::half>(acc, alpha, c, beta)", {"acc": acc, "c": c}, out, {"acc": "float32", "c": "float16", "out": "float16"},
-         alpha=("float32", 3), beta=("float32", -0.25))
+    each(
+        "cb::axpby<cb::half>(acc, alpha, c, beta)",
+        {"acc": acc, "c": c},
+        out,
+        {"acc": "float32", "c": "float16", "out": "float16"},
+        alpha=("float32", 3),
+        beta=("float32", -0.25),
+    )
     np.testing.assert_array_equal(out, (3 * acc - np.float32(0.25) * c.astype(np.float32)).astype(np.float16))
 
 
 def test_the_epilogue_of_complex_numbers() -> None:
     acc, c = sample("complex64", 200, 0), sample("complex64", 200, 1)
     out = np.zeros_like(acc)
-    each("cb::axpby<cb::complex<float>>(acc, alpha, c, beta)", {"acc": acc, "c": c}, out, dict.fromkeys(("acc", "c", "out"), "complex64"),
-         alpha=("complex64", 2 - 1j), beta=("complex64", 0.5j))
+    each(
+        "cb::axpby<cb::complex<float>>(acc, alpha, c, beta)",
+        {"acc": acc, "c": c},
+        out,
+        dict.fromkeys(("acc", "c", "out"), "complex64"),
+        alpha=("complex64", 2 - 1j),
+        beta=("complex64", 0.5j),
+    )
     np.testing.assert_allclose(out, (2 - 1j) * acc + 0.5j * c, rtol=0, atol=1e-5)
 
 
 def test_register_transposes() -> None:
     words = np.random.default_rng(0).integers(0, 2**32, (32, 4), np.uint32)
     out8, out16 = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
-    launch("""
+    launch(
+        """
         unsigned w[4], v[2]; int const t = threadIdx.x;
         cb::load_global<4>(w, &A[4 * t]); cb::load_global<2>(v, &A[4 * t]);
         cb::transpose_b8x4(w); cb::transpose_b16x2(v);
         cb::store_global<4>(&C[4 * t], w); cb::store_global<2>(&D[2 * t], v);
-        """, (ptr("A", "uint32", const=True), ptr("C", "uint32"), ptr("D", "uint32")), (words, out8, out16))
+        """,
+        (ptr("A", "uint32", const=True), ptr("C", "uint32"), ptr("D", "uint32")),
+        (words, out8, out16),
+    )
     np.testing.assert_array_equal(out8.view(np.uint8).reshape(32, 4, 4), words.view(np.uint8).reshape(32, 4, 4).transpose(0, 2, 1))
-    np.testing.assert_array_equal(out16.view(np.uint16).reshape(32, 2, 2), words[:, :2].copy().view(np.uint16).reshape(32, 2, 2).transpose(0, 2, 1))
+    np.testing.assert_array_equal(
+        out16.view(np.uint16).reshape(32, 2, 2), words[:, :2].copy().view(np.uint16).reshape(32, 2, 2).transpose(0, 2, 1)
+    )
 
 
 def test_small_functions() -> None:
     out = np.zeros(6, np.int64)
-    launch("""
+    launch(
+        """
         unsigned short r[2] = {1, 2};
-        long long const values[] = {cb::min(3, -2), cb::max(3LL, 1LL << 40), cb::max(1, 2LL), cb::zero<int>(), cb::one<int>(), *cb::recast<unsigned>(r)};
+        long long const values[] = {cb::min(3, -2), cb::max(3LL, 1LL << 40), cb::max(1, 2LL), cb::zero<int>(), cb::one<int>(),
+                                    *cb::recast<unsigned>(r)};
         for (int i = 0; i < 6; ++i) cb::store_global<1>(&C[i], &values[i], threadIdx.x == 0);
-        """, (ptr("C", "int64"),), (out,))
+        """,
+        (ptr("C", "int64"),),
+        (out,),
+    )
     np.testing.assert_array_equal(out, [-2, 1 << 40, 2, 0, 1, 0x20001])

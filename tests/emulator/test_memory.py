@@ -20,34 +20,48 @@ def test_every_element_type_passes_through_global_and_shared_memory(element: str
     n = 16 // d.bytes
     source = np.random.default_rng(1).integers(0, 2, 32 * 16, np.uint8)
     target = np.full_like(source, 7)
-    launch(f"""
+    launch(
+        f"""
         {d.ctype} r[{n}], q[{n}];
         cb::load_global<{n}>(&r[0], &A[threadIdx.x * {n}]);
         {d.ctype}* s = cb::shared_memory<{d.ctype}>(16);
         cb::store_shared<{n}>(&s[threadIdx.x * {n}], &r[0]);
         for (int i = 0; i < {n}; ++i) cb::load_shared<1>(&q[i], &s[threadIdx.x * {n} + i]);
         cb::store_global<{n}>(&C[threadIdx.x * {n}], &q[0]);
-        """, (ptr("A", element, const=True), ptr("C", element)), (source, target), shared=16 + 512)
+        """,
+        (ptr("A", element, const=True), ptr("C", element)),
+        (source, target),
+        shared=16 + 512,
+    )
     np.testing.assert_array_equal(target, source)
 
 
 def test_predicated_off_loads_give_zeros_and_stores_do_nothing() -> None:
     a, c = np.arange(1, 21, dtype=np.int32), np.full(20, -1, np.int32)
-    launch("""
+    launch(
+        """
         int r; int const i = threadIdx.x;
         cb::load_global<1>(&r, &A[i], (i < 10) & (i != 3));
         cb::store_global<1>(&C[i], &r, i < 20);
-        """, AC, (a, c))
+        """,
+        AC,
+        (a, c),
+    )
     np.testing.assert_array_equal(c, np.where((np.arange(20) < 10) & (np.arange(20) != 3), a, 0))
 
 
 def test_coordinates_of_threads_and_blocks() -> None:
     c = np.full((2, 3, 4, 32), -1, np.int32)
-    launch("""
+    launch(
+        """
         int const block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
         int const value = block * 100 + threadIdx.x + threadIdx.y + threadIdx.z + blockDim.y - blockDim.z;
         cb::store_global<1>(&C[block * blockDim.x + threadIdx.x], &value);
-        """, (ptr("C"),), (c,), grid=(4, 3, 2))
+        """,
+        (ptr("C"),),
+        (c,),
+        grid=(4, 3, 2),
+    )
     np.testing.assert_array_equal(c.reshape(24, 32), np.arange(24)[:, None] * 100 + np.arange(32))
 
 
@@ -63,7 +77,11 @@ def test_only_the_blocks_asked_for_run() -> None:
 def test_pointers_into_arrays_with_negative_strides() -> None:
     whole = np.arange(32, dtype=np.int32)
     c = np.zeros(32, np.int32)
-    launch("int r; cb::load_global<1>(&r, &A[-static_cast<int>(threadIdx.x)]); cb::store_global<1>(&C[threadIdx.x], &r);", AC, (whole[::-1], c))
+    launch(
+        "int r; cb::load_global<1>(&r, &A[-static_cast<int>(threadIdx.x)]); cb::store_global<1>(&C[threadIdx.x], &r);",
+        AC,
+        (whole[::-1], c),
+    )
     np.testing.assert_array_equal(c, whole[::-1])
 
 
@@ -131,11 +149,16 @@ def test_reads_of_unwritten_shared_memory_by_the_byte() -> None:
 
 def test_shared_memory_is_fresh_in_every_block() -> None:
     with pytest.raises(emulator.UnwrittenRead, match=r"block \(1, 0, 0\)"):
-        launch("""
+        launch(
+            """
             int r = 1;
             if (blockIdx.x == 0) cb::store_shared<1>(cb::shared_memory<int>(0), &r);
             cb::load_shared<1>(&r, cb::shared_memory<int>(0));
-            """, shared=16, threads=1, grid=(2,))
+            """,
+            shared=16,
+            threads=1,
+            grid=(2,),
+        )
 
 
 def test_flags_are_seen_and_endless_waiting_is_a_deadlock() -> None:
@@ -160,8 +183,15 @@ def test_scalars_of_every_width(element: str, value: int, out_of_range: int) -> 
         launch(statements, params, (out_of_range, c))
 
 
-@pytest.mark.parametrize("element, value, bits", [
-    ("float16", 1.5, 0x3E00), ("bfloat16", 1.0 + 2**-8, 0x3F80), ("bfloat16", 1.0 + 3 * 2**-8, 0x3F82), ("bfloat16", float("nan"), 0x7FFF)])
+@pytest.mark.parametrize(
+    "element, value, bits",
+    [
+        ("float16", 1.5, 0x3E00),
+        ("bfloat16", 1.0 + 2**-8, 0x3F80),
+        ("bfloat16", 1.0 + 3 * 2**-8, 0x3F82),
+        ("bfloat16", float("nan"), 0x7FFF),
+    ],
+)
 def test_scalars_of_half_precision(element: str, value: float, bits: int) -> None:
     c = np.zeros(1, np.uint16)
     launch("cb::store_global<1>(C, &value, threadIdx.x == 0);", (scalar("value", element), ptr("C", element)), (value, c))
@@ -170,7 +200,9 @@ def test_scalars_of_half_precision(element: str, value: float, bits: int) -> Non
 
 def test_complex_scalars() -> None:
     c = np.zeros(1, np.complex128)
-    launch("cb::store_global<1>(C, &value, threadIdx.x == 0);", (scalar("value", "complex128"), ptr("C", "complex128")), (2 - 3j, c))
+    launch(
+        "cb::store_global<1>(C, &value, threadIdx.x == 0);", (scalar("value", "complex128"), ptr("C", "complex128")), (2 - 3j, c)
+    )
     assert c[0] == 2 - 3j
 
 
@@ -186,14 +218,25 @@ def test_arguments_must_fit_the_parameters() -> None:
 
 def test_transactions_are_counted() -> None:
     a, c = np.zeros(32 * 32, np.int32), np.zeros(32, np.int32)
-    counts = launch("""
+    counts = launch(
+        """
         int r; int const t = threadIdx.x;
         cb::load_global<1>(&r, &A[t]);
         cb::load_global<1>(&r, &A[8 * t]);
         cb::store_shared<1>(cb::shared_memory<int>(0) + 32 * t, &r);
         cb::store_shared<1>(cb::shared_memory<int>(4096) + 33 * t, &r);
         cb::store_global<1>(&C[t], &r, t < 8);
-        """, AC, (a, c), shared=4096 + 33 * 32 * 4, count=True)
+        """,
+        AC,
+        (a, c),
+        shared=4096 + 33 * 32 * 4,
+        count=True,
+    )
     found = {n.line: (n.space, n.write, n.requests, n.transactions, n.ideal) for n in counts}
-    assert found == {3: ("global", False, 1, 4, 4), 4: ("global", False, 1, 32, 4), 5: ("shared", True, 1, 32, 1),
-                     6: ("shared", True, 1, 1, 1), 7: ("global", True, 1, 1, 1)}
+    assert found == {
+        3: ("global", False, 1, 4, 4),
+        4: ("global", False, 1, 32, 4),
+        5: ("shared", True, 1, 32, 1),
+        6: ("shared", True, 1, 1, 1),
+        7: ("global", True, 1, 1, 1),
+    }

@@ -47,7 +47,9 @@ def test_every_missing_block_barrier_is_noticed(missing: str, seed: int | None) 
 
 
 def test_a_race_names_both_sides() -> None:
-    with pytest.raises(emulator.DataRace, match=r"thread 1, line 9: writes shared bytes \[4, 8\) that thread 0 read at line 6, and no barrier"):
+    with pytest.raises(
+        emulator.DataRace, match=r"thread 1, line 9: writes shared bytes \[4, 8\) that thread 0 read at line 6, and no barrier"
+    ):
         exchange(96, BLOCK | {"read": ""}, None)
 
 
@@ -97,8 +99,12 @@ def produce_and_consume(seed: int | None, **pieces: str) -> np.ndarray:
     return c
 
 
-ARRIVALS = {"empty": "cb::named_barrier_sync(2, 64)", "full_arrive": "cb::named_barrier_arrive(1, 64)",
-            "full_wait": "cb::named_barrier_sync(1, 64)", "empty_arrive": "if (step < 2) cb::named_barrier_arrive(2, 64)"}
+ARRIVALS = {
+    "empty": "cb::named_barrier_sync(2, 64)",
+    "full_arrive": "cb::named_barrier_arrive(1, 64)",
+    "full_wait": "cb::named_barrier_sync(1, 64)",
+    "empty_arrive": "if (step < 2) cb::named_barrier_arrive(2, 64)",
+}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -111,7 +117,12 @@ def test_arriving_at_a_named_barrier_publishes(seed: int | None) -> None:
 
 
 def test_named_barriers_refuse_what_the_hardware_does_not_define() -> None:
-    for call, message in (("0, 32", "from 1 to 15, got 0"), ("16, 32", "got 16"), ("1, 31", "whole warps"), ("1, 64", "in a block of 32")):
+    for call, message in (
+        ("0, 32", "from 1 to 15, got 0"),
+        ("16, 32", "got 16"),
+        ("1, 31", "whole warps"),
+        ("1, 64", "in a block of 32"),
+    ):
         with pytest.raises(emulator.BarrierError, match=message):
             launch(f"cb::named_barrier_sync({call});")
     with pytest.raises(emulator.BarrierError, match="barrier 3 is used with 32 threads, but others at it said 64"):
@@ -119,18 +130,21 @@ def test_named_barriers_refuse_what_the_hardware_does_not_define() -> None:
 
 
 def test_two_writers_of_one_element_race() -> None:
-    with pytest.raises(emulator.DataRace, match="thread 1, line 2: writes .* that thread 0 wrote at line 2"):
+    with pytest.raises(emulator.DataRace, match=r"thread 1, line 2: writes .* that thread 0 wrote at line 2"):
         launch("int const r = 1; cb::store_shared<1>(cb::shared_memory<int>(0), &r);", shared=16)
 
 
 def test_neighbouring_bytes_do_not_race() -> None:
-    launch("""
+    launch(
+        """
         unsigned char r = threadIdx.x; cb::store_shared<1>(cb::shared_memory<unsigned char>(threadIdx.x), &r);
         cb::syncthreads();
         int q[4]; cb::load_shared<4>(q, cb::shared_memory<int>(16 * (threadIdx.x % 2)));
         cb::syncthreads();
         cb::store_shared<1>(cb::shared_memory<unsigned char>(31 - threadIdx.x), &r);
-        """, shared=32)
+        """,
+        shared=32,
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -177,7 +191,10 @@ def test_asynchronous_copies_arrive_and_zero_fill() -> None:
 
 
 def test_asynchronous_copies_must_be_waited_for() -> None:
-    own, other = "of this thread at line 3 fills, which it has not waited for", "of thread 1 at line 3 fills, which that thread has not waited for"
+    own, other = (
+        "of this thread at line 3 fills, which it has not waited for",
+        "of thread 1 at line 3 fills, which that thread has not waited for",
+    )
     for missing in ("commit", "wait"):
         with pytest.raises(emulator.AsyncCopyError, match=own):
             copy(**{missing: "", "shift": "0"})
@@ -210,25 +227,36 @@ def test_waiting_leaves_the_newest_groups_in_flight() -> None:
 
 def test_copies_of_one_and_two_bytes_are_synchronous() -> None:
     a, c = np.arange(32, dtype=np.int16), np.zeros(32, np.int16)
-    launch("""
+    launch(
+        """
         short* s = cb::shared_memory<short>(0); short q; int const t = threadIdx.x;
         cb::cp_async<1>(&s[t], &A[t], t < 20);
         cb::load_shared<1>(&q, &s[t]); cb::store_global<1>(&C[t], &q);
-        """, (ptr("A", "int16", const=True), ptr("C", "int16")), (a, c), shared=64)
+        """,
+        (ptr("A", "int16", const=True), ptr("C", "int16")),
+        (a, c),
+        shared=64,
+    )
     np.testing.assert_array_equal(c, np.where(a < 20, a, 0))
 
 
 # Deadlocks
 
+
 def test_a_block_barrier_that_some_threads_never_reach() -> None:
-    with pytest.raises(emulator.BarrierError, match="syncthreads needs every thread of the block, but thread 40 returned before it"):
+    with pytest.raises(
+        emulator.BarrierError, match="syncthreads needs every thread of the block, but thread 40 returned before it"
+    ):
         launch("if (threadIdx.x < 40) cb::syncthreads();", threads=64)
     with pytest.raises(emulator.Deadlock) as caught:
-        launch("""
+        launch(
+            """
             if (threadIdx.x == 7) cb::named_barrier_sync(3, 64);
             else if (threadIdx.x / 32 == 1) cb::syncwarp();
             cb::syncthreads();
-            """, threads=64)
+            """,
+            threads=64,
+        )
     text = str(caught.value)
     assert "thread 7 waits at line 2 for named barrier 3: 1 of 64 threads have arrived" in text
     assert "threads 0-6, 8-63 wait at line 4 for the block barrier (syncthreads): 63 of 64 threads have arrived" in text
@@ -241,8 +269,12 @@ def test_a_warp_barrier_that_a_lane_never_reaches() -> None:
 
 # mbarriers
 
-MBARRIERS = {"empty": "cb::mbarrier_wait(bar + 1, step - 1 & 1)", "full_arrive": "cb::mbarrier_arrive(bar)",
-             "full_wait": "cb::mbarrier_wait(bar, step & 1)", "empty_arrive": "cb::mbarrier_arrive(bar + 1)"}
+MBARRIERS = {
+    "empty": "cb::mbarrier_wait(bar + 1, step - 1 & 1)",
+    "full_arrive": "cb::mbarrier_arrive(bar)",
+    "full_wait": "cb::mbarrier_wait(bar, step & 1)",
+    "empty_arrive": "cb::mbarrier_arrive(bar + 1)",
+}
 INIT = """
 unsigned long long* bar = cb::shared_memory<unsigned long long>(128);
 if (threadIdx.x == 0) { cb::mbarrier_init(bar, 32); cb::mbarrier_init(bar + 1, 32); cb::mbarrier_init_fence(); }
@@ -258,7 +290,9 @@ def test_mbarriers_order(seed: int | None, monkeypatch: pytest.MonkeyPatch) -> N
         produce_and_consume(seed, **MBARRIERS | {"full_wait": ""})
     with pytest.raises(emulator.EmulatorError):
         produce_and_consume(seed, **MBARRIERS | {"empty": ""})
-    with pytest.raises(emulator.Deadlock, match=r"mbarrier at shared offset 128: in phase 0, 31 of 32 arrivals are in and 0 bytes are missing"):
+    with pytest.raises(
+        emulator.Deadlock, match=r"mbarrier at shared offset 128: in phase 0, 31 of 32 arrivals are in and 0 bytes are missing"
+    ):
         produce_and_consume(seed, **MBARRIERS | {"full_arrive": "if (t != 5) cb::mbarrier_arrive(bar)"})
 
 

@@ -20,13 +20,26 @@ PROBLEM = CopyProblem((32,), (1,), (1,), 4)
 
 
 def test_a_plan_runs_its_launches_in_order_through_the_workspace() -> None:
-    scale = kernel("int r; cb::load_global<1>(&r, &A[threadIdx.x]); r = cb::scale<int>(r, alpha) + extra; cb::store_global<1>(&W[threadIdx.x], &r);",
-                   (ptr("A", const=True), ptr("W"), scalar("alpha"), scalar("extra")))
-    copy = kernel("int r; cb::load_global<1>(&r, &W[threadIdx.x]); cb::store_global<1>(&C[threadIdx.x], &r);", (ptr("W", const=True), ptr("C")))
+    scale = kernel(
+        "int r; cb::load_global<1>(&r, &A[threadIdx.x]); r = cb::scale<int>(r, alpha) + extra; cb::store_global<1>(&W[threadIdx.x], &r);",
+        (ptr("A", const=True), ptr("W"), scalar("alpha"), scalar("extra")),
+    )
+    copy = kernel(
+        "int r; cb::load_global<1>(&r, &W[threadIdx.x]); cb::store_global<1>(&C[threadIdx.x], &r);",
+        (ptr("W", const=True), ptr("C")),
+    )
     workspace = Argument("workspace", offset=64)
-    plan = Plan(PROBLEM, H200, "test", None, (
-        Launch(scale, (1, 1, 1), (Argument("src"), workspace, Argument("alpha"), Argument(value=5))),
-        Launch(copy, (1, 1, 1), (workspace, Argument("dst")))), workspace_bytes=64 + 128)
+    plan = Plan(
+        PROBLEM,
+        H200,
+        "test",
+        None,
+        (
+            Launch(scale, (1, 1, 1), (Argument("src"), workspace, Argument("alpha"), Argument(value=5))),
+            Launch(copy, (1, 1, 1), (workspace, Argument("dst"))),
+        ),
+        workspace_bytes=64 + 128,
+    )
     a, c = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
     emulator.run(plan, {"src": a, "dst": c}, alpha=3)
     np.testing.assert_array_equal(c, 3 * a + 5)
@@ -39,12 +52,17 @@ def test_a_plan_runs_its_launches_in_order_through_the_workspace() -> None:
 
 def test_a_plan_passes_tensor_maps() -> None:
     spec = TensorMapSpec(dtype("int32"), (8,), (), (8,))
-    fill = kernel("""
+    fill = kernel(
+        """
         int r = 7; int* s = cb::shared_memory<int>(0);
         cb::store_shared<1>(&s[threadIdx.x], &r, threadIdx.x < 8); cb::fence_proxy_async(); cb::syncthreads();
-        """.replace(", threadIdx.x < 8", "") + """
+        """.replace(", threadIdx.x < 8", "")
+        + """
         if (threadIdx.x == 0) { cb::tma_store(&map, s, 4); cb::tma_store_commit(); cb::tma_store_wait<0>(); }
-        """, (tensor_map("map", "int32"),), shared=128)
+        """,
+        (tensor_map("map", "int32"),),
+        shared=128,
+    )
     plan = Plan(PROBLEM, H200, "test", None, (Launch(fill, (1, 1, 1), (Argument("dst", tensor_map=spec, offset=16),)),))
     c = aligned((16,), "int32")
     c[...] = 0
@@ -54,9 +72,9 @@ def test_a_plan_passes_tensor_maps() -> None:
 
 def test_kernels_are_compiled_once_and_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_cache_folder", lambda: tmp_path)
-    source = "extern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }"
+    source = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'
     assert compiler.build(source, "a test").answer() == 42
-    library, = tmp_path.iterdir()
+    (library,) = tmp_path.iterdir()
     before = library.stat().st_mtime_ns
     assert compiler.build(source, "a test").answer() == 42
     assert library.stat().st_mtime_ns == before

@@ -83,12 +83,14 @@ def test_routes_are_visible(by_definition):
     cuteblas.reset_stats()
     cuteblas.copy(np.ones((3, 4)).T, order="C")
     cuteblas.copy(np.array([None]))
+    cuteblas.copy(np.zeros(3, "V0"))
     cuteblas.copy(np.ones((0, 3)))
     cuteblas.ascontiguousarray(np.ones(3))
     cuteblas.ascontiguousarray(np.ones((3, 4)).T)
     cuteblas.ascontiguousarray(np.ones(3), dtype="f4")
     assert cuteblas.stats() == {
-        "copy": {"calls": {"reference": 1, "delegated to NumPy: elements of object refer to other memory": 1, "nothing": 1}},
+        "copy": {"calls": {"reference": 1, "delegated to NumPy: elements of object refer to other memory": 1,
+                           "delegated to NumPy: elements of |V0 are empty": 1, "nothing": 1}},
         "ascontiguousarray": {"calls": {"nothing": 1, "reference": 1, "delegated to NumPy: changes float64 to float32": 1}}}
     with cuteblas.backend("numpy"):
         launched = len(reference.LAUNCHED)

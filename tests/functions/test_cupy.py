@@ -24,7 +24,6 @@ from .comparisons import check_same_refusal, check_same_strides, outcome  # noqa
 from .host_cupy import install, on_gpu, on_host  # noqa: E402
 from .test_matmul import products  # noqa: E402
 
-
 CUPY_ASSIGN = _cupy.Cupy.assign         # itself, before the fixture below replaces it
 
 
@@ -283,6 +282,7 @@ def test_explain_names_the_device():
     told = cuteblas.explain(x, x.T)
     assert "cuda:0, NVIDIA H200" in str(told) and told.plan.problem.k == 4
     assert "cuda:0" in str(cuteblas.explain_copy(x.T))
+    assert "NumPy: Answers answers ufuncs itself" in str(cuteblas.explain(x, Answers()))
 
 
 def test_ready_launchers_are_bounded(monkeypatch):

@@ -257,7 +257,8 @@ def test_order_of_the_result(layout1, layout2, order):
 
 @pytest.mark.parametrize("arguments", [
     {"keepdims": 1, "dtype": "S"}, {"axis": 0, "axes": [], "dtype": "S"}, {"keepdims": 1, "out": np.zeros((2, 2), bool)},
-    {"axis": 0, "dtype": "S"}, {"casting": "any", "order": "Z"}, {"out": np.zeros((5, 5), bool)}, {"signature": "dd->d", "dtype": "f8"}])
+    {"axis": 0, "dtype": "S"}, {"casting": "any", "order": "Z"}, {"out": np.zeros((5, 5), bool)},
+    {"signature": "dd->d", "dtype": "f8"}])
 def test_of_two_mistakes_the_one_that_numpy_sees_first(arguments):
     arguments = dict(arguments)
     assert agree(np.ones((2, 3)), np.ones((4, 2)), arguments.pop("out", None), **arguments) is None

@@ -34,7 +34,9 @@ def gemm(m, n, k, a, b, c, batch=(), batches=((), (), ()), dtype="float64", alig
 
 def zeros(*shape, dtype="f8"):
     """A new array that is aligned to 16 bytes."""
-    return EMULATOR.empty(Memory(shape, tuple(np.empty(shape, dtype).strides), np.dtype(dtype)))
+    array = EMULATOR.empty(Memory(shape, np.empty(shape, dtype).strides, np.dtype(dtype)))
+    array[...] = 0
+    return array
 
 
 def test_matrices_are_read_where_they_lie():

@@ -97,6 +97,8 @@ def test_measures():
     assert (rank(7), depth(7), size((2, (3, 4)))) == (1, 0, 24)
     assert (cosize(Layout(4, -1)), cosize(Layout((4, 3), (0, 2))), cosize(Layout((0, 3))), cosize(Layout(1, 9))) == (4, 5, 0, 1)
     m = Var("M")
+    assert NESTED.is_static and not Layout((m, 4), (1, 2)).is_static and not Layout((4, 4), (1, m)).is_static
+    assert make_identity_layout((4, 4)).is_static and not Layout(4, m * E(0)).is_static
     assert evaluate(cosize(Layout((m, 4), (1, 16))), {"M": 5}) == 53
     with pytest.raises(LayoutError, match="may be negative"):
         cosize(Layout(4, Var("d", None)))

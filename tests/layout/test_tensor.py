@@ -9,6 +9,7 @@ from cuteblas.layout import (
     E,
     Layout,
     LayoutError,
+    Swizzle,
     Tensor,
     Var,
     _,
@@ -211,6 +212,9 @@ def test_algebra_acts_on_the_layout():
 def test_domain_offset():
     t = make_tensor(counting_iterator(0), (8, (4, 2)), (1, (8, 64)))
     assert domain_offset((2, (1, 1)), t)[1, 0] == t[3, (1, 1)] and domain_offset((-1, (0, 0)), t)[1, 0] == 0
+    swizzled = make_tensor(counting_iterator(0), composition(Swizzle(2, 0, 3), Layout((8, 8), (8, 1))))
+    moved = domain_offset((1, 2), swizzled)
+    assert all(moved[i, j] == swizzled[i + 1, j + 2] for i in range(7) for j in range(6))
     i = make_identity_tensor((8, 8))
     assert domain_offset((2, -3), i)[1, 1] == (3, -2)
     with pytest.raises(LayoutError, match="does not fit"):

@@ -1,0 +1,36 @@
+"""Wavefronts and sectors, against cases that can be counted by hand."""
+
+import pytest
+
+from cuteblas.codegen.access import sectors, wavefronts
+from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.layout import Layout, local_partition
+
+
+@pytest.mark.parametrize("stride, nbytes, actual, ideal", [
+    (4, 4, 1, 1),          # a row of words
+    (8, 4, 2, 1),          # every other bank
+    (128, 4, 32, 1),       # a column of a 32 x 32 tile: one bank
+    (132, 4, 1, 1),        # the same, rows padded by a word
+    (0, 4, 1, 1),          # broadcast
+    (1, 1, 1, 1),          # bytes of the same words
+    (8, 8, 2, 2), (256, 8, 32, 2),
+    (16, 16, 4, 4), (128, 16, 32, 4), (144, 16, 4, 4),
+])
+def test_wavefronts(stride, nbytes, actual, ideal):
+    assert wavefronts([stride * lane for lane in range(32)], nbytes) == (actual, ideal)
+
+
+@pytest.mark.parametrize("stride, nbytes, actual, ideal", [(4, 4, 4, 4), (16, 16, 16, 16), (64, 4, 32, 4), (1, 1, 1, 1), (0, 4, 1, 1), (128, 16, 32, 16)])
+def test_sectors(stride, nbytes, actual, ideal):
+    assert sectors([stride * lane for lane in range(32)], nbytes) == (actual, ideal)
+
+
+@pytest.mark.parametrize("pad, expected", [(0, "32 wavefronts of at least 1"), (1, "1 wavefronts of at least 1 (no bank conflict)")])
+def test_a_builder_counts_what_it_writes(pad, expected):
+    """Reading a column of a row-major tile: 32 ways into one bank, unless rows are padded."""
+    k = KernelBuilder("kernel", 32)
+    tile = k.shared("s", "float32", Layout((32, 32), (32 + pad, 1)))
+    column = local_partition(tile, Layout((32, 1)), k.thread)
+    k.copy(k.pin("column", column), k.registers("r", "float32", Layout((1, 32))), width=1)
+    assert expected in k.build().facts["shared load s"]

@@ -1,0 +1,136 @@
+"""The builder: what it writes, and what it refuses to write."""
+
+import pytest
+
+from cuteblas.codegen.builder import Guard, KernelBuilder
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
+
+
+def builder(**options):
+    return KernelBuilder("kernel", 64, **options)
+
+
+def global_tensor(k, shape, stride, *, name="A", const=True, alignment=16):
+    return Tensor(k.pointer(name, "float32", const=const, alignment=alignment), Layout(shape, stride))
+
+
+def test_a_vector_that_is_not_contiguous_is_refused():
+    k = builder()
+    A, r = global_tensor(k, (4, 8), (8, 1)), k.registers("r", "float32", Layout((4, 8)))
+    with pytest.raises(CodegenError, match="not contiguous"):
+        k.copy(A, r, width=4)
+    k.copy(A, r, width=1)
+
+
+def test_a_vector_that_is_not_provably_aligned_is_refused():
+    k = builder()
+    ld = k.integer("ld", lo=None)
+    A, r = global_tensor(k, (4, 8), (1, ld)), k.registers("r", "float32", Layout((4, 8)))
+    with pytest.raises(CodegenError, match="not provably aligned to 16 bytes"):
+        k.copy(A, r, width=4)
+    k = builder()
+    A, r = global_tensor(k, (4, 8), (1, k.integer("ld", lo=None, multiple=4))), k.registers("r", "float32", Layout((4, 8)))
+    k.copy(A, r, width=4)
+    assert "cb::load_global<4>(&r[j * 4], &A[j * ld]);" in k.build().body
+
+
+@pytest.mark.parametrize("alignment, offset", [(4, 0), (16, 2)])
+def test_the_pointer_and_the_offset_count(alignment, offset):
+    k = builder()
+    A = global_tensor(k, (8,), (1,), alignment=alignment)
+    A = Tensor(A.engine + offset, A.layout)
+    with pytest.raises(CodegenError, match="aligned"):
+        k.copy(A, k.registers("r", "float32", Layout((8,))), width=4)
+
+
+def test_a_pinned_pointer_remembers_its_alignment():
+    k = builder()
+    A = global_tensor(k, (64, 8), (1, k.integer("ld", lo=None, multiple=4)))
+    pinned = k.pin("tA", local_tile(A, (4, 8), (k.thread % 16, 0)))
+    k.copy(pinned, k.registers("r", "float32", Layout((4, 8))), width=4)
+    k = builder()
+    A = global_tensor(k, (64, 8), (1, k.integer("ld", lo=None, multiple=4)))
+    pinned = k.pin("tA", local_tile(A, (2, 8), (k.thread, 0)))
+    with pytest.raises(CodegenError, match="aligned"):
+        k.copy(Tensor(pinned.engine, Layout((4, 8), (1, 4))), k.registers("r", "float32", Layout((4, 8))), width=4)
+
+
+def test_modes_that_do_not_match_are_refused():
+    k = builder()
+    A = global_tensor(k, (4, 8), (1, 4))
+    with pytest.raises(CodegenError, match="extents differ"):
+        k.copy(A, k.registers("r", "float32", Layout((4, 4))), width=1)
+    with pytest.raises(CodegenError, match="does not split into vectors"):
+        k.copy(A, k.registers("q", "float32", Layout((4, 8))), width=8)
+    with pytest.raises(CodegenError, match="no atom copies from gmem to gmem"):
+        k.copy(A, global_tensor(k, (4, 8), (1, 4), name="B"), width=1)
+    with pytest.raises(CodegenError, match="not known when the kernel is generated"):
+        k.copy(global_tensor(k, (4, k.integer("n")), (1, 4), name="D"), k.registers("p", "float32", Layout((4, 8))), width=1)
+    with pytest.raises(CodegenError, match="used twice"):
+        k.pointer("A", "float32")
+    with pytest.raises(TypeError, match="no element type 'float8'"):
+        k.pointer("E", "float8")
+
+
+def test_guards_compare_coordinates_with_extents():
+    k = builder()
+    M, N = k.integer("M"), k.integer("N")
+    A = global_tensor(k, (M, N), (1, k.integer("ld", lo=None)))
+    gA, cA = (local_tile(x, (2, 4), (k.thread, 3)) for x in (A, make_identity_tensor((M, N))))
+    k.copy(gA, k.registers("r", "float32", Layout((2, 4))), width=1, guard=Guard(cA, (M, N)))
+    body = k.build().body
+    assert "tid * 2 + i < M && j + 12 < N" in body
+    assert Guard(cA, (M, None)).at((0, 0)) == (k.thread * 2).lt(M)
+
+
+def test_a_guard_that_always_holds_costs_nothing():
+    k = builder()
+    A, c = global_tensor(k, (64, 4), (1, 64)), make_identity_tensor((64, 4))
+    part, where = (local_tile(x, (1, 4), (k.thread, 0)) for x in (A, c))
+    k.copy(part, k.registers("r", "float32", Layout((1, 4))), width=1, guard=Guard(where, (64, 4)))
+    assert ", true)" in k.build().body
+
+
+def test_swizzled_vectors_are_proved_and_split_into_a_part_per_thread_and_a_constant():
+    k = builder()
+    s = k.shared("s", "float32", ComposedLayout(Swizzle(3, 2, 5), 0, Layout((32, 32))))
+    part = k.pin("part", local_tile(s, (4, 8), (k.thread % 8, k.thread // 16)))
+    k.copy(part, k.registers("r", "float32", Layout((4, 8))), width=4)
+    assert "part_offset" in k.build().body
+    k = builder()
+    s = k.shared("s", "float32", ComposedLayout(Swizzle(3, 0, 5), 0, Layout((32, 32))))
+    with pytest.raises(CodegenError, match="not contiguous"):
+        k.copy(local_tile(s, (4, 8), (0, 0)), k.registers("r", "float32", Layout((4, 8))), width=4)
+
+
+def test_a_ring_of_swizzled_stages_moves_the_pointer():
+    k = builder()
+    s = k.shared("s", "float32", ComposedLayout(Swizzle(3, 2, 5), 0, Layout((32, 32, 4))))
+    stage = k.variable("stage", 0, hi=3)
+    k.copy(s[(_, 0, stage)], k.registers("r", "float32", Layout((32,))), width=4)
+    assert "&s[stage * 1024 + i * 4]" in k.build().body
+
+
+def test_control_flow_and_names():
+    k = builder(wide=True)
+    n = k.integer("n")
+    with k.loop("i", n, start=k.block_index("bx", "x"), step=k.grid_size("blocks", "x")) as i, k.when(i.lt(5)):
+        k.let("twice", i * 2)
+        k.comment("here")
+    with k.otherwise():
+        k.let("twice", n * 3)                           # the name ended with its block
+    assert k.let("constant", 7) == 7 and k.let("same", n) == n
+    body = k.build().body
+    assert "for (long long i = bx; i < n; i += blocks) {" in body and "long long const twice = n * 3;" in body
+    with k.loop("once", 1) as j:
+        assert j == 0
+
+
+def test_the_comment_shows_layouts_and_counts():
+    k = builder(summary="what it does")
+    s = k.shared("s", "float32", Layout((8, 64)))
+    k.copy(local_tile(s, (1, 8), (0, k.thread % 8)), k.registers("r", "float32", Layout((1, 8))), width=1)
+    kernel = k.build()
+    assert kernel.body.startswith("// what it does\n// s: shared float32 (8,64):(1,8), 2048 bytes")
+    assert "shared load s" in kernel.facts and kernel.shared_bytes == 2048 and kernel.threads == 64

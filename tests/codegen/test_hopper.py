@@ -1,0 +1,90 @@
+"""Hopper's atoms, boxes and descriptors: derived from layouts, refused when they do not fit."""
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.hopper import TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout
+from cuteblas.codegen.kernel import TensorMapSpec
+from cuteblas.codegen.dtypes import dtype
+from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
+
+
+@pytest.mark.parametrize("n", [8, 64, 128, 256])
+def test_accumulators_cover_the_tile(n):
+    atom = WgmmaAtom(n, "float16")
+    hits = np.zeros((64, n), int)
+    for t in range(128):
+        for i in range(n // 2):
+            # PTX ISA: row 16 * warp + lane / 4 + 8 * (i / 2 % 2), column 8 * (i / 4) + 2 * (lane % 4) + i % 2
+            row, column = 16 * (t // 32) + t % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (t % 4) + i % 2
+            assert atom.tv_c(t, i) == row + 64 * column
+            hits[row, column] += 1
+    assert (hits == 1).all()
+
+
+def test_warpgroups_stack_along_m():
+    mma = WgmmaMma(WgmmaAtom(16, "bfloat16"), 2)
+    part = mma.partition_c(make_identity_tensor((128, 16)), 128 + 5)
+    assert part(0, 0, 0) == (64 + 1, 2) and part((1, 1, 1), 0, 0) == (64 + 1 + 8, 8 + 3)
+
+
+@pytest.mark.parametrize("element, n", [("float16", 12), ("float16", 264), ("float32", 64)])
+def test_atoms_that_do_not_exist(element, n):
+    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and float16 or bfloat16"):
+        WgmmaAtom(n, element)
+
+
+def test_boxes_come_from_the_layout():
+    k_major = TmaBox("float16", operand_layout(128, 64, "float16", True))
+    assert (k_major.inner_mode, k_major.box, k_major.swizzle, k_major.repeats) == (1, (64, 128), 128, ((0, 0, 0),))
+    m_major = TmaBox("float16", operand_layout(192, 64, "float16", False))
+    assert (m_major.inner_mode, m_major.box, m_major.repeats) == (0, (64, 64), ((0, 0, 0), (4096, 64, 0), (8192, 128, 0)))
+    assert m_major.nbytes == 192 * 64 * 2
+    spec = m_major.map((1000, 500, 3, 4), (1, 1000, 0, 500_000))
+    assert spec == TensorMapSpec(dtype("float16"), (1000, 500, 4), (2000, 1_000_000), (64, 64, 1), 128)
+
+
+def test_layouts_that_no_box_fills():
+    swizzle = Swizzle(3, 3, 3)
+    with pytest.raises(CodegenError, match="not compact"):
+        _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout((64, 64), (72, 1)))).box
+    with pytest.raises(CodegenError, match="no two-dimensional box"):
+        _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout(((8, 8), 1), ((1, 8), 0)))).box
+    with pytest.raises(CodegenError, match="no swizzle"):
+        _ = TmaBox("float16", ComposedLayout(Swizzle(3, 2, 3), 0, Layout((64, 64), (64, 1)))).swizzle
+
+
+def test_descriptors_come_from_the_layout():
+    assert WgmmaOperand("float16", operand_layout(64, 64, "float16", True), True).offsets == (16, 1024)
+    wide = WgmmaOperand("float16", operand_layout(128, 64, "float16", False), False)
+    assert wide.offsets == (8192, 1024) and [wide.step_bytes(k) for k in (0, 16, 48)] == [0, 2048, 6144]
+
+
+@pytest.mark.parametrize("inner, k_major", [(Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False)])
+def test_a_wrong_layout_has_no_descriptor(inner, k_major):
+    with pytest.raises(CodegenError, match="no descriptor"):
+        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(3, 3, 3), 0, inner), k_major).offsets
+    with pytest.raises(CodegenError, match="no descriptor"):
+        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(2, 3, 3), 0, operand_layout(64, 64, "float16", k_major).inner), k_major).offsets
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"shape": (0, 8)}, "extents of a tensor map are 1"), ({"strides": (24,)}, "multiples of 16 bytes"), ({"strides": (-64,)}, "positive"),
+    ({"box": (64, 300)}, "box are 1 to 256"), ({"swizzle": 48}, "0, 32, 64 or 128"), ({"box": (96, 8)}, "at most the swizzle span"),
+    ({"box": (4, 8)}, "multiple of 16 bytes"), ({"shape": (8,)}, "one stride less"),
+])
+def test_tensor_maps_that_the_hardware_refuses(change, message):
+    fields = {"dtype": dtype("float16"), "shape": (64, 64), "strides": (128,), "box": (64, 64), "swizzle": 128}
+    TensorMapSpec(**fields)
+    with pytest.raises(ValueError, match=message):
+        TensorMapSpec(**(fields | change))
+
+
+def test_operand_tiles_that_do_not_exist():
+    with pytest.raises(CodegenError, match="64 deep"):
+        operand_layout(64, 32, "float16", True)
+    with pytest.raises(CodegenError, match="multiple of 64 wide"):
+        operand_layout(96, 64, "float16", False)
+    assert KernelBuilder("k", 32).tensor_map("m") == "m"

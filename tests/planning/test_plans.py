@@ -1,0 +1,99 @@
+"""Plans: pure, printable, hashable, and chosen for reasons that they state."""
+
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
+from cuteblas.planning.problem import transposed
+from cuteblas.planning.simt import candidates
+
+
+def square(size, dtype="float32", **changes):
+    row_major = Operand(dtype, (size, 1))
+    return replace(GemmProblem(size, size, size, row_major, Operand(dtype, (1, size)), row_major), **changes)
+
+
+def test_planning_needs_no_gpu_library():
+    code = ("import sys\nfrom cuteblas.planning import *\nplan_copy(CopyProblem((64, 64), (1, 64), (64, 1), 4), H200)\n"
+            "assert not {'cupy', 'cuda', 'numpy.linalg._linalg_cupy'} & set(sys.modules)")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_plans_are_values():
+    plan = plan_gemm(square(256), H200)
+    assert plan_gemm(square(256), H200) is plan
+    assert pickle.loads(pickle.dumps(plan)) == plan and hash(plan) == hash(pickle.loads(pickle.dumps(plan)))
+    assert plan.source.count('extern "C" __global__') == len(plan.launches)
+
+
+def test_arguments_follow_the_parameters():
+    problems = [square(300), square(64, k=100_000), square(128, "float16"), square(96, "complex64", alpha="value", beta="value")]
+    for plan in [plan_gemm(p, H200) for p in problems] + [plan_copy(CopyProblem((50, 60), (1, 50), (60, 1), 2), H200)]:
+        for launch in plan.launches:
+            assert len(launch.arguments) == len(launch.kernel.params)
+            for p, a in zip(launch.kernel.params, launch.arguments, strict=True):
+                assert (p.kind == "scalar") == (a.role in (None, "alpha", "beta")), (p, a)
+                assert (p.kind == "tensor_map") == (a.tensor_map is not None)
+
+
+def test_large_products_take_large_tiles_and_small_ones_small():
+    areas = [plan_gemm(square(n), H200).config.tile.m * plan_gemm(square(n), H200).config.tile.n for n in (32, 512, 4096)]
+    assert areas == sorted(areas) and areas[0] <= 1024 and areas[-1] == 256 * 128
+
+
+@pytest.mark.parametrize("a, b, tile", [((1, 4096), (4096, 1), (128, 256)), ((4096, 1), (1, 4096), (256, 128))])
+def test_the_wide_side_of_a_tile_is_the_one_that_is_read_in_vectors(a, b, tile):
+    """A row-major C is computed as C^T = B A^T: the plan's first operand is B."""
+    p = square(4096, a=Operand("float32", a), b=Operand("float32", b))
+    config = plan_gemm(p, H200).config
+    assert (config.tile.m, config.tile.n) == tile
+
+
+def test_few_blocks_and_a_deep_k_are_split():
+    deep = plan_gemm(square(64, k=200_000), H200)
+    assert deep.config.slices > 8 and deep.config.slices * deep.config.chunk >= 200_000
+    assert deep.workspace_bytes == deep.config.slices * 64 * 64 * 4
+    assert plan_gemm(square(4096), H200).config.slices == 1
+
+
+def test_estimates_grow_with_the_work():
+    times = [plan_gemm(square(n, dtype), H200).config.seconds for dtype in ("float32", "float64", "complex128") for n in (64, 1024, 8192)]
+    assert all(x < y for x, y in zip(times[:3], times[1:3], strict=False)) and times[8] > times[5] > times[2]
+
+
+def test_nothing_to_compute_and_nothing_to_sum():
+    assert plan_gemm(square(8, m=0), H200).launches == ()
+    assert plan_gemm(square(8, batch=(0,), a=Operand("float32", (8, 1), (64,)), b=Operand("float32", (1, 8), (64,)),
+                            c=Operand("float32", (8, 1), (64,))), H200).family == "nothing"
+    assert len(plan_gemm(square(8, k=0), H200).launches) == 1
+
+
+@pytest.mark.parametrize("problem, error, message", [
+    (square(8, precision="fast"), ValueError, "precision must be 'auto' or 'ieee', got 'fast'"),
+    (square(8, "float128"), TypeError, "no element type 'float128'"),
+    (square(8, m=2**40, n=2**10), ValueError, "more blocks than the 2\\^31 - 1 of a grid"),
+])
+def test_problems_that_cannot_be_planned(problem, error, message):
+    with pytest.raises(error, match=message):
+        plan_gemm(problem, H200)
+
+
+def test_a_copy_of_too_many_blocks():
+    with pytest.raises(ValueError, match="needs .* blocks; a grid has at most"):
+        plan_copy(CopyProblem((2**40, 5), (5, 1), (7, 1), 4), H200)
+
+
+def test_the_reason_tells_what_was_chosen_and_what_was_not():
+    plan = plan_gemm(square(100, "float16", a=Operand("float16", (101, 1))), H200)
+    assert plan.family == "gemm_simt" and "not gemm_wgmma: the strides (101, 1) of A are not positive multiples of 16 bytes" in plan.reason
+    assert "computed as C^T = B A^T" in plan_gemm(square(64), H200).reason
+    assert transposed(transposed(square(3, k=4))) == square(3, k=4)
+
+
+def test_every_type_has_tiles():
+    for element in ("bool", "int8", "uint64", "float16", "bfloat16", "complex64", "complex128"):
+        assert candidates(element)
