@@ -11,7 +11,7 @@ import numpy as np
 
 __all__ = ["DataError", "Task", "task"]
 
-INSTALL = "pip install 'cuteblas[demo]'"
+_INSTALL = "pip install 'cuteblas[demo]'"
 
 
 class DataError(Exception):
@@ -62,26 +62,28 @@ def task(files: Sequence[str]) -> Task:
         a, b = arrays
         return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b, _matrices(a))
     x = _matrices(arrays[0])
-    other = x.conj() if x.dtype.kind == "c" else x
-    turned, mark = np.matrix_transpose(other), "^H" if x.dtype.kind == "c" else "^T"
+    turned = np.matrix_transpose(x.conj() if x.dtype.kind == "c" else x)
+    mark = "A^H" if x.dtype.kind == "c" else "A^T"
     wide = x.shape[-2] <= x.shape[-1]                  # the smaller of the two Gram matrices
-    a, b = (x, turned) if wide else (turned, x)
-    return Task(title, f"the Gram matrix {'A A' + mark if wide else 'A' + mark + ' A'} of {names[0]}", f"the transpose of {names[0]}", a, b, x)
+    a, b, formula = (x, turned, f"A {mark}") if wide else (turned, x, f"{mark} A")
+    return Task(title, f"the Gram matrix {formula} of {names[0]}", f"the transpose of {names[0]}", a, b, x)
 
 
 def _digits() -> Task:
     """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix of degree 2 of all digits."""
     if find_spec("sklearn") is None:
-        raise DataError(f"the digits that are multiplied by default come with scikit-learn: {INSTALL}, or name one or two .npy files")
+        raise DataError(f"the digits come with scikit-learn: {_INSTALL}; or name one or two .npy files")
     from sklearn.datasets import load_digits
 
     images = load_digits().images.astype(np.float32)
     pixels = images.reshape(len(images), -1)
     pixels = (pixels - pixels.mean(axis=0)) / 16
     features = (pixels[:, :, None] * pixels[:, None, :]).reshape(len(pixels), -1)
-    return Task(f"{len(images)} handwritten digits of {images.shape[1]}x{images.shape[2]} pixels, from scikit-learn: for each the products "
-                f"of all pairs of centred pixels, X {features.dtype} {features.shape}",
-                "the kernel matrix X X^T of all pairs of digits", "the transpose of X", features, features.T, features, images)
+    count, height, width = images.shape
+    title = (f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn: for each the products of all pairs of "
+             f"centred pixels, X {features.dtype} {features.shape}")
+    return Task(title, "the kernel matrix X X^T of all pairs of digits", "the transpose of X", features, features.T, features,
+                images)
 
 
 def _load(name: str) -> np.ndarray:

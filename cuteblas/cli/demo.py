@@ -97,31 +97,34 @@ def _time(machine: Machine, function: str, ours: Callable[[], Any], rival: Calla
 
 def _emulate(work: Task) -> list[bool]:
     """Run generated kernels on this CPU, on a piece of the data; which of the results are right."""
-    print("\nthe same kernels in the emulator, on a piece of the data")
+    print("\nthe kernels in the emulator, on a piece of the data")
     if (missing := emulator.why_unavailable()) is not None:
-        print(wrapped(f"  skipped  {missing}"))
+        _entry("skipped", missing)
         return []
     a, b = _piece(work.a), _piece(work.b)
     x = _turned(_piece(work.x) if work.images is None else work.images[:_IMAGES])
     with backend("emulator"):
         plans = explain(a, b).plan, explain_copy(x).plan
         if plans[0] is None or plans[1] is None:
-            print(f"  skipped  there are no kernels for {a.dtype}")
+            _entry("skipped", f"there are no kernels for {a.dtype}")
             return []
         start = perf_counter()
-        product, copy = matmul(a, b), ascontiguousarray(x)
+        try:
+            product, copy = matmul(a, b), ascontiguousarray(x)
+        except emulator.EmulatorError as error:
+            _entry("ERROR", str(error))
+            return [False]
         seconds = perf_counter() - start
     judged, right = grade(a, b, product), _same(copy, x)
-    for plan in plans:
-        for launch in plan.launches:
-            _entry("kernel", f"{launch.kernel.name}: {launch.grid[0]} blocks of {launch.kernel.threads} threads")
-    _entry("checked", "bounds, alignment, initialised reads and races of every memory access")
+    for launch in (*plans[0].launches, *plans[1].launches):
+        _entry("kernel", f"{launch.kernel.name}: {launch.grid[0]} blocks of {launch.kernel.threads} threads")
+    _entry("checked", "every memory access: bounds, alignment, races, reads of what nothing has written")
     _entry("product", f"{a.shape} @ {b.shape}: error {judged}")
     _entry("transpose", f"{x.shape}: {_verdict(x.size, right)}")
-    _entry("time", f"{seconds:.1f} s, compiling included")
+    _entry("time", f"{seconds:.1f} s, the C++ compiler included")
     if work.images is not None:
-        for images in (_turned(x), copy):
-            print("", *side_by_side(shaded(image) for image in images), sep="\n")
+        for images, title in ((_turned(x), "digits"), (copy, "their transposes, by the kernel")):
+            print(f"\n  {title}", *side_by_side(shaded(image) for image in images), sep="\n")
     return [judged.passed, right]
 
 

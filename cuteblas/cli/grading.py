@@ -1,7 +1,7 @@
 """How wrong a product is: the componentwise error in units of u (|A| |B|), against a reference in wider arithmetic.
 
-Whatever the order of its sums, a product of float operands of depth K has an error of at most about K units (N. J. Higham, Accuracy and
-Stability of Numerical Algorithms, 2nd edition, section 3.5); a good one has a few. Products of integers must be exact.
+Whatever the order of its sums, a product of float operands of depth K has an error of at most about K units (N. J. Higham, Accuracy
+and Stability of Numerical Algorithms, 2nd edition, section 3.5); a good one has a few. Products of integers must be exact.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Grade:
     Attributes
     ----------
     error : float
-        The largest componentwise error of the elements that were checked, in units of u (|A| |B|), where u is half the distance from
-        1 to the next number of the result's type. Of integers: 0 if all elements are right, else infinite.
+        The largest componentwise error of the elements that were checked, in units of u (|A| |B|), where u is half the distance
+        from 1 to the next number of the result's type. Of integers: 0 if all elements are right, else infinite.
     limit : float
         What every order of summation keeps to.
     checked, rows : int
@@ -45,7 +45,8 @@ class Grade:
         rows = f"all {self.rows}" if self.checked == self.rows else f"{self.checked} of {self.rows}"
         if not self.limit:
             return f"{'equal to' if self.passed else 'DIFFERENT FROM'} NumPy's ({rows} rows checked)"
-        return f"{self.error:.3g} u(|A||B|) ({rows} rows checked; {'within' if self.passed else 'BEYOND'} the bound of {self.limit:g})"
+        judgement = "within" if self.passed else "BEYOND"
+        return f"{self.error:.3g} u(|A||B|) ({rows} rows checked; {judgement} the bound of {self.limit:g})"
 
 
 def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:

@@ -15,7 +15,7 @@ __all__ = ["Gpu", "Host", "Machine", "medians", "versions"]
 
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
-_FILLER_BYTES = 1 << 30
+_FILLER_BYTES = 2 << 30
 
 
 class Machine(Protocol):
@@ -110,8 +110,8 @@ class Gpu:
 def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf) -> list[float]:
     """Median seconds of calls that are timed side by side.
 
-    All are called before, to compile and to warm up. Then they take turns, so that all see the same clocks; of short calls, several are
-    timed at once. There are fewer repeats, but at least one, if they would take longer than ``seconds`` together.
+    All are called before, to compile and to warm up. Then they take turns, so that all see the same clocks; of short calls, several
+    are timed at once. There are fewer repeats, but at least one, if they would take longer than ``seconds`` together.
     """
     for call in calls:
         machine.interval(call, 1)
@@ -132,9 +132,19 @@ def versions() -> dict[str, str]:
 
     runtime, device = cupy.cuda.runtime, device_info()
     cublas = cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle())
-    return {"device": device.name, "architecture": device.arch, "driver": _cuda(runtime.driverGetVersion()),
-            "cuda": _cuda(runtime.runtimeGetVersion()), "nvrtc": compiler_version(), "cublas": str(cublas), "cupy": cupy.__version__,
-            "numpy": np.__version__, "cuteblas": cuteblas.__version__, "python": platform.python_version(), "system": platform.platform()}
+    return {
+        "device": device.name,
+        "architecture": device.arch,
+        "driver": f"for CUDA {_cuda(runtime.driverGetVersion())}",
+        "cuda": _cuda(runtime.runtimeGetVersion()),
+        "nvrtc": compiler_version(),
+        "cublas": str(cublas),
+        "cupy": cupy.__version__,
+        "numpy": np.__version__,
+        "cuteblas": cuteblas.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
 
 
 def _cuda(version: int) -> str:

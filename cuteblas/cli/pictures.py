@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from math import gcd
 
-from ..codegen.dtypes import dtype
 from ..codegen.hopper import WgmmaAtom, WgmmaMma
 from ..codegen.tiled import TiledMma
 from ..kernels.gemm_simt import TileShape
 from ..kernels.gemm_wgmma import WgmmaConfig
 from ..kernels.permute import TransposeConfig
-from ..layout import size
+from ..layout import ComposedLayout, Layout, size
 from ..planning import Plan
 from .terminal import Paint, side_by_side
 
@@ -54,8 +53,8 @@ def tile_picture(plan: Plan, paint: Paint) -> list[str]:
     cells = [[row[n] for n in range(0, columns, width)] for row in grid[::height]]
     shown = [row[:_MOST_CELLS] for row in cells[:_MOST_CELLS]]
     digits = len(str(max(max(row) for row in shown))) + 1
-    lines = [f"the {rows}x{columns} elements of C that {threads} threads own: each number is a thread and its block of {height}x{width}"
-             f"{', each colour a warp' if paint('', 0) else ''}"]
+    lines = [f"the {rows}x{columns} elements of C that {threads} threads own: each number is a thread and its block of "
+             f"{height}x{width}{', each colour a warp' if paint('', 0) else ''}"]
     lines += ["  " + " ".join(paint(f"T{t}".rjust(digits), t // _WARP) for t in row) + (" .." if len(row) < len(cells[0]) else "")
               for row in shown]
     if len(shown) < len(cells):
@@ -105,16 +104,16 @@ def bank_picture(plan: Plan, paint: Paint) -> list[str]:
     step_i = config.store // config.word                              # from lane to lane of a column that is read
     js, ies = (range(0, min(size(shared.inner[m]), _SHOWN * s), s) for m, s in ((0, step_j), (1, step_i)))
 
-    def banks(layout) -> list[str]:
+    def banks(layout: Layout | ComposedLayout) -> list[str]:
         rows = [[layout(j, i) * config.word // _BANK_BYTES % _BANKS for j in js] for i in ies]
-        return ["".join(f"{paint(f'{bank:>4}', bank // max(1, step_j * config.word // _BANK_BYTES))}" for bank in row) for row in rows]
+        return ["".join(paint(f"{bank:>4}", bank * _BANK_BYTES // (step_j * config.word)) for bank in row) for row in rows]
 
     width = 4 * len(js)
     heading = "".join(f"{f'j{j}':>4}" for j in js)
     labels = [" " * 6, " " * 6, *(f"{f'i{i}':>6}" for i in ies)]
     plain = ["without".ljust(width), heading, *banks(shared.inner)]
     swizzled = [f"with {shared.outer}".ljust(width), heading, *banks(shared)]
-    lines = [f"the tile of {config.tile[0]}x{config.tile[1]} elements in shared memory as {dtype(f'b{8 * config.word}').bytes}-byte words: "
+    lines = [f"the tile of {config.tile[0]}x{config.tile[1]} elements in shared memory, in {config.word}-byte words: "
              f"the bank of word (j, i)"]
     lines += side_by_side([labels, plain, swizzled])
     lines.append("  rows of j are written, columns of i are read: without the swizzle a column would meet one bank")

@@ -26,7 +26,8 @@ struct Barriers {
         at_block.clear();
         int const count = static_cast<int>(machine.threads.size());
         warps.assign(static_cast<size_t>((count + warp_threads - 1) / warp_threads), Barrier{});
-        for (size_t w = 0; w < warps.size(); ++w) warps[w].expected = std::min(warp_threads, count - static_cast<int>(w) * warp_threads);
+        for (size_t w = 0; w < warps.size(); ++w)
+            warps[w].expected = std::min(warp_threads, count - static_cast<int>(w) * warp_threads);
         named.assign(named_barriers, Barrier{});
     }
 };
@@ -38,7 +39,8 @@ inline Barriers barriers;
     for (int t = 0; t < static_cast<int>(machine.threads.size()); ++t)
         if (machine.threads[t].exited) gone.push_back(t);
     machine.stop(Error::barrier, line,
-                 machine.where(true, line) + "syncthreads needs every thread of the block, but " + list_threads(gone) + " returned before it");
+                 machine.where(true, line) + "syncthreads needs every thread of the block, but " + list_threads(gone) +
+                     " returned before it");
 }
 
 inline void syncthreads(int line) {
@@ -87,7 +89,8 @@ inline void named_barrier(int id, int threads, bool wait, int line) {
              machine.threads.size());
     Barrier& barrier = barriers.named[id];
     if (barrier.arrived > 0 && barrier.expected != threads)
-        fail(Error::barrier, line, "named barrier %d is used with %d threads, but others at it said %d", id, threads, barrier.expected);
+        fail(Error::barrier, line, "named barrier %d is used with %d threads, but others at it said %d", id, threads,
+             barrier.expected);
     barrier.expected = threads;
     meet(barrier, wait, {Wait::named_barrier, id, 0, line});
 }

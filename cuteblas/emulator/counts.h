@@ -49,7 +49,7 @@ class Counts {
 
   private:
     static constexpr int lanes = warp_threads;
-    using Key = std::tuple<int, bool, bool, int>;    // line, shared, write, bytes
+    using Key = std::tuple<int, bool, bool, int>;  // line, shared, write, bytes
 
     // The addresses of a warp at one access, lane by lane in the order of execution.
     std::map<std::pair<Key, int>, std::array<std::vector<uint64_t>, lanes>> streams;
@@ -67,8 +67,8 @@ class Counts {
         return distinct(touched);
     }
 
-    // A wavefront serves one 4-byte word of each of the 32 banks, to any number of lanes. Accesses of 8 and 16 bytes go in halves and
-    // quarters of the warp.
+    // A wavefront serves one 4-byte word of each of the 32 banks, to any number of lanes. Accesses of 8 and 16 bytes go in halves
+    // and quarters of the warp.
     static uint64_t wavefronts(std::array<uint64_t, lanes> const& addresses, uint64_t bytes) {
         int const group = bytes == 16 ? 8 : bytes == 8 ? 16 : 32;
         uint64_t total = 0;
@@ -76,7 +76,8 @@ class Counts {
             std::array<std::vector<uint64_t>, 32> banks;
             for (int lane = first; lane < first + group; ++lane) {
                 if (addresses[lane] == nowhere) continue;
-                for (uint64_t word = addresses[lane] / 4; word * 4 < addresses[lane] + bytes; ++word) banks[word % 32].push_back(word);
+                for (uint64_t word = addresses[lane] / 4; word * 4 < addresses[lane] + bytes; ++word)
+                    banks[word % 32].push_back(word);
             }
             uint64_t worst = 0;
             for (auto& words : banks) worst = std::max(worst, distinct(words));

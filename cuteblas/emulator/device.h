@@ -210,16 +210,16 @@ inline void fence_proxy_async() { cuteblas_runtime->fence_proxy_async(); }
 
 inline void tma_prefetch(TensorMap const*) {}
 
-#define CB_TMA(RANK, PARAMETERS, ...)                                                                      \
-    template <class T>                                                                                     \
-    void tma_load(T* smem, TensorMap const* map, uint64* bar, PARAMETERS, CB_SITE) {                       \
-        int const coordinates[] = {__VA_ARGS__};                                                           \
-        cuteblas_runtime->tma_load(smem, map, bar, RANK, coordinates, site.line);                          \
-    }                                                                                                      \
-    template <class T>                                                                                     \
-    void tma_store(TensorMap const* map, T const* smem, PARAMETERS, CB_SITE) {                             \
-        int const coordinates[] = {__VA_ARGS__};                                                           \
-        cuteblas_runtime->tma_store(map, smem, RANK, coordinates, site.line);                              \
+#define CB_TMA(RANK, PARAMETERS, ...)                                                \
+    template <class T>                                                               \
+    void tma_load(T* smem, TensorMap const* map, uint64* bar, PARAMETERS, CB_SITE) { \
+        int const coordinates[] = {__VA_ARGS__};                                     \
+        cuteblas_runtime->tma_load(smem, map, bar, RANK, coordinates, site.line);    \
+    }                                                                                \
+    template <class T>                                                               \
+    void tma_store(TensorMap const* map, T const* smem, PARAMETERS, CB_SITE) {       \
+        int const coordinates[] = {__VA_ARGS__};                                     \
+        cuteblas_runtime->tma_store(map, smem, RANK, coordinates, site.line);        \
     }
 #define CB_LIST(...) __VA_ARGS__
 CB_TMA(1, CB_LIST(int c0), c0)

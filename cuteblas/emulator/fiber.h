@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-#if defined(__x86_64__) || defined(__aarch64__)
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(CUTEBLAS_UCONTEXT)
 #define CUTEBLAS_OWN_SWITCH 1
 #else
 #include <ucontext.h>

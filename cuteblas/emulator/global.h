@@ -9,7 +9,8 @@
 
 namespace cb::emulator {
 
-// The low bits of a translated pointer are the host's; the rest places it in the middle of its window, since strides may be negative.
+// The low bits of a translated pointer are the host's; the rest places it in the middle of its window, since strides may be
+// negative.
 inline uint64_t translation(unsigned window) {
     Window const& w = machine.launch->windows[window];
     uint64_t const middle = (static_cast<uint64_t>(window + first_argument_window) << window_bits) + (1ull << (window_bits - 1));
@@ -18,8 +19,8 @@ inline uint64_t translation(unsigned window) {
 
 [[noreturn]] inline void outside_global(Window const& w, uint64_t host, uint32_t bytes, char const* verb, int line) {
     auto const relative = [&](uint64_t address) { return static_cast<long long>(address - w.address); };
-    fail(Error::global_out_of_bounds, line, "%s %u bytes at byte offset %lld of argument '%s', which holds the bytes [%lld, %lld)", verb,
-         bytes, relative(host), w.name, relative(w.low), relative(w.high));
+    fail(Error::global_out_of_bounds, line, "%s %u bytes at byte offset %lld of argument '%s', which holds the bytes [%lld, %lld)",
+         verb, bytes, relative(host), w.name, relative(w.low), relative(w.high));
 }
 
 // The host address of an access to global memory.
@@ -28,14 +29,16 @@ inline uint8_t* global(void const* pointer, uint32_t bytes, bool write, int line
     char const* const verb = write ? "writes" : "reads";
     unsigned const window = static_cast<unsigned>(address >> window_bits) - first_argument_window;
     if (window >= static_cast<unsigned>(machine.launch->window_count))
-        fail(Error::global_out_of_bounds, line, "%s %u bytes of global memory through a pointer that belongs to no argument", verb, bytes);
+        fail(Error::global_out_of_bounds, line, "%s %u bytes of global memory through a pointer that belongs to no argument", verb,
+             bytes);
     Window const& w = machine.launch->windows[window];
     uint64_t const host = address - translation(window);
     if (host < w.low || host + bytes > w.high) outside_global(w, host, bytes, verb, line);
     if (host % bytes != 0)
-        fail(Error::misaligned, line, "%s %u bytes at byte offset %lld of argument '%s', which is not a multiple of %u in memory", verb,
-             bytes, static_cast<long long>(host - w.address), w.name, bytes);
-    if (write && !w.writable) fail(Error::read_only, line, "writes %u bytes through argument '%s', which is read-only", bytes, w.name);
+        fail(Error::misaligned, line, "%s %u bytes at byte offset %lld of argument '%s', which is not a multiple of %u in memory",
+             verb, bytes, static_cast<long long>(host - w.address), w.name, bytes);
+    if (write && !w.writable)
+        fail(Error::read_only, line, "writes %u bytes through argument '%s', which is read-only", bytes, w.name);
     return reinterpret_cast<uint8_t*>(host);
 }
 
@@ -93,10 +96,11 @@ inline unsigned load_flag(unsigned const* from, int line) {
     unsigned const value = *reinterpret_cast<unsigned const*>(global(from, 4, false, line));
     if (machine.complete_asynchronous()) fruitless_looks = 0;
     if (++fruitless_looks > patience * static_cast<int>(machine.threads.size()))
-        fail(Error::deadlock, line,
-             "deadlock: looks again and again at a flag in argument '%s' that no thread changes (blocks run one after the other, in "
-             "order of their index)",
-             machine.launch->windows[(reinterpret_cast<uint64_t>(from) >> window_bits) - first_argument_window].name);
+        fail(
+            Error::deadlock, line,
+            "deadlock: looks again and again at a flag in argument '%s' that no thread changes (blocks run one after the other, in "
+            "order of their index)",
+            machine.launch->windows[(reinterpret_cast<uint64_t>(from) >> window_bits) - first_argument_window].name);
     machine.make_ready(machine.running);
     machine.suspend({Wait::flag, 0, 0, line});
     return value;

@@ -88,11 +88,11 @@ struct Runtime {
 
 // How Python encodes a TensorMapSpec and its memory into a TensorMap.
 struct TensorMapContent {
-    unsigned argument;           // index of the window
+    unsigned argument;  // index of the window
     unsigned short itemsize;
     unsigned char rank;
-    unsigned char swizzle;       // span in bytes
-    long long origin;            // host address of element (0, ..., 0)
+    unsigned char swizzle;  // span in bytes
+    long long origin;       // host address of element (0, ..., 0)
     unsigned long long shape[5];
     unsigned long long strides[4];  // bytes, of modes 1 ...
     unsigned short box[5];
@@ -102,8 +102,8 @@ static_assert(sizeof(TensorMapContent) <= sizeof(TensorMap), "a tensor map holds
 // Memory that one pointer argument may touch.
 struct Window {
     char const* name;
-    unsigned long long address;   // host address that the kernel receives, translated
-    unsigned long long low, high; // host addresses of the first byte and past the last
+    unsigned long long address;    // host address that the kernel receives, translated
+    unsigned long long low, high;  // host addresses of the first byte and past the last
     int writable;
 };
 
@@ -112,19 +112,19 @@ using Entry = void (*)(void* const* arguments);
 // How often an access of a line of the kernel took how many transactions; filled in only when asked for.
 struct AccessCount {
     int line;
-    int bytes;                    // per thread
+    int bytes;  // per thread
     int shared;
     int write;
-    unsigned long long requests;  // executions by a warp
+    unsigned long long requests;      // executions by a warp
     unsigned long long transactions;  // 32-byte sectors of global memory, wavefronts of shared memory
-    unsigned long long ideal;     // the fewest transactions that move as many different bytes
+    unsigned long long ideal;         // the fewest transactions that move as many different bytes
 };
 
 struct Launch {
     char const* kernel;
     Entry entry;
     Coordinates coordinates;
-    void** arguments;              // in place: pointers are replaced by translated ones
+    void** arguments;  // in place: pointers are replaced by translated ones
     Window const* windows;
     int window_count;
     int threads;

@@ -130,8 +130,8 @@ struct Machine {
 
     std::string where(bool with_thread, int line) const {
         Extent3 const& b = *launch->coordinates.block;
-        std::string text = "kernel " + std::string(launch->kernel) + ", block (" + std::to_string(b.x) + ", " + std::to_string(b.y) +
-                           ", " + std::to_string(b.z) + ")";
+        std::string text = "kernel " + std::string(launch->kernel) + ", block (" + std::to_string(b.x) + ", " +
+                           std::to_string(b.y) + ", " + std::to_string(b.z) + ")";
         if (with_thread) text += ", thread " + std::to_string(running);
         if (line > 0) text += ", line " + std::to_string(line);
         return text + ": ";

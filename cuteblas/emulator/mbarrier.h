@@ -38,12 +38,13 @@ struct Mbarriers {
     Mbarrier& find(void const* pointer, int line, char const* verb) {
         uint32_t const offset = shared.locate(pointer, bytes, bytes, verb, line);
         int const index = at[offset / bytes];
-        if (index < 0) fail(Error::mbarrier, line, "%s the mbarrier at shared offset %u, which nothing has initialised", verb, offset);
+        if (index < 0)
+            fail(Error::mbarrier, line, "%s the mbarrier at shared offset %u, which nothing has initialised", verb, offset);
         shared.refine(bytes);
         Mbarrier& barrier = all[index];
         if (!shared.write_known(shared.cell_at(offset), machine.running))
-            fail(Error::race, line, "%s the mbarrier at shared offset %u that thread %d initialised, and no barrier orders the two", verb,
-                 offset, barrier.initialiser);
+            fail(Error::race, line, "%s the mbarrier at shared offset %u that thread %d initialised, and no barrier orders the two",
+                 verb, offset, barrier.initialiser);
         return barrier;
     }
 
@@ -89,13 +90,15 @@ inline void mbarrier_arrive(unsigned long long* pointer, int expected_bytes, int
     if (expected_bytes < 0 || expected_bytes > Mbarriers::most_arrivals)
         fail(Error::mbarrier, line, "an mbarrier expects 0 to %d bytes, got %d", Mbarriers::most_arrivals, expected_bytes);
     if (barrier.pending == 0)
-        fail(Error::mbarrier, line, "arrives at the mbarrier at shared offset %u, whose %d arrivals of phase %u are all in (%lld bytes are missing)",
+        fail(Error::mbarrier, line,
+             "arrives at the mbarrier at shared offset %u, whose %d arrivals of phase %u are all in (%lld bytes are missing)",
              barrier.offset, barrier.count, barrier.phase, barrier.bytes);
     machine.order.release(machine.running, barrier.arriving);
     barrier.bytes += expected_bytes;
     if (--barrier.pending == 0 && barrier.bytes < 0)
-        fail(Error::mbarrier, line, "at the mbarrier at shared offset %u, %lld bytes more have been copied in phase %u than were expected",
-             barrier.offset, -barrier.bytes, barrier.phase);
+        fail(Error::mbarrier, line,
+             "at the mbarrier at shared offset %u, %lld bytes more have been copied in phase %u than were expected", barrier.offset,
+             -barrier.bytes, barrier.phase);
     mbarriers.complete_if_due(barrier);
 }
 

@@ -1,9 +1,10 @@
-// Happens-before: vector clocks over the threads of a block and the agents that act for them (TMA loads of an mbarrier, the wgmmas of
-// a warpgroup, the TMA stores of a thread). An access is a pair (agent, clock); a thread may rely on it if it *knows* that clock.
+// Happens-before: vector clocks over the threads of a block and the agents that act for them (TMA loads of an mbarrier, the wgmmas
+// of a warpgroup, the TMA stores of a thread). An access is a pair (agent, clock); a thread may rely on it if it *knows* that
+// clock.
 //
 // Clocks only grow. A release publishes all a thread knows, its own clock included, and then advances that clock; so later accesses
-// are not covered by it. After a block barrier every thread knows every clock of a thread at that barrier (`covered`): the number of
-// such barriers, the epoch, decides most questions without a look at the vectors.
+// are not covered by it. After a block barrier every thread knows every clock of a thread at that barrier (`covered`): the number
+// of such barriers, the epoch, decides most questions without a look at the vectors.
 #pragma once
 
 #include <algorithm>
@@ -123,8 +124,8 @@ class Order {
     std::vector<uint32_t> clocks;   // threads x stride: what each thread knows
     std::vector<uint32_t> covered;  // what every thread knows since the last block barrier
     std::vector<std::vector<uint32_t>> fences;
-    bool learned = true;            // whether any thread learned of another other than at a block barrier
-    uint64_t version = 0;           // changes with what anyone knows
+    bool learned = true;   // whether any thread learned of another other than at a block barrier
+    uint64_t version = 0;  // changes with what anyone knows
     uint64_t common_version = 0;
     int common_first = -1;
     Knowledge common_clocks;

@@ -22,13 +22,14 @@ static std::string describe_wait(Wait const& wait, std::vector<int> const& waiti
         }
         case Wait::named_barrier: {
             Barrier const& b = barriers.named[wait.index];
-            return "named barrier " + count(wait.index) + ": " + count(b.arrived) + " of " + count(b.expected) + " threads have arrived";
+            return "named barrier " + count(wait.index) + ": " + count(b.arrived) + " of " + count(b.expected) +
+                   " threads have arrived";
         }
         case Wait::mbarrier: {
             Mbarrier const& b = mbarriers.all[mbarriers.at[wait.index / Mbarriers::bytes]];
-            return "a phase of parity " + count(wait.parity) + " of the mbarrier at shared offset " + count(wait.index) + ": in phase " +
-                   count(b.phase) + ", " + count(b.count - b.pending) + " of " + count(b.count) + " arrivals are in and " +
-                   count(b.bytes) + " bytes are missing";
+            return "a phase of parity " + count(wait.parity) + " of the mbarrier at shared offset " + count(wait.index) +
+                   ": in phase " + count(b.phase) + ", " + count(b.count - b.pending) + " of " + count(b.count) +
+                   " arrivals are in and " + count(b.bytes) + " bytes are missing";
         }
         case Wait::wgmma:
             return "the wgmma of warpgroup " + count(wait.index) + ": " + count(static_cast<long long>(waiting.size())) + " of " +
@@ -57,10 +58,33 @@ static void inactive(bool is_shared, bool write, int bytes, int line) {
 }
 
 static Runtime const runtime = {
-    load_global,     store_global,     load_shared,     store_shared,      inactive,         load_flag,       store_flag,
-    cp_async,        cp_async_commit,  cp_async_wait,   syncthreads,       syncwarp,         named_barrier,   mbarrier_init,
-    mbarrier_arrive, mbarrier_wait,    fence_proxy_async, tma_load,     tma_store,       tma_store_commit,
-    tma_store_wait,  wgmma_descriptor, wgmma,           wgmma_fence,       wgmma_commit,     wgmma_wait,      accumulator_in_flight,
+    load_global,
+    store_global,
+    load_shared,
+    store_shared,
+    inactive,
+    load_flag,
+    store_flag,
+    cp_async,
+    cp_async_commit,
+    cp_async_wait,
+    syncthreads,
+    syncwarp,
+    named_barrier,
+    mbarrier_init,
+    mbarrier_arrive,
+    mbarrier_wait,
+    fence_proxy_async,
+    tma_load,
+    tma_store,
+    tma_store_commit,
+    tma_store_wait,
+    wgmma_descriptor,
+    wgmma,
+    wgmma_fence,
+    wgmma_commit,
+    wgmma_wait,
+    accumulator_in_flight,
 };
 
 static void run_block(unsigned long long index) {
@@ -120,7 +144,8 @@ extern "C" __attribute__((visibility("default"))) int cuteblas_launch(cb::emulat
 }
 
 // The pointer that a kernel receives for the argument with this window.
-extern "C" __attribute__((visibility("default"))) unsigned long long cuteblas_translate(cb::emulator::Launch* launch, unsigned window) {
+extern "C" __attribute__((visibility("default"))) unsigned long long cuteblas_translate(cb::emulator::Launch* launch,
+                                                                                        unsigned window) {
     cb::emulator::machine.launch = launch;
     return launch->windows[window].address + cb::emulator::translation(window);
 }

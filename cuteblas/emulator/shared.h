@@ -17,16 +17,17 @@ namespace cb::emulator {
 enum CellState : uint8_t { plain, copy_pending, is_mbarrier };
 
 struct Cell {
-    // Epochs: 0 is "not written" or "not read"; `always_check` is no epoch: the access of an agent, which a block barrier does not order.
+    // Epochs: 0 is "not written" or "not read"; `always_check` is no epoch: the access of an agent, which a block barrier does not
+    // order.
     uint32_t write_epoch, write_clock;
     uint16_t writer, write_line;
     uint16_t reader, read_line;  // the last reading thread
     uint32_t read_epoch, read_clock;
-    uint32_t others;             // index of a list of further readers, 0 for none
+    uint32_t others;  // index of a list of further readers, 0 for none
     uint16_t other_count;
     CellState state;
-    uint8_t swizzle;             // of the TMA load that wrote it: the span in bytes
-    bool agents_read;            // whether an agent is among the further readers
+    uint8_t swizzle;   // of the TMA load that wrote it: the span in bytes
+    bool agents_read;  // whether an agent is among the further readers
 };
 
 constexpr uint32_t always_check = UINT32_MAX;
@@ -51,7 +52,7 @@ struct AsyncAccess {
     int agent;
     uint32_t clock;
     int line;
-    std::string what;   // "the TMA load", "wgmma of warpgroup 0"
+    std::string what;  // "the TMA load", "wgmma of warpgroup 0"
 };
 
 class SharedMemory {
@@ -136,7 +137,8 @@ class SharedMemory {
             expect_visible(cell, i, access, "reads");
             if (swizzle >= 0 && !machine.order.is_thread(cell.writer) && cell.swizzle != swizzle)
                 fail(Error::descriptor, access.line,
-                     "%s reads shared bytes [%u, %u) with a swizzle of %d bytes, but the TMA load at line %d wrote them with one of %d",
+                     "%s reads shared bytes [%u, %u) with a swizzle of %d bytes, but the TMA load at line %d wrote them with one "
+                     "of %d",
                      access.what.c_str(), first(i), last(i), swizzle, cell.write_line, cell.swizzle);
             note_agent_read(cell, access);
         }
@@ -148,7 +150,8 @@ class SharedMemory {
             Cell& cell = cells[i];
             if (cell.state != plain) unwritable(cell, i, machine.running, access.line);
             if (cell.write_epoch != 0) expect_visible(cell, i, access, "overwrites");
-            if (Reader const* reader = unknown_reader(cell, access.known)) conflict_with_reader(*reader, i, access.what + " overwrites", access.line);
+            if (Reader const* reader = unknown_reader(cell, access.known))
+                conflict_with_reader(*reader, i, access.what + " overwrites", access.line);
             forget_reads(cell);
             cell.write_epoch = always_check;
             cell.write_clock = access.clock;
@@ -161,7 +164,8 @@ class SharedMemory {
     int new_agent(Agent agent, int line) {
         int const id = machine.order.new_agent();
         if (id < 0)
-            fail(Error::misuse, line, "the emulator follows at most %d mbarriers, warpgroups and storing threads in a block", max_agents);
+            fail(Error::misuse, line, "the emulator follows at most %d mbarriers, warpgroups and storing threads in a block",
+                 max_agents);
         agents.push_back(agent);
         return id;
     }
@@ -281,7 +285,8 @@ class SharedMemory {
 
     bool reads_known(Cell const& cell, int thread) const {
         Order const& order = machine.order;
-        if (cell.read_epoch == order.epoch && cell.reader != thread && order.known(thread, cell.reader) < cell.read_clock) return false;
+        if (cell.read_epoch == order.epoch && cell.reader != thread && order.known(thread, cell.reader) < cell.read_clock)
+            return false;
         for (uint32_t n = cell.others; n != 0; n = readers[n].next)
             if (readers[n].agent != thread && order.known(thread, readers[n].agent) < readers[n].clock) return false;
         return true;
@@ -301,9 +306,10 @@ class SharedMemory {
         if (machine.order.is_thread(cell.writer))
             fail(Error::race, line, "%s shared bytes [%u, %u) that thread %d wrote at line %d, and no barrier orders the two",
                  what.c_str(), first(index), last(index), cell.writer, cell.write_line);
-        fail(Error::async_copy, line,
-             "%s shared bytes [%u, %u) that a TMA load at line %d fills, without having waited for the mbarrier at shared offset %d",
-             what.c_str(), first(index), last(index), cell.write_line, agents[cell.writer - machine.threads.size()].index);
+        fail(
+            Error::async_copy, line,
+            "%s shared bytes [%u, %u) that a TMA load at line %d fills, without having waited for the mbarrier at shared offset %d",
+            what.c_str(), first(index), last(index), cell.write_line, agents[cell.writer - machine.threads.size()].index);
     }
 
     [[noreturn]] void conflict_with_reader(Reader const& reader, uint32_t index, std::string const& what, int line) {
@@ -316,30 +322,33 @@ class SharedMemory {
                  "%s shared bytes [%u, %u) that the wgmma of warpgroup %d at line %d may still read: no wgmma_wait orders the two",
                  what.c_str(), first(index), last(index), agent.index, reader.line);
         fail(Error::race, line,
-             "%s shared bytes [%u, %u) that the TMA store of thread %d at line %d may still read: no tma_store_wait_read orders the two",
+             "%s shared bytes [%u, %u) that the TMA store of thread %d at line %d may still read: no tma_store_wait_read orders "
+             "the two",
              what.c_str(), first(index), last(index), agent.index, reader.line);
     }
 
     [[noreturn]] void outside(uint64_t address, uint32_t bytes, char const* verb, int line) {
         int64_t const offset = static_cast<int64_t>(address - shared_window - shared_start);
         if (address >> window_bits != 1 && (address + shared_start) >> window_bits != 1)
-            fail(Error::shared_out_of_bounds, line, "%s %u bytes of shared memory through a pointer that is not one to shared memory",
-                 verb, bytes);
-        fail(Error::shared_out_of_bounds, line, "%s %u bytes at shared offset %lld; the block has %u bytes of shared memory", verb, bytes,
-             static_cast<long long>(offset), size);
+            fail(Error::shared_out_of_bounds, line,
+                 "%s %u bytes of shared memory through a pointer that is not one to shared memory", verb, bytes);
+        fail(Error::shared_out_of_bounds, line, "%s %u bytes at shared offset %lld; the block has %u bytes of shared memory", verb,
+             bytes, static_cast<long long>(offset), size);
     }
 
     [[noreturn]] void unreadable(Cell const& cell, uint32_t index, int thread, int line) {
         expect_plain(cell, index, "reads", thread, line);
         if (cell.write_epoch == 0)
-            fail(Error::unwritten, line, "reads shared bytes [%u, %u), which nothing has written yet (is there a barrier after the writes?)",
-                 first(index), last(index));
+            fail(Error::unwritten, line,
+                 "reads shared bytes [%u, %u), which nothing has written yet (is there a barrier after the writes?)", first(index),
+                 last(index));
         conflict_with_writer(cell, index, "reads", line);
     }
 
     [[noreturn]] void unwritable(Cell const& cell, uint32_t index, int thread, int line) {
         expect_plain(cell, index, "writes", thread, line);
-        if (cell.write_epoch >= machine.order.epoch && !write_known(cell, thread)) conflict_with_writer(cell, index, "writes", line);
+        if (cell.write_epoch >= machine.order.epoch && !write_known(cell, thread))
+            conflict_with_writer(cell, index, "writes", line);
         Order& order = machine.order;
         Knowledge known = order.of(thread);
         conflict_with_reader(*unknown_reader(cell, known), index, "writes", line);
@@ -347,8 +356,9 @@ class SharedMemory {
 
     void expect_plain(Cell const& cell, uint32_t index, char const* verb, int thread, int line) {
         if (cell.state == copy_pending)
-            fail(Error::async_copy, line, "%s shared bytes [%u, %u) that the cp.async of %s at line %d fills, %s", verb, first(index),
-                 last(index), cell.writer == thread ? "this thread" : ("thread " + std::to_string(cell.writer)).c_str(), cell.write_line,
+            fail(Error::async_copy, line, "%s shared bytes [%u, %u) that the cp.async of %s at line %d fills, %s", verb,
+                 first(index), last(index),
+                 cell.writer == thread ? "this thread" : ("thread " + std::to_string(cell.writer)).c_str(), cell.write_line,
                  cell.writer == thread ? "which it has not waited for" : "which that thread has not waited for");
         if (cell.state == is_mbarrier)
             fail(Error::mbarrier, line, "%s shared bytes [%u, %u), which hold an mbarrier", verb, first(index), last(index));

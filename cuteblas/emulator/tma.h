@@ -12,8 +12,8 @@ namespace cb::emulator {
 constexpr uint32_t tma_alignment = 128;
 constexpr uint32_t chunk_bytes = 16;  // what swizzles move as one
 
-// The swizzle over `span` bytes exchanges 16-byte chunks: their number within the span, exclusive-or the number of the 128-byte line
-// within the pattern. It acts on addresses in the shared window.
+// The swizzle over `span` bytes exchanges 16-byte chunks: their number within the span, exclusive-or the number of the 128-byte
+// line within the pattern. It acts on addresses in the shared window.
 inline uint32_t swizzled(uint32_t address, uint32_t span) {
     if (span == 0) return address;
     uint32_t const mask = span / chunk_bytes - 1;
@@ -78,7 +78,7 @@ struct TmaLoad {
     int coordinates[5];
     uint32_t address;  // in the shared window
     int mbarrier;
-    uint32_t number;   // among the loads of that mbarrier
+    uint32_t number;  // among the loads of that mbarrier
     int line;
 };
 
@@ -93,7 +93,8 @@ inline TensorMapContent const& content_of(TensorMap const* map, int rank, int co
              machine.launch->windows[content.argument].name, content.rank);
     // PTX does not say so, but an H200 stops with an illegal instruction otherwise, for loads of every element size.
     if (coordinates[0] * content.itemsize % static_cast<int>(chunk_bytes) != 0)
-        fail(Error::tensor_map, line, "the innermost coordinate of a box is a multiple of 16 bytes, got %d elements of %d bytes of the tensor map '%s'",
+        fail(Error::tensor_map, line,
+             "the innermost coordinate of a box is a multiple of 16 bytes, got %d elements of %d bytes of the tensor map '%s'",
              coordinates[0], content.itemsize, machine.launch->windows[content.argument].name);
     return content;
 }
@@ -105,22 +106,25 @@ inline uint32_t locate_box(void const* pointer, TensorBox const& box, char const
     uint32_t const alignment = std::max(tma_alignment, 8 * span);
     uint32_t const offset = shared.locate(pointer, (box.rows() - 1) * box.pitch() + box.row_bytes(), 1, verb, line);
     if ((offset + shared_start) % alignment != 0)
-        fail(Error::tensor_map, line, "%s a box at shared offset %u; with a swizzle of %u bytes it must be a multiple of %u", verb, offset,
-             span, alignment);
+        fail(Error::tensor_map, line, "%s a box at shared offset %u; with a swizzle of %u bytes it must be a multiple of %u", verb,
+             offset, span, alignment);
     box.each_chunk(offset + shared_start, [&](uint32_t chunk) {
         if (chunk + chunk_bytes > shared_start + shared.size)
-            fail(Error::shared_out_of_bounds, line, "%s 16 bytes of a box at shared offset %u; the block has %u bytes of shared memory", verb,
-                 chunk - shared_start, shared.size);
+            fail(Error::shared_out_of_bounds, line,
+                 "%s 16 bytes of a box at shared offset %u; the block has %u bytes of shared memory", verb, chunk - shared_start,
+                 shared.size);
     });
     return offset + shared_start;
 }
 
-inline void tma_load(void* to, TensorMap const* tensor_map, unsigned long long* pointer, int rank, int const* coordinates, int line) {
+inline void tma_load(void* to, TensorMap const* tensor_map, unsigned long long* pointer, int rank, int const* coordinates,
+                     int line) {
     TensorMapContent const& map = content_of(tensor_map, rank, coordinates, line);
     Mbarrier& barrier = mbarriers.find(pointer, line, "names");
     if (!barrier.fenced)
         fail(Error::proxy_fence, line,
-             "names the mbarrier at shared offset %u in a TMA load, but thread %d did not execute mbarrier_init_fence after initialising it",
+             "names the mbarrier at shared offset %u in a TMA load, but thread %d did not execute mbarrier_init_fence after "
+             "initialising it",
              barrier.offset, barrier.initialiser);
     TensorBox const box{map, coordinates};
     uint32_t const address = locate_box(to, box, "loads", line);
@@ -153,8 +157,9 @@ inline bool complete_tma_loads() {
     barrier.bytes -= box.bytes();
     if (barrier.pending == 0 && barrier.bytes < 0)
         machine.stop(Error::mbarrier, load.line,
-                     machine.where(false, load.line) + "the TMA load brings the mbarrier at shared offset " + std::to_string(barrier.offset) +
-                         " " + std::to_string(-barrier.bytes) + " bytes more than its phase " + std::to_string(barrier.phase) + " expects");
+                     machine.where(false, load.line) + "the TMA load brings the mbarrier at shared offset " +
+                         std::to_string(barrier.offset) + " " + std::to_string(-barrier.bytes) + " bytes more than its phase " +
+                         std::to_string(barrier.phase) + " expects");
     barrier.arriving[barrier.agent] = load.number;
     mbarriers.complete_if_due(barrier);
     return true;
@@ -166,15 +171,16 @@ inline void expect_loads_waited() {
         for (int t = 0; t < static_cast<int>(machine.threads.size()) && !known; ++t)
             known = machine.order.known(t, barrier.agent) >= barrier.loads;
         if (!known)
-            fail(Error::async_copy, 0, "the block ends without having waited for the last TMA load of the mbarrier at shared offset %u",
-                 barrier.offset);
+            fail(Error::async_copy, 0,
+                 "the block ends without having waited for the last TMA load of the mbarrier at shared offset %u", barrier.offset);
     }
 }
 
 inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, int const* coordinates, int line) {
     TensorMapContent const& map = content_of(tensor_map, rank, coordinates, line);
     Window const& window = machine.launch->windows[map.argument];
-    if (!window.writable) fail(Error::read_only, line, "stores through the tensor map '%s', whose memory is read-only", window.name);
+    if (!window.writable)
+        fail(Error::read_only, line, "stores through the tensor map '%s', whose memory is read-only", window.name);
     TensorBox const box{map, coordinates};
     uint32_t const address = locate_box(from, box, "stores", line);
     Thread& thread = machine.self();

@@ -27,8 +27,9 @@ inline unsigned long long wgmma_descriptor(void const* smem, int leading, int st
         fail(Error::descriptor, line, "a wgmma operand begins at a multiple of 16 bytes, got shared offset %u", offset);
     for (int distance : {leading, stride})
         if (distance < 0 || distance % 16 != 0 || distance >= 1 << 18)
-            fail(Error::descriptor, line, "the offsets of a wgmma descriptor are multiples of 16 bytes below 2^18, got leading %d and stride %d",
-                 leading, stride);
+            fail(Error::descriptor, line,
+                 "the offsets of a wgmma descriptor are multiples of 16 bytes below 2^18, got leading %d and stride %d", leading,
+                 stride);
     uint64_t const mode = swizzle == 0 ? 0 : swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 4;
     if (mode == 4) fail(Error::descriptor, line, "the swizzle of a wgmma descriptor is 0, 32, 64 or 128 bytes, got %d", swizzle);
     return descriptor_field(offset + shared_start) | descriptor_field(static_cast<uint32_t>(leading)) << 16 |
@@ -39,15 +40,17 @@ inline Descriptor decode(uint64_t bits, char operand, int line) {
     constexpr uint64_t unused = ~(0x3fffull | 0x3fffull << 16 | 0x3fffull << 32 | 3ull << 62);
     if ((bits & unused) != 0)
         fail(Error::descriptor, line,
-             "the descriptor %016llx of operand %c has bits outside its fields: the start address has overflowed, or there is a base offset "
-             "(which the emulator does not know)", static_cast<unsigned long long>(bits), operand);
+             "the descriptor %016llx of operand %c has bits outside its fields: the start address has overflowed, or there is a "
+             "base offset "
+             "(which the emulator does not know)",
+             static_cast<unsigned long long>(bits), operand);
     constexpr uint32_t spans[] = {0, 128, 64, 32};
     auto const field = [&](int shift) { return static_cast<uint32_t>(bits >> shift & 0x3fff) << 4; };
     return {field(0), field(16), field(32), spans[bits >> 62]};
 }
 
-// One operand of a k16 step as integers: value = significand * 2^(exponent - fraction bits), [k][row]. Zeros have an exponent below all
-// others, so that they never decide an alignment.
+// One operand of a k16 step as integers: value = significand * 2^(exponent - fraction bits), [k][row]. Zeros have an exponent below
+// all others, so that they never decide an alignment.
 struct Operand {
     static constexpr int zero_exponent = -8192;
     int rows;
@@ -63,27 +66,34 @@ inline void read_operand(Operand& operand, uint64_t descriptor_bits, int rows, i
     uint32_t const chunks_of_span = std::max(span / chunk_bytes, 1u);
     uint32_t const pitch = std::max(span, chunk_bytes);  // from one row of a core matrix to the next
     // Chunks that the operand takes side by side from its first span.
-    uint32_t const side_by_side = major == 0 ? wgmma_depth / chunk_elements : std::min<uint32_t>(chunks_of_span, rows / chunk_elements);
+    uint32_t const side_by_side =
+        major == 0 ? wgmma_depth / chunk_elements : std::min<uint32_t>(chunks_of_span, rows / chunk_elements);
     if (span != 0 && d.start % (8 * span) + side_by_side * chunk_bytes > span)
         fail(Error::descriptor, access.line,
-             "operand %c begins at shared address %u, which does not fit a swizzle of %u bytes: the pattern begins at a multiple of %u and the "
-             "operand takes %u bytes of its first row", name, d.start, span, 8 * span, side_by_side * chunk_bytes);
+             "operand %c begins at shared address %u, which does not fit a swizzle of %u bytes: the pattern begins at a multiple "
+             "of %u and the "
+             "operand takes %u bytes of its first row",
+             name, d.start, span, 8 * span, side_by_side * chunk_bytes);
     operand.rows = rows;
     operand.bits.resize(static_cast<size_t>(rows) * wgmma_depth);
     auto const fetch = [&](uint32_t linear) {
         uint32_t const address = swizzled(linear, span);
         if (address < shared_start || address + chunk_bytes > shared_start + shared.size)
             fail(Error::descriptor, access.line,
-                 "operand %c (start %u, leading offset %u, stride offset %u, swizzle %u) reaches shared address %u; the block's shared memory is "
-                 "[%u, %u)", name, d.start, d.leading, d.stride, span, address, shared_start, shared_start + shared.size);
+                 "operand %c (start %u, leading offset %u, stride offset %u, swizzle %u) reaches shared address %u; the block's "
+                 "shared memory is "
+                 "[%u, %u)",
+                 name, d.start, d.leading, d.stride, span, address, shared_start, shared_start + shared.size);
         shared.read_async(access, address - shared_start, chunk_bytes, static_cast<int>(span));
         return reinterpret_cast<uint16_t const*>(shared.data + address - shared_start);
     };
     if (major == 0) {  // chunks run along k
         for (int row = 0; row < rows; ++row)
             for (int c = 0; c < wgmma_depth / chunk_elements; ++c) {
-                uint16_t const* chunk = fetch(d.start + row % core_rows * pitch + row / core_rows * d.stride + c * (span ? chunk_bytes : d.leading));
-                std::copy(chunk, chunk + chunk_elements, &operand.bits[static_cast<size_t>(row * wgmma_depth + c * chunk_elements)]);
+                uint16_t const* chunk =
+                    fetch(d.start + row % core_rows * pitch + row / core_rows * d.stride + c * (span ? chunk_bytes : d.leading));
+                std::copy(chunk, chunk + chunk_elements,
+                          &operand.bits[static_cast<size_t>(row * wgmma_depth + c * chunk_elements)]);
             }
     } else {  // chunks run along the rows
         uint32_t const next_span = span ? d.leading : d.stride;
@@ -126,11 +136,12 @@ inline float value_of(uint16_t bits, WgmmaInput input) {
     int const rest = bits & ((1 << fraction) - 1);
     float const sign = bits & 0x8000 ? -1.0f : 1.0f;
     if (biased == largest) return rest ? NAN : sign * INFINITY;
-    return sign * std::ldexp(static_cast<float>(biased ? rest | 1 << fraction : rest), std::max(biased, 1) - largest / 2 - fraction);
+    return sign *
+           std::ldexp(static_cast<float>(biased ? rest | 1 << fraction : rest), std::max(biased, 1) - largest / 2 - fraction);
 }
 
-// One k16 step: every sum of c and 16 exact products is aligned to the largest exponent among them with 2 bits more than a float has,
-// truncated, added exactly and truncated to a float.
+// One k16 step: every sum of c and 16 exact products is aligned to the largest exponent among them with 2 bits more than a float
+// has, truncated, added exactly and truncated to a float.
 class TensorCore {
   public:
     // c: [row][column], in place.
@@ -211,7 +222,8 @@ class TensorCore {
     static float special_sum(float c, Operand const& a, int row, Operand const& b, int column, WgmmaInput input) {
         double total = c;
         for (int k = 0; k < wgmma_depth; ++k)
-            total += static_cast<double>(value_of(a.bits[row * wgmma_depth + k], input)) * value_of(b.bits[column * wgmma_depth + k], input);
+            total += static_cast<double>(value_of(a.bits[row * wgmma_depth + k], input)) *
+                     value_of(b.bits[column * wgmma_depth + k], input);
         return std::isnan(total) ? NAN : static_cast<float>(total);
     }
 };
@@ -254,9 +266,10 @@ inline void expect_same(Warpgroup const& group, int first) {
         if (a.line != b.line || a.columns != b.columns || a.descriptor_a != b.descriptor_a || a.descriptor_b != b.descriptor_b ||
             a.accumulate != b.accumulate)
             fail(Error::descriptor, b.line,
-                 "a warpgroup executes a wgmma as one, with the same operands: thread %d (line %d, descriptors %016llx and %016llx) differs from "
-                 "thread %d (line %d, %016llx and %016llx)", first + t, b.line, b.descriptor_a, b.descriptor_b, first, a.line, a.descriptor_a,
-                 a.descriptor_b);
+                 "a warpgroup executes a wgmma as one, with the same operands: thread %d (line %d, descriptors %016llx and "
+                 "%016llx) differs from "
+                 "thread %d (line %d, %016llx and %016llx)",
+                 first + t, b.line, b.descriptor_a, b.descriptor_b, first, a.line, a.descriptor_a, a.descriptor_b);
     }
 }
 
@@ -273,7 +286,8 @@ inline InFlight* find_in_flight(Warpgroup& group, int first) {
         if (same == warpgroup_threads) return &entry;
         if (overlapping != 0)
             fail(Error::accumulator, group.requests[0].line,
-                 "the accumulators of warpgroup %d overlap those of a wgmma in flight without being the same, or not all threads waited for it",
+                 "the accumulators of warpgroup %d overlap those of a wgmma in flight without being the same, or not all threads "
+                 "waited for it",
                  first / warpgroup_threads);
     }
     return nullptr;
@@ -288,7 +302,8 @@ inline InFlight& start_flight(Warpgroup& group, int first) {
     for (int t = 0; t < warpgroup_threads; ++t) {
         if (!machine.threads[first + t].wgmma_fenced)
             fail(Error::accumulator, request.line,
-                 "thread %d issues a wgmma on accumulators that its own instructions may have touched, without wgmma_fence since", first + t);
+                 "thread %d issues a wgmma on accumulators that its own instructions may have touched, without wgmma_fence since",
+                 first + t);
         entry.registers[t] = group.requests[t].accumulators;
         for (int i = 0; i < entry.count; ++i) {
             uint32_t bits;
@@ -322,8 +337,8 @@ inline void wgmma(WgmmaRequest const* request) {
     int const me = machine.running;
     int const index = me / warpgroup_threads;
     if (index >= static_cast<int>(warpgroups.size()))
-        fail(Error::misuse, request->line, "a wgmma needs a whole warpgroup of %d threads; the block has %zu threads", warpgroup_threads,
-             machine.threads.size());
+        fail(Error::misuse, request->line, "a wgmma needs a whole warpgroup of %d threads; the block has %zu threads",
+             warpgroup_threads, machine.threads.size());
     accumulators_exist = true;
     Warpgroup& group = warpgroups[index];
     group.requests[me % warpgroup_threads] = *request;
@@ -345,7 +360,8 @@ inline void deliver(InFlight& entry, int lane, int line) {
         uint32_t bits;
         std::memcpy(&bits, &entry.registers[lane][i], 4);
         if (bits != in_flight_pattern)
-            fail(Error::accumulator, line, "register %d of a wgmma accumulator was written between the issue of the wgmma and the wait for it", i);
+            fail(Error::accumulator, line,
+                 "register %d of a wgmma accumulator was written between the issue of the wgmma and the wait for it", i);
         entry.registers[lane][i] = entry.value[accumulator_index(lane, i, 2 * entry.count)];
     }
     entry.delivered[lane] = true;

@@ -29,7 +29,7 @@ from .inttuple import (
 )
 from .symbolic import Expr, Var, bounds
 
-__all__ = ["Layout", "Target", "append", "cosize", "group_modes", "make_identity_layout", "make_layout", "make_layout_like",
+__all__ = ["Layout", "append", "cosize", "group_modes", "make_identity_layout", "make_layout", "make_layout_like",
            "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset", "take", "trusted"]
 
 
@@ -335,9 +335,6 @@ def cosize(x: Any, *mode: int) -> Any:
 
 
 # -- acting on the domain of what has one -----------------------------------------------------------------------------------------
-Target = Any                                             # Layout, or what carries one and has ``map_domain``
-
-
 def on_domain(f: Callable) -> Callable:
     """Let ``f(layout, ...)`` act on everything that has a layout as its domain side: composed layouts and tensors too."""
     def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -26,7 +26,7 @@ class LoadedKernel(NamedTuple):
 
 
 _lock = threading.Lock()
-_loaded: dict[tuple[str, str, int], LoadedKernel] = {}
+_loaded: dict[tuple[str, str, str, int], LoadedKernel] = {}
 
 
 def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
@@ -48,7 +48,7 @@ def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
     CompileError, DriverError
         If the compiler or the driver refuses it.
     """
-    key = kernel.name, kernel.digest, ordinal
+    key = kernel.name, kernel.arch, kernel.digest, ordinal
     with _lock:
         if key not in _loaded:
             if capturing():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 from math import frexp, prod
@@ -367,6 +369,7 @@ def test_advanced_descriptors_read_the_next_columns(step: int) -> None:
     np.testing.assert_array_equal(c, part @ part.T)
 
 
+# A of 64 rows, then B, without a swizzle.
 PLAIN_A, PLAIN_B = descriptor(0, 128, 256, 0), descriptor(2048, 128, 256, 0)
 
 
@@ -423,6 +426,44 @@ def test_wgmma_honours_subnormals_infinities_and_nans() -> None:
     want[4, 0] = np.inf
     np.testing.assert_array_equal(c, want)
     assert c[0, 0] == 2.0**-24
+
+
+def hardware_cases() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
+    """A, B, C and whether to accumulate: float16 and bfloat16 in turn, of growing spread, then subnormals and arbitrary bits."""
+    rng = np.random.default_rng(0)
+    for t in range(48):
+        element = np.dtype(ml_dtypes.bfloat16 if t % 2 else np.float16)
+        spread = [0, 2, 5, 8, 12, 14, 20, 40][t // 2 % 8]
+        if t % 2 == 0:
+            spread = min(spread, 14)
+
+        def random(shape: tuple[int, int], spread: int = spread, density: float = 0.9 if t % 3 else 0.5) -> np.ndarray:
+            return rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread + 1, shape) * (rng.random(shape) < density)
+
+        with np.errstate(over="ignore"):
+            a, b = (np.clip(random((64, 16)), -6e4, 6e4).astype(element) for _ in range(2))
+        c = (random((64, 64)) * (2.0 ** rng.integers(-10, 4) if t % 4 == 3 else 1)).astype(np.float32)
+        if t >= 40:
+            bits = rng.integers(0, 65536, (2, 64, 16)).astype(np.uint16)
+            if t < 46:
+                bits &= 0x807F if t % 2 else 0x83FF
+            a, b = bits.view(element)
+            if t in (44, 45):
+                c[...] = 0
+            if t in (42, 43):
+                c = (rng.standard_normal((64, 64)) * 1e-44).astype(np.float32)
+        yield a, b, c, int(t % 5 != 0)
+
+
+def test_the_bits_are_those_of_an_h200() -> None:
+    """The digest is that of the results of an H200 (driver 580.159) for these operands; NaNs count as equal, and so do zeros."""
+    digest = hashlib.sha256()
+    for a, b, c, accumulate in hardware_cases():
+        multiply(plain_image(a, b), c, PLAIN_A, PLAIN_B, accumulate=accumulate)
+        c[np.isnan(c)] = np.nan
+        c[c == 0] = 0
+        digest.update(c.tobytes())
+    assert digest.hexdigest() == "8a9d4f737b782fa7fe9d7486d4633e7f66f63532313f29732a66851e1bd47449"
 
 
 def ones() -> tuple[np.ndarray, np.ndarray]:

@@ -88,7 +88,8 @@ def test_pointers_into_arrays_with_negative_strides() -> None:
 @pytest.mark.parametrize("offset", [-1, 32])
 def test_global_reads_out_of_bounds(offset: int) -> None:
     a, c = np.zeros(32, np.int32), np.zeros(32, np.int32)
-    message = rf"(?s)kernel probe, block \(0, 0, 0\), thread 5, line 2: reads 4 bytes at byte offset {4 * offset} of argument 'A', .*\[0, 128\).*load_global"
+    where = r"kernel probe, block \(0, 0, 0\), thread 5, line 2: "
+    message = rf"(?s){where}reads 4 bytes at byte offset {4 * offset} of argument 'A', .*\[0, 128\).*load_global"
     with pytest.raises(emulator.GlobalOutOfBounds, match=message):
         launch(f"int r; cb::load_global<1>(&r, &A[threadIdx.x == 5 ? {offset} : 0]);", AC, (a, c))
 

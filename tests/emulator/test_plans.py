@@ -21,7 +21,12 @@ PROBLEM = CopyProblem((32,), (1,), (1,), 4)
 
 def test_a_plan_runs_its_launches_in_order_through_the_workspace() -> None:
     scale = kernel(
-        "int r; cb::load_global<1>(&r, &A[threadIdx.x]); r = cb::scale<int>(r, alpha) + extra; cb::store_global<1>(&W[threadIdx.x], &r);",
+        """
+        int r;
+        cb::load_global<1>(&r, &A[threadIdx.x]);
+        r = cb::scale<int>(r, alpha) + extra;
+        cb::store_global<1>(&W[threadIdx.x], &r);
+        """,
         (ptr("A", const=True), ptr("W"), scalar("alpha"), scalar("extra")),
     )
     copy = kernel(
@@ -55,9 +60,7 @@ def test_a_plan_passes_tensor_maps() -> None:
     fill = kernel(
         """
         int r = 7; int* s = cb::shared_memory<int>(0);
-        cb::store_shared<1>(&s[threadIdx.x], &r, threadIdx.x < 8); cb::fence_proxy_async(); cb::syncthreads();
-        """.replace(", threadIdx.x < 8", "")
-        + """
+        cb::store_shared<1>(&s[threadIdx.x], &r); cb::fence_proxy_async(); cb::syncthreads();
         if (threadIdx.x == 0) { cb::tma_store(&map, s, 4); cb::tma_store_commit(); cb::tma_store_wait<0>(); }
         """,
         (tensor_map("map", "int32"),),

@@ -42,7 +42,7 @@ def test_arguments_follow_the_parameters():
 
 def test_large_products_take_large_tiles_and_small_ones_small():
     areas = [plan_gemm(square(n), H200).config.tile.m * plan_gemm(square(n), H200).config.tile.n for n in (32, 512, 4096)]
-    assert areas == sorted(areas) and areas[0] <= 1024 and areas[-1] == 256 * 128
+    assert areas == sorted(areas) and areas[0] <= 2048 and areas[-1] == 256 * 128
 
 
 @pytest.mark.parametrize("a, b, tile", [((1, 4096), (4096, 1), (128, 256)), ((4096, 1), (1, 4096), (256, 128))])

@@ -1,0 +1,194 @@
+"""What ``bench`` measures: the rows of its tables, one group after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from .. import runtime
+from ..codegen.kernel import GeneratedKernel
+from ..functions import Explanation, copy, explain, explain_copy, matmul
+from ..planning import GemmProblem, Plan
+from ..runtime.architectures import target_architecture
+from .grading import Grade, grade
+from .machines import medians
+
+__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection"]
+
+GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
+COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
+ORDERS = ("NN", "NT", "TN", "TT")
+_GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
+_COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
+_HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
+_SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
+
+Row = dict[str, Any]
+"""One line of a table: times in seconds under keys that end in ``_s``."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which cases are measured, and how.
+
+    Attributes
+    ----------
+    sizes : tuple of tuple of int
+        One extent: squares. Two: a transpose. Three: a product, M, N, K. None at all: the usual ones.
+    dtypes : tuple of str
+        Element types; none at all: the usual ones.
+    orders : tuple of str
+        For both operands of a product N if its rows are contiguous, T if its columns are.
+    precision : str
+        As in :func:`cuteblas.matmul`.
+    repeats : int
+        Timings of which the median is taken.
+    """
+
+    sizes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    orders: tuple[str, ...] = ORDERS
+    precision: str = "auto"
+    repeats: int = 11
+
+
+# -- the groups -------------------------------------------------------------------------------------------------------------------
+def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
+    return (_product(machine, which, *case) for case in _products(machine.rival, which, _random))
+
+
+def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
+    xp = machine.rival
+    c, d = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(2))
+    plan = _plan(explain(a, b, c, precision=which.precision))
+    assert isinstance(plan.problem, GemmProblem)
+    ours, rival = medians(machine, lambda: matmul(a, b, out=c, precision=which.precision), lambda: xp.matmul(a, b, out=d),
+                          repeats=which.repeats)
+    mine, theirs = _graded(machine, a, b, c), _graded(machine, a, b, d)
+    return {"case": case, "kernel": plan.family, "ours_s": ours, "rival_s": rival, "ratio": rival / ours,
+            "tflops": plan.problem.flops / ours / 1e12, "error": mine.error, "rival_error": theirs.error, "right": mine.passed}
+
+
+def _transpose(machine: Any, which: Selection) -> Iterator[Row]:
+    return (_transposed(machine, which, *case) for case in _transposes(machine.rival, which, _random))
+
+
+def _transposed(machine: Any, which: Selection, case: str, x: Any) -> Row:
+    xp = machine.rival
+    target = xp.empty_like(x)
+    ours, rival, copied = medians(machine, lambda: copy(x.T, order="C"), lambda: xp.ascontiguousarray(x.T),
+                                  lambda: machine.copy(target, x), repeats=which.repeats)
+    right = bool((copy(x.T, order="C") == x.T).all())
+    return {"case": case, "kernel": _plan(explain_copy(x.T)).family, "ours_s": ours, "rival_s": rival, "copy_s": copied,
+            "ratio": rival / ours, "of_copy": copied / ours, "gb_s": 2 * x.nbytes / ours / 1e9, "right": right}
+
+
+def _host(machine: Any, which: Selection) -> Iterator[Row]:
+    xp = machine.rival
+    a, b, c = (_random(xp, _HOST_EXTENTS, "float32", seed) for seed in range(3))
+    pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "matmul(a, b, out=c)": (lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)),
+        "matmul(a, b)": (lambda: matmul(a, b), lambda: xp.matmul(a, b)),
+        "copy(a.T, order='C')": (lambda: copy(a.T, order="C"), lambda: xp.ascontiguousarray(a.T)),
+    }
+    for case, calls in pairs.items():
+        for call in calls:
+            machine.host_interval(call, _HOST_CALLS)
+        taken = [[machine.host_interval(call, _HOST_CALLS) / _HOST_CALLS for call in calls] for _ in range(which.repeats)]
+        ours, rival = (median(column) for column in zip(*taken, strict=True))
+        yield {"case": case, "ours_s": ours, "rival_s": rival, "ratio": rival / ours}
+
+
+def _compile(machine: Any, which: Selection) -> Iterator[Row]:
+    told = [explain(a, b, precision=which.precision) for _, a, b in _products(machine.rival, which, _unset)]
+    told += [explain_copy(x.T) for _, x in _transposes(machine.rival, which, _unset)]
+    kernels: dict[tuple[str, str], GeneratedKernel] = {}
+    for plan in map(_plan, told):
+        for kernel in (launch.kernel for launch in plan.launches):
+            kernels[kernel.name, target_architecture(kernel.arch, plan.device.arch)] = kernel
+    with _empty_cache():
+        for (name, target), kernel in kernels.items():
+            compiled, found = (_seconds_to_compile(kernel, target) for _ in range(2))
+            yield {"nvrtc_s": compiled, "cached_s": found, "case": f"{name} {target}"}
+
+
+GROUPS: dict[str, Callable[[Any, Selection], Iterator[Row]]] = {
+    "gemm": _gemm, "transpose": _transpose, "host": _host, "compile": _compile,
+}
+"""By name: what yields the rows of a table."""
+
+
+# -- their cases ------------------------------------------------------------------------------------------------------------------
+def _products(xp: Any, which: Selection, fill: Callable) -> Iterator[tuple[str, Any, Any]]:
+    """Name and operands of every product."""
+    sizes = [tuple(size) * 3 if len(size) == 1 else size for size in which.sizes or _GEMM_SIZES]
+    for dtype in which.dtypes or GEMM_DTYPES:
+        for m, n, k in (size for size in sizes if len(size) == 3):
+            for orders in which.orders:
+                a, b = (fill(xp, extents, dtype, seed) if order == "N" else fill(xp, extents[::-1], dtype, seed).T
+                        for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)))
+                yield f"{dtype} {m}x{n}x{k} {orders}", a, b
+
+
+def _transposes(xp: Any, which: Selection, fill: Callable) -> Iterator[tuple[str, Any]]:
+    """Name and array of every transpose."""
+    sizes = [tuple(size) * 2 if len(size) == 1 else size for size in which.sizes or _COPY_SIZES]
+    for dtype in which.dtypes or COPY_DTYPES:
+        for size in (size for size in sizes if len(size) == 2):
+            yield f"{dtype} {size[0]}x{size[1]}", fill(xp, size, dtype, 0)
+
+
+def _random(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
+    """Normal numbers, or small integers."""
+    generator = xp.random.RandomState(seed)
+    if np.issubdtype(dtype, np.inexact):
+        x = generator.standard_normal(extents)
+        return (x + 1j * generator.standard_normal(extents) if np.issubdtype(dtype, np.complexfloating) else x).astype(dtype)
+    return generator.randint(0, 100, extents).astype(dtype)
+
+
+def _unset(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
+    """An array of which only the layout matters."""
+    return xp.empty(extents, dtype)
+
+
+def _plan(told: Explanation) -> Plan:
+    if told.plan is None:
+        raise ValueError(str(told))
+    return told.plan
+
+
+def _graded(machine: Any, a: Any, b: Any, c: Any) -> Grade:
+    """The grade of some rows and columns of a product."""
+    rows = slice(None, None, max(1, c.shape[0] // _SAMPLED_ROWS))
+    columns = slice(None, None, max(1, c.shape[1] // _SAMPLED_COLUMNS))
+    return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
+
+
+def _seconds_to_compile(kernel: GeneratedKernel, target: str) -> float:
+    start = perf_counter()
+    runtime.compile(kernel, target)
+    return perf_counter() - start
+
+
+@contextmanager
+def _empty_cache() -> Iterator[None]:
+    """Compiled kernels go to a new directory, which is removed afterwards."""
+    before = os.environ.get("CUTEBLAS_CACHE_DIR")
+    with TemporaryDirectory() as directory:
+        os.environ["CUTEBLAS_CACHE_DIR"] = directory
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["CUTEBLAS_CACHE_DIR"]
+            else:
+                os.environ["CUTEBLAS_CACHE_DIR"] = before

@@ -1,0 +1,38 @@
+"""A GPU that is this CPU: NumPy in place of CuPy, and a clock that says what it is told."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import numpy as np
+
+
+class FakeGpu:
+    """The interface of ``machines.Gpu``; intervals come from ``seconds`` in turn, for every call."""
+
+    name = "a fake GPU"
+    rival = np
+    rival_name = "cupy"
+
+    def __init__(self, seconds=(1.0,)):
+        self._seconds = cycle(seconds)
+        self.calls = 0
+
+    def put(self, x):
+        return x
+
+    def get(self, x):
+        return np.asarray(x)
+
+    def interval(self, call, times):
+        for _ in range(times):
+            call()
+        self.calls += times
+        return next(self._seconds) * times
+
+    def host_interval(self, call, times):
+        call()
+        return next(self._seconds) * times
+
+    def copy(self, target, source):
+        target[...] = source

@@ -1,0 +1,60 @@
+"""Clocks and what they time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cuteblas.cli.machines import Gpu, Host, medians
+
+from .fakes import FakeGpu
+
+
+def test_host_times_calls():
+    calls = []
+    assert Host().interval(lambda: calls.append(1), 3) >= 0 and len(calls) == 3
+
+
+def test_medians_take_turns():
+    order = []
+    machine = FakeGpu(seconds=(9.0, 9.0, 5.0, 5.0, 1.0, 10.0, 3.0, 30.0, 2.0, 20.0))    # warm up, calibrate, three rounds
+    result = medians(machine, lambda: order.append("a"), lambda: order.append("b"), repeats=3)
+    assert result == [2.0, 20.0] and order == ["a", "b"] * 5
+
+
+def test_short_calls_are_timed_several_at_once_and_long_ones_fewer_times():
+    quick, slow = FakeGpu(seconds=(1e-5,)), FakeGpu(seconds=(3.0,))
+    medians(quick, lambda: None, repeats=4)
+    assert quick.calls == 2 + 4 * 20
+    medians(slow, lambda: None, repeats=4, seconds=6.5)
+    assert slow.calls == 2 + 2
+
+
+class FakeEvent:
+    """An event that remembers when it was recorded, in milliseconds."""
+
+    log: list = []
+
+    def record(self):
+        self.time = len(FakeEvent.log)
+        FakeEvent.log.append("event")
+
+    def synchronize(self):
+        FakeEvent.log.append("wait")
+
+
+def test_gpu_counts_only_what_lies_between_the_events(monkeypatch):
+    FakeEvent.log = log = []
+    data = SimpleNamespace(memset_async=lambda value, size, stream: log.append(f"memset {size}"))
+    cupy = SimpleNamespace(
+        uint8=np.uint8, empty=lambda size, dtype: SimpleNamespace(data=data, nbytes=size),
+        cuda=SimpleNamespace(Event=FakeEvent, get_current_stream=lambda: "stream", runtime=SimpleNamespace(memGetInfo=lambda: (800, 900)),
+                             get_elapsed_time=lambda start, stop: float(stop.time - start.time)))
+    monkeypatch.setitem(__import__("sys").modules, "cupy", cupy)
+    monkeypatch.setattr("cuteblas.runtime.device_info", lambda: SimpleNamespace(name="some GPU"))
+    machine = Gpu()
+    assert machine.name == "some GPU"
+    assert machine.interval(lambda: log.append("call"), 3) == pytest.approx(4e-3)
+    assert log == ["memset 100", "event", "call", "call", "call", "event", "wait"]

@@ -1,0 +1,110 @@
+"""Pictures of plans."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+import pytest
+
+import cuteblas
+from cuteblas.cli import terminal
+from cuteblas.cli.pictures import picture
+
+
+def plain(text, number):
+    return text
+
+
+def product(m, n, k, dtype="f4", order="C"):
+    return cuteblas.explain(np.ones((m, k), dtype), np.ones((k, n), dtype), np.empty((m, n), dtype, order=order)).plan
+
+
+def transpose(m, n, dtype):
+    return cuteblas.explain_copy(np.ones((m, n), dtype).T).plan
+
+
+def tile_of(lines):
+    return [[int(t) for t in re.findall(r"T(\d+)", line)] for line in lines[1:] if re.match(r" +T\d", line)]
+
+
+@pytest.mark.parametrize("m, n, k, dtype", [(64, 64, 64, "f4"), (4096, 4096, 4096, "f4"), (512, 512, 64, "D"), (512, 512, 512, "d")])
+def test_every_thread_owns_blocks_of_the_tile(m, n, k, dtype):
+    plan = product(m, n, k, dtype)
+    tile = plan.config.tile
+    lines = picture(plan, plain)
+    shown = sorted(t for row in tile_of(lines) for t in row)
+    assert shown == list(range(tile.threads))                  # each thread's block once
+    extents = re.search(r"the (\d+)x(\d+) elements of C that (\d+) threads own: .* block of (\d+)x(\d+)", lines[0])
+    rows, columns, threads, height, width = map(int, extents.groups())
+    assert rows * columns == threads * height * width and (height, width) == tile.values[::-1] and threads == tile.threads
+
+
+def test_c_is_shown_as_it_is_indexed():
+    """Row-major C is computed as its transpose; the picture is of C in both cases."""
+    by_rows, by_columns = (tile_of(picture(product(64, 64, 64, order=order), plain)) for order in "CF")
+    assert by_rows[0][:3] == [0, 1, 2]                          # along a row of C, in which elements are neighbours
+    assert [row[0] for row in by_columns][:3] == [0, 1, 2]      # down a column
+
+
+def test_warpgroup_accumulators():
+    lines = picture(product(512, 512, 512, "f2"), plain)
+    assert "256 threads own" in lines[0] and "block of 1x2" in lines[0]
+    assert tile_of(lines)[:2] == [[0, 1, 2, 3] * 4, [4, 5, 6, 7] * 4] and lines[-1].strip() == ".."
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "f4", "f8", "c16"])
+def test_the_swizzle_spreads_columns_over_the_banks(dtype):
+    lines = picture(transpose(512, 512, dtype), plain)
+    rows = [[int(bank) for bank in re.findall(r" (\d+)", line)][-16:] for line in lines if re.match(r" +i\d", line)]
+    without, swizzled = np.array([row[:8] for row in rows]), np.array([row[8:] for row in rows])
+    assert without.shape == swizzled.shape == (8, 8)
+    assert all(len(set(column)) == 1 for column in without.T)
+    assert all(len(set(column)) == 8 for column in swizzled.T)
+    assert all(sorted(a) == sorted(b) for a, b in zip(without, swizzled, strict=True))
+
+
+def test_plain_copies_have_no_picture():
+    assert picture(cuteblas.explain_copy(np.ones((64, 64))).plan, plain) == []
+    assert picture(cuteblas.explain(np.ones((0, 3)), np.ones((3, 4))).plan, plain) == []
+
+
+@pytest.mark.parametrize("plan", [product(4096, 4096, 4096), product(512, 512, 512, "f2"), transpose(512, 512, "f4")])
+def test_pictures_fit_and_colours_do_not_move_anything(plan):
+    lines = picture(plan, plain)
+    assert max(map(len, lines)) <= 100
+    coloured = picture(plan, terminal.paint(Terminal()))
+    stripped = [re.sub(r"\x1b\[\d+m", "", line) for line in coloured]
+    assert coloured != lines and [line for line in stripped[1:]] == lines[1:]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_colours_only_where_they_are_seen(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert terminal.paint(Terminal())("x", 1) == "\x1b[33mx\x1b[0m"
+    assert terminal.paint(io.StringIO())("x", 1) == "x"
+    monkeypatch.setenv("TERM", "dumb")
+    assert terminal.paint(Terminal())("x", 1) == "x"
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert terminal.paint(Terminal())("x", 1) == "x"
+
+
+def test_wrapped_lines_keep_their_edge():
+    text = "  runs on  one two three four\n           five\n  some fact  six"
+    assert terminal.wrapped(text, 20).splitlines() == ["  runs on  one two", "           three", "           four", "           five",
+                                                       "  some fact  six"]
+
+
+def test_shades_follow_the_encoding():
+    ascii_only, unicode = io.TextIOWrapper(io.BytesIO(), "ascii"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    image = [[0, 4], [8, 16]]
+    assert terminal.shaded(image, ascii_only) == ["  ..", "++@@"]
+    assert terminal.shaded(image, unicode) == ["  ░░", "▒▒██"]
+    assert terminal.shaded([[0, 0]], ascii_only) == ["    "]
