@@ -10,6 +10,7 @@ from ..codegen.kernel import GeneratedKernel
 from ..kernels.permute import CopyConfig, TransposeConfig, copy_kernel, transpose_kernel
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
+from .variants import variant
 
 __all__ = ["Mode", "canonical_modes", "plan_copy"]
 
@@ -74,6 +75,8 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
     if 0 in problem.shape:
         return Plan(problem, device, "nothing", None, (), reason="the array has no elements")
+    if problem.variant is not None:
+        return variant(problem.variant, "copy").plan(problem, device)
     modes, src_offset, dst_offset = canonical_modes(problem)
     modes = modes or (Mode(1, 1, 1),)
     i = 0                                                              # smallest stride in the target: the order of `modes`

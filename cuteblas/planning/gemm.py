@@ -8,6 +8,7 @@ from ..codegen.dtypes import dtype
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem
 from .simt import plan_simt
+from .variants import variant
 from .wgmma import plan_wgmma, why_not_wgmma
 
 __all__ = ["plan_gemm"]
@@ -41,6 +42,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"precision must be 'auto' or 'ieee', got {problem.precision!r}")
     if 0 in (problem.m, problem.n, *problem.batch):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
+    if problem.variant is not None:
+        return variant(problem.variant, "gemm").plan(problem, device)
     refused = why_not_wgmma(problem, device)
     if refused is None:
         return plan_wgmma(problem, device)

@@ -55,6 +55,8 @@ class GemmProblem:
         What is known of the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B.
     precision : str
         The algorithm: ``"auto"`` or ``"ieee"`` (native arithmetic of the dtype) at present.
+    variant : str, optional
+        A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
     """
 
     m: int
@@ -67,6 +69,7 @@ class GemmProblem:
     alpha: ScalarKind = "one"
     beta: ScalarKind = "zero"
     precision: str = "auto"
+    variant: str | None = None
 
     @property
     def flops(self) -> int:
@@ -93,6 +96,8 @@ class CopyProblem:
         Bytes of an element: 1, 2, 4, 8 or 16.
     src_alignment, dst_alignment : int
         The largest powers of two, at most 16 (bytes), that divide the addresses.
+    variant : str, optional
+        A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
     """
 
     shape: tuple[int, ...]
@@ -101,6 +106,7 @@ class CopyProblem:
     itemsize: int
     src_alignment: int = 16
     dst_alignment: int = 16
+    variant: str | None = None
 
     @property
     def bytes(self) -> int:

@@ -15,7 +15,7 @@ def normal(shape, dtype):
     return (x + 1j * _RNG.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else x).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128", "longdouble"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
 def test_a_right_product_passes_with_a_small_error(dtype):
     a, b = normal((40, 50), dtype), normal((50, 30), dtype)
     judged = grade(a, b, a @ b)
@@ -47,7 +47,8 @@ def test_integers_are_exact(dtype):
     assert not grade(a, b, c).passed and "DIFFERENT" in str(grade(a, b, c))
 
 
-@pytest.mark.parametrize("shapes", [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((0, 5), (5, 3)), ((4, 0), (0, 3))])
+@pytest.mark.parametrize("shapes", [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((0, 5), (5, 3)),
+                                    ((4, 0), (0, 3))])
 def test_every_shape_that_matmul_accepts(shapes):
     a, b = (normal(shape, "f4") for shape in shapes)
     c = np.asarray(a @ b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,27 +33,22 @@ def test_short_calls_are_timed_several_at_once_and_long_ones_fewer_times():
     assert slow.calls == 2 + 2
 
 
-class FakeEvent:
-    """An event that remembers when it was recorded, in milliseconds."""
-
-    log: list = []
-
-    def record(self):
-        self.time = len(FakeEvent.log)
-        FakeEvent.log.append("event")
-
-    def synchronize(self):
-        FakeEvent.log.append("wait")
-
-
 def test_gpu_counts_only_what_lies_between_the_events(monkeypatch):
-    FakeEvent.log = log = []
+    log = []
+
+    class Event:
+        def record(self):
+            self.time = len(log)
+            log.append("event")
+
+        def synchronize(self):
+            log.append("wait")
+
     data = SimpleNamespace(memset_async=lambda value, size, stream: log.append(f"memset {size}"))
-    cupy = SimpleNamespace(
-        uint8=np.uint8, empty=lambda size, dtype: SimpleNamespace(data=data, nbytes=size),
-        cuda=SimpleNamespace(Event=FakeEvent, get_current_stream=lambda: "stream", runtime=SimpleNamespace(memGetInfo=lambda: (800, 900)),
-                             get_elapsed_time=lambda start, stop: float(stop.time - start.time)))
-    monkeypatch.setitem(__import__("sys").modules, "cupy", cupy)
+    cuda = SimpleNamespace(Event=Event, get_current_stream=lambda: "stream", runtime=SimpleNamespace(memGetInfo=lambda: (800, 900)),
+                           get_elapsed_time=lambda start, stop: float(stop.time - start.time))
+    cupy = SimpleNamespace(uint8=np.uint8, empty=lambda size, dtype: SimpleNamespace(data=data, nbytes=size), cuda=cuda)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr("cuteblas.runtime.device_info", lambda: SimpleNamespace(name="some GPU"))
     machine = Gpu()
     assert machine.name == "some GPU"

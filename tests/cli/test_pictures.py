@@ -29,7 +29,8 @@ def tile_of(lines):
     return [[int(t) for t in re.findall(r"T(\d+)", line)] for line in lines[1:] if re.match(r" +T\d", line)]
 
 
-@pytest.mark.parametrize("m, n, k, dtype", [(64, 64, 64, "f4"), (4096, 4096, 4096, "f4"), (512, 512, 64, "D"), (512, 512, 512, "d")])
+@pytest.mark.parametrize("m, n, k, dtype", [(64, 64, 64, "f4"), (4096, 4096, 4096, "f4"), (512, 512, 64, "D"),
+                                            (512, 512, 512, "d")])
 def test_every_thread_owns_blocks_of_the_tile(m, n, k, dtype):
     plan = product(m, n, k, dtype)
     tile = plan.config.tile
@@ -76,7 +77,7 @@ def test_pictures_fit_and_colours_do_not_move_anything(plan):
     assert max(map(len, lines)) <= 100
     coloured = picture(plan, terminal.paint(Terminal()))
     stripped = [re.sub(r"\x1b\[\d+m", "", line) for line in coloured]
-    assert coloured != lines and [line for line in stripped[1:]] == lines[1:]
+    assert coloured != lines and stripped[1:] == lines[1:]
 
 
 class Terminal(io.StringIO):
@@ -98,8 +99,8 @@ def test_colours_only_where_they_are_seen(monkeypatch):
 
 def test_wrapped_lines_keep_their_edge():
     text = "  runs on  one two three four\n           five\n  some fact  six"
-    assert terminal.wrapped(text, 20).splitlines() == ["  runs on  one two", "           three", "           four", "           five",
-                                                       "  some fact  six"]
+    assert terminal.wrapped(text, 20).splitlines() == [
+        "  runs on  one two", "           three", "           four", "           five", "  some fact  six"]
 
 
 def test_shades_follow_the_encoding():

@@ -149,6 +149,9 @@ def test_tma_stores_need_fences_and_waits() -> None:
         store_box(fence="")
     with pytest.raises(emulator.ProxyFenceError):  # the writing threads must fence, not the storing one
         store_box(fence="cb::syncthreads(); if (threadIdx.x == 0) cb::fence_proxy_async();")
+    late = "cb::syncthreads(); if (threadIdx.x > 0) cb::fence_proxy_async(); if (threadIdx.x > 31)"
+    with pytest.raises(emulator.ProxyFenceError):  # and before the barrier, not after it
+        store_box(fence=late)
     for missing in ("commit", "wait"):
         with pytest.raises(emulator.AsyncCopyError, match="returns while its TMA stores may still read"):
             store_box(**{missing: ""})
@@ -494,8 +497,13 @@ def test_accumulators_are_not_there_before_the_wait() -> None:
         multiply(*ones(), PLAIN_A, PLAIN_B, early="d[2] = 0;")
     with pytest.raises(emulator.AccumulatorError, match="returns while a wgmma"):
         multiply(*ones(), PLAIN_A, PLAIN_B, early="if (threadIdx.x == 77) return;")
-    with pytest.raises(emulator.AccumulatorError, match="without wgmma_fence"):
-        multiply(*ones(), PLAIN_A, PLAIN_B, wgmma_fence="")
+    again = "cb::wgmma_wait<0>(); {fence} cb::wgmma_m64k16<8, cb::half, 0, 0>(d, " + f"{PLAIN_A}, {PLAIN_B}, 1); cb::wgmma_commit();"
+    image, c = ones()
+    multiply(image, c, PLAIN_A, PLAIN_B, early=again.replace("{fence}", "cb::wgmma_fence();"))
+    np.testing.assert_array_equal(c, 32)
+    for pieces in ({"wgmma_fence": ""}, {"early": again.replace("{fence}", "")}):
+        with pytest.raises(emulator.AccumulatorError, match="without wgmma_fence"):
+            multiply(*ones(), PLAIN_A, PLAIN_B, **pieces)
 
 
 def test_operands_of_wgmma_need_a_fence_and_stay_until_the_wait() -> None:

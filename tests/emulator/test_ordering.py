@@ -147,20 +147,45 @@ def test_neighbouring_bytes_do_not_race() -> None:
     )
 
 
+READERS = """
+unsigned long long* bar = cb::shared_memory<unsigned long long>(64);
+int const t = threadIdx.x; int q[4] = {}; unsigned char const b = 1;
+if (t == 0) { cb::store_shared<4>(cb::shared_memory<int>(0), q); cb::mbarrier_init(bar, 1); }
+cb::syncthreads();
+for (int i = 0; i < {times}; ++i) {
+  if (t < 3) cb::load_shared<4>(q, cb::shared_memory<int>(0));
+  if ({times} > 1 && t < 32) cb::syncwarp();
+}
+{before_arrival}
+if (t == {arrives}) cb::mbarrier_arrive(bar);
+if (t == 40) {
+  cb::mbarrier_wait(bar, 0);
+  {write}
+}
+"""
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_readers_before_a_finer_write_are_remembered(seed: int | None) -> None:
-    """The shadow splits its cells when a small access comes; every part keeps all readers of the whole."""
-    statements = """
-        int q[4] = {}; unsigned char const b = 1; int const t = threadIdx.x;
-        if (t == 0) cb::store_shared<4>(cb::shared_memory<int>(0), q);
-        cb::syncthreads();
-        if (t < 3) cb::load_shared<4>(q, cb::shared_memory<int>(0));
-        if (t < {synced}) cb::named_barrier_sync(1, 32);
-        if (t == 31) cb::store_shared<1>(cb::shared_memory<unsigned char>(9), &b);
-        """
-    launch(statements.replace("{synced}", "32"), shared=16, seed=seed)
+@pytest.mark.parametrize("times", [1, 200])
+@pytest.mark.parametrize("write", ["cb::store_shared<4>(cb::shared_memory<int>(0), q);",
+                                   "cb::store_shared<1>(cb::shared_memory<unsigned char>(9), &b);"])
+def test_a_writer_must_know_every_reader(seed: int | None, times: int, write: str) -> None:
+    """Knowing one reader is not enough, however often they read and however small the part that is written."""
+    pieces = {"times": str(times), "write": write}
+
+    def run(**more: str) -> None:
+        statements = READERS
+        for name, piece in (pieces | more).items():
+            statements = statements.replace("{" + name + "}", piece)
+        launch(statements, threads=64, shared=72, seed=seed)
+
+    for reader in range(3):
+        run(arrives=str(reader), before_arrival="if (t < 32) cb::syncwarp();")
+        if times == 1:
+            with pytest.raises(emulator.DataRace):
+                run(arrives=str(reader), before_arrival="")
     with pytest.raises(emulator.DataRace):
-        launch(statements.replace("{synced}", "0"), shared=16, seed=seed)
+        run(arrives="35", before_arrival="if (t < 32) cb::syncwarp();")
 
 
 # Asynchronous copies

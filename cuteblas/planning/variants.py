@@ -1,0 +1,75 @@
+"""Named kernels: what ``variant=`` chooses instead of planning's own choice, each one kernel of the documents that this project grew from.
+
+A variant says what it shows, where the idea comes from, and plans a problem or refuses it in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal
+
+from .plan import Plan
+from .problem import DeviceInfo
+
+__all__ = ["Variant", "variant", "variants"]
+
+# Modules of this package that define ``VARIANTS``, a tuple of Variant.
+_MODULES: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A named kernel.
+
+    Attributes
+    ----------
+    name : str
+        What ``variant=`` takes.
+    operation : {"gemm", "copy", "contraction"}
+        What it computes: ``matmul`` and its kin, copies and transposes, or tensor contractions.
+    source : str
+        The document and section that describes it.
+    summary : str
+        One line: what it shows.
+    arch : str
+        The oldest architecture that runs it; a trailing ``a`` means this architecture alone.
+    plan : callable
+        From a problem and a device to a plan. It raises a :class:`ValueError` with one sentence for a problem that the kernel does not
+        take.
+    """
+
+    name: str
+    operation: Literal["gemm", "copy", "contraction"]
+    source: str
+    summary: str
+    arch: str
+    plan: Callable[[Any, DeviceInfo], Plan]
+
+
+@cache
+def variants() -> dict[str, Variant]:
+    """All named kernels, by name."""
+    found: dict[str, Variant] = {}
+    for module in _MODULES:
+        for v in import_module(f"{__package__}.{module}").VARIANTS:
+            if v.name in found:
+                raise ValueError(f"two variants are named {v.name!r}")
+            found[v.name] = v
+    return found
+
+
+def variant(name: str, operation: str) -> Variant:
+    """The named kernel for an operation.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name, or it computes something else.
+    """
+    known = [v.name for v in variants().values() if v.operation == operation]
+    if name not in known:
+        raise ValueError(f"there is no {operation} variant {name!r}; there are {', '.join(known)}")
+    return variants()[name]

@@ -1,0 +1,136 @@
+"""``python -m cuteblas bench``, on a GPU that is this CPU."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cuteblas.cli import bench, main, measurements
+from cuteblas.cli.measurements import Selection
+from cuteblas.runtime.cache import cache_directory
+
+from .fakes import FakeGpu
+
+
+def measured(group, seconds=(1.0,), **selection):
+    selection = {"sizes": ((24,),), "dtypes": ("float32",), "orders": ("NN",), "repeats": 3} | selection
+    return list(measurements.GROUPS[group](FakeGpu(seconds), Selection(**selection)))
+
+
+def test_without_a_gpu_there_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "the CUDA driver finds no device")
+    assert main(["bench", "gemm"]) == 2
+    assert capsys.readouterr() == ("", "bench measures on a GPU: the CUDA driver finds no device\n")
+
+
+def test_products():
+    rows = measured("gemm", (1e-3, 4e-3), sizes=((24,), (8, 12, 20), (5, 6)), dtypes=("float32", "complex128", "int8"),
+                    orders=("NN", "TT"))
+    assert [row["case"] for row in rows] == [f"{dtype} {size} {orders}" for dtype in ("float32", "complex128", "int8")
+                                             for size in ("24x24x24", "8x12x20") for orders in ("NN", "TT")]
+    for row in rows:
+        assert (row["ours_s"], row["rival_s"], row["ratio"], row["right"]) == (1e-3, 4e-3, 4.0, True)
+        assert row["kernel"] == "gemm_simt" and row["error"] == row["rival_error"] < 5
+    assert rows[0]["tflops"] == pytest.approx(2 * 24**3 / 1e-3 / 1e12)
+    assert rows[4]["tflops"] == pytest.approx(8 * 24**3 / 1e-3 / 1e12)
+
+
+@pytest.mark.parametrize("orders, strides", [("NN", ((20, 1), (12, 1))), ("NT", ((20, 1), (1, 20))), ("TN", ((1, 8), (12, 1))),
+                                             ("TT", ((1, 8), (1, 20)))])
+def test_orders_are_strides(orders, strides):
+    [(_, a, b)] = measurements._products(np, Selection(((8, 12, 20),), ("int8",), (orders,)), measurements._random)
+    assert (a.shape, b.shape) == ((8, 20), (20, 12)) and (a.strides, b.strides) == strides
+    assert not np.array_equal(a.ravel()[:20], b.ravel()[:20])
+
+
+def test_a_wrong_product_is_found(monkeypatch, capsys):
+    monkeypatch.setattr(measurements, "matmul", lambda a, b, out, precision: np.multiply(a @ b, np.float32(1.01), out=out))
+    assert bench.measure(FakeGpu(), ["gemm"], Selection(((24,),), ("float32",), ("NN",), repeats=1), None, {}) == 1
+    text = capsys.readouterr().out
+    assert "WRONG results: float32 24x24x24 NN" in text
+
+
+def test_transposes(monkeypatch):
+    rows = measured("transpose", (2e-3, 6e-3, 1e-3), sizes=((16,), (20, 30), (1, 2, 3)), dtypes=("int8", "complex128"))
+    assert [row["case"] for row in rows] == ["int8 16x16", "int8 20x30", "complex128 16x16", "complex128 20x30"]
+    last = rows[-1]
+    assert (last["ratio"], last["of_copy"], last["kernel"], last["right"]) == (3.0, 0.5, "transpose", True)
+    assert last["gb_s"] == pytest.approx(2 * 20 * 30 * 16 / 2e-3 / 1e9)
+    monkeypatch.setattr(measurements, "copy", lambda x, order: np.zeros_like(x))
+    assert not measured("transpose")[0]["right"]
+
+
+def test_host_times_are_per_call():
+    assert [row["ratio"] for row in measured("host", (3e-6, 6e-6))] == [2.0] * 3
+    assert measured("host", (3e-6, 6e-6))[0]["ours_s"] == pytest.approx(3e-6)
+
+
+def test_compile_times(monkeypatch):
+    compiled, before = [], cache_directory()
+
+    def compile_(kernel, arch):
+        assert cache_directory() != before
+        compiled.append((kernel.name, arch))
+
+    monkeypatch.setattr("cuteblas.runtime.compile", compile_)
+    rows = measured("compile", sizes=((512,),), dtypes=("float32", "float16"))
+    names = [row["case"] for row in rows]
+    assert len(set(names)) == len(names) and any(name.startswith("gemm_wgmma") and name.endswith(" sm_90a") for name in names)
+    assert any(name.startswith("transpose_b16") and name.endswith(" sm_90") for name in names)
+    assert len(compiled) == 2 * len(names) and cache_directory() == before
+
+
+def test_types_without_kernels_are_refused():
+    with pytest.raises(ValueError, match="kernels have no object"):
+        measured("compile", dtypes=("object",))
+
+
+def test_tables_and_file(tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    which = Selection(((24,),), ("float32",), ("NN", "NT"), repeats=1)
+    assert bench.measure(FakeGpu((1e-3, 4e-3)), ["gemm", "host"], which, file, {"device": "fake"}) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading, first = lines[lines.index("gemm") + 1], lines[lines.index("gemm") + 2]
+    assert heading.split() == ["kernel", "us", "CuPy", "us", "ratio", "TFLOP/s", "error", "CuPy's"]
+    assert first.startswith("float32 24x24x24 NN") and first.split()[3:7] == ["gemm_simt", "1000", "4000", "4.00"]
+    written = json.loads(file.read_text())
+    assert written["about"] == {"device": "fake"} and [row["ratio"] for row in written["figures"]["gemm"]] == [4.0, 4.0]
+    assert len(written["figures"]["host"]) == 3
+
+
+def test_the_file_survives_an_interruption(tmp_path, monkeypatch):
+    def stops(machine, which):
+        yield {"case": "one", "ours_s": 1.0}
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(measurements.GROUPS, "gemm", stops)
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure(FakeGpu(), ["gemm"], Selection(), tmp_path / "f.json", {})
+    assert json.loads((tmp_path / "f.json").read_text())["figures"]["gemm"] == [{"case": "one", "ours_s": 1.0}]
+
+
+def test_options_reach_the_measurement(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: None)
+    monkeypatch.setattr(bench, "Gpu", FakeGpu)
+    monkeypatch.setattr(bench, "versions", lambda: {"device": "fake"})
+    monkeypatch.setattr(bench, "measure", lambda *arguments: asked.append(arguments) or 0)
+    monkeypatch.setattr("sys.argv", ["cuteblas", "bench", "host"])
+    assert main(["bench"]) == 0
+    assert main(["bench", "host", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision", "ieee",
+                 "--repeats", "5", "--json", str(tmp_path / "x")]) == 0
+    (_, groups, which, file, _), (_, groups2, which2, file2, about) = asked
+    assert groups == list(measurements.GROUPS) and which == Selection() and file is None
+    assert groups2 == ["host", "gemm"] and file2 == tmp_path / "x"
+    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5)
+    assert about == {"command": "python -m cuteblas bench host", "device": "fake"}
+
+
+@pytest.mark.parametrize("arguments", [["dance"], ["--dtypes", "foo"], ["--orders", "NX"], ["--precision", "best"],
+                                       ["--sizes", "big"]])
+def test_options_are_checked(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", *arguments])
+    assert stop.value.code == 2 and "usage: python -m cuteblas bench" in capsys.readouterr().err

@@ -1,0 +1,135 @@
+"""``python -m cuteblas demo``."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from cuteblas import emulator
+from cuteblas.cli import data, demo, main
+
+from .fakes import FakeGpu
+
+needs_compiler = pytest.mark.skipif(not emulator.available(), reason=str(emulator.why_unavailable()))
+_RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    monkeypatch.setattr("cuteblas.emulator.why_unavailable", lambda: "there is no compiler; install one with: apt-get install g++")
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: None)
+    monkeypatch.setattr(demo, "Gpu", lambda: FakeGpu(seconds=(1.0, 3.0)))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(name, array):
+        np.save(tmp_path / name, array)
+        return str(tmp_path / f"{name}.npy")
+    return save
+
+
+@needs_compiler
+def test_digits(no_gpu, capsys):
+    assert main(["demo"]) == 0
+    text = capsys.readouterr().out
+    for part in ("1797 handwritten digits of 8x8 pixels", "X float32 (1797, 4096)", "no GPU: none was asked for",
+                 "all 1797 rows checked", "7360512, all where NumPy puts them", "cuteblas.matmul", "numpy.matmul", "times as fast",
+                 "matmul: float32 (1797, 4096) @ float32", "gemm_simt", "elements of C that", "copy: float32 (4096, 1797) in order",
+                 "the bank of word (j, i)", "in the emulator", "their transposes, by the kernel", "all 4 results are right"):
+        assert part in text, part
+    assert max(map(len, text.splitlines())) <= 100 and "\x1b" not in text
+    below = text[text.index("digits\n", text.index("in the emulator")):]
+    first, turned = (np.array([list(line.ljust(77)[:16:2]) for line in part.splitlines()[1:9]])
+                     for part in (below, below[below.index("their transposes"):]))
+    assert (first != " ").any() and (turned == first.T).all()
+
+
+def test_digits_need_scikit_learn(monkeypatch, capsys):
+    monkeypatch.setattr(data, "find_spec", lambda name: None)
+    assert main(["demo"]) == 2
+    assert "pip install 'cuteblas[demo]'; or name one or two .npy files" in capsys.readouterr().err
+
+
+@needs_compiler
+def test_two_files_in_the_emulator(no_gpu, saved, capsys):
+    a, b = saved("a", _RNG.standard_normal((130, 40))), saved("b", np.asfortranarray(_RNG.standard_normal((40, 25))))
+    assert main(["demo", a, b]) == 0
+    text = capsys.readouterr().out
+    assert "a.npy: float64 (130, 40); b.npy: float64 (40, 25)" in text and "multiply: a.npy @ b.npy" in text
+    assert "(96, 40) @ (40, 25): error" in text and "all 4 results are right" in text
+
+
+@pytest.mark.parametrize("shape, dtype, formula", [((30, 50), "f4", "A A^T"), ((50, 30), "c8", "A^H A"), ((6,), "i4", "A A^T"),
+                                                   ((3, 20, 10), "f2", "A^T A")])
+def test_gram_matrix_of_one_file(shape, dtype, formula, no_gpu, no_compiler, saved, capsys):
+    x = (10 * (_RNG.standard_normal(shape) + (1j * _RNG.standard_normal(shape) if dtype[0] == "c" else 0))).astype(dtype)
+    assert main(["demo", saved("x", x)]) == 0
+    text = capsys.readouterr().out
+    assert f"the Gram matrix {formula} of x.npy" in text and "install one with: apt-get install g++" in text
+    assert "all 2 results are right" in text
+
+
+@pytest.mark.skipif(np.dtype("g").itemsize == 8, reason="longdouble is float64 here")
+def test_types_without_kernels(no_gpu, saved, capsys):
+    assert main(["demo", saved("x", np.ones((4, 5), "g"))]) == 0
+    text = capsys.readouterr().out
+    assert f"there are no kernels for {np.dtype('g')}" in text and "all 2 results are right" in text
+
+
+@pytest.mark.parametrize("files, why", [
+    (["missing.npy"], "missing.npy cannot be read"), (["a", "b", "c"], "one or two .npy files"),
+    ([np.array([{}])], "cannot be read"), ([np.array(["text"])], "holds <U4"), ([np.ones((0, 3))], "nothing to multiply"),
+    ([np.float64(3)], "nothing to multiply"), ([np.ones((2, 3)), np.ones((2, 3))], "mismatch in its core dimension")])
+def test_what_cannot_be_multiplied(files, why, no_gpu, saved, capsys):
+    names = [name if isinstance(name, str) else saved(f"x{i}", name) for i, name in enumerate(files)]
+    assert main(["demo", *names]) == 2
+    out, err = capsys.readouterr()
+    assert why in err and err.count("\n") == 1 and out == ""
+
+
+def test_archives_are_refused(tmp_path, no_gpu, capsys):
+    np.savez(tmp_path / "x.npz", a=np.ones(3))
+    assert main(["demo", str(tmp_path / "x.npz")]) == 2
+    assert "holds several arrays" in capsys.readouterr().err
+
+
+def test_on_a_gpu_the_rival_is_cupy(fake_gpu, saved, capsys):
+    assert main(["demo", saved("x", np.ones((40, 30), "f4"))]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "runs on a fake GPU multiply" in text and "cupy's 0 u" in text
+    assert "cuteblas.matmul 1e+03 ms, cupy.matmul 3e+03 ms: 3.00 times as fast" in text
+    assert "cuteblas.ascontiguousarray 1e+03 ms, cupy.ascontiguousarray 3e+03 ms: 3.00 times as fast" in text
+    assert "the kernels in the emulator" not in text and "all 2 results are right" in text
+
+
+def test_wrong_results_are_said_and_end_with_status_1(fake_gpu, saved, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "matmul", lambda a, b: np.matmul(a, b) * np.float32(1.01))
+    name = saved("x", np.ones((40, 30), "f4"))
+    assert main(["demo", name]) == 1
+    text = capsys.readouterr().out
+    assert "BEYOND" in text and "1 of 2 results are WRONG" in text
+    monkeypatch.setattr(demo, "ascontiguousarray", lambda x: x)
+    assert main(["demo", name]) == 1
+    assert "NOT all where NumPy puts them" in capsys.readouterr().out
+
+
+def test_what_the_emulator_finds_is_shown(no_gpu, saved, monkeypatch, capsys):
+    def found(plan, operands):
+        raise emulator.DataRace("kernel k: two accesses")
+
+    monkeypatch.setattr(emulator, "why_unavailable", lambda: None)
+    monkeypatch.setattr(emulator, "run", found)
+    assert main(["demo", saved("x", np.ones((8, 8), "f4"))]) == 1
+    assert re.search(r"ERROR +kernel k: two accesses", capsys.readouterr().out)
