@@ -1,7 +1,7 @@
 """Counting what memory accesses cost: shared-memory wavefronts and global-memory sectors of a warp.
 
-Addresses are the generator's own index expressions, evaluated for the 32 lanes of warp 0 with every other variable at zero, so what is
-counted is what was written.
+Addresses are the generator's own index expressions, evaluated for the 32 lanes of warp 0 with every other variable at zero, so what
+is counted is what was written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The kernel builder: tensors and tiles in, readable CUDA C++ out.
 
 A kernel is a Python function that declares parameters, makes tensors over them, partitions tiles among threads and asks for copies,
-multiplications and barriers. The builder writes the loops and derives every address, vector width, predicate and descriptor from the
-layouts; it refuses what it cannot prove (an unaligned vector, modes that do not match) and counts shared-memory bank conflicts and
-global-memory sectors of the accesses that it writes.
+multiplications and barriers. The builder writes the loops and derives every address, vector width, predicate and descriptor from
+the layouts; it refuses what it cannot prove (an unaligned vector, modes that do not match) and counts shared-memory bank conflicts
+and global-memory sectors of the accesses that it writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Ten
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, is_static, less, to_c
 from .access import AccessCounter
 from .dtypes import DType, dtype
-from .engine import CodegenError, Element, Pointer
+from .engine import CodegenError, Pointer
 from .kernel import GeneratedKernel, Param
 
 __all__ = ["Guard", "KernelBuilder"]
@@ -129,7 +129,7 @@ class KernelBuilder:
     # -- integers -------------------------------------------------------------------------------------------------------------
     def let(self, name: str, value: IntLike) -> IntLike:
         """Give an integer expression a name in the source; constants and plain variables stay what they are."""
-        if is_static(value) or value.op == "var":
+        if isinstance(value, int) or value.op == "var":
             return value
         return self._declare(name, to_c(value), value)
 
@@ -156,7 +156,7 @@ class KernelBuilder:
         self.note(f"{name}: {layout}")
         if isinstance(engine, Pointer):
             if isinstance(layout, ComposedLayout):
-                layout = replace_offset(layout, self.let(f"{name}_offset", layout.offset))
+                layout = replace(layout, offset=self.let(f"{name}_offset", layout.offset))
             element = engine[0]
             const = " const" if engine.const else ""
             self.emit(f"{engine.dtype.ctype}{const}* const {self._fresh(name)} = {element.address};")
@@ -172,7 +172,7 @@ class KernelBuilder:
     @contextmanager
     def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: IntLike = 1, unroll: bool = False) -> Iterator[IntLike]:
         """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop."""
-        if all(is_static(x) for x in (start, stop, step)) and start + step >= stop > start:
+        if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and start + step >= stop > start:
             yield start
             return
         name = self._unused(name)
@@ -334,10 +334,11 @@ class KernelBuilder:
             raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are no vector of 1 to {_MAX_VECTOR_BYTES} bytes")
         if width == 1 and pointer.space == "rmem":
             return
-        names = [Var(f"_{i}", 0, n - 1) for i, n in enumerate(_extents(tensor))]
-        names[0] = Var("_0", 0, _extents(tensor)[0] // width - 1) * width
-        first = tensor(*names).index
-        if any(tensor(names[0] + v, *names[1:]).index - first != v for v in range(1, width)):
+        extent, *rest = _extents(tensor)
+        start = Var("_0", 0, extent // width - 1) * width
+        others = [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
+        first = tensor(start, *others).index
+        if any(tensor(start + v, *others).index - first != v for v in range(1, width)):
             raise CodegenError(f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous")
         if not pointer.aligned_to(first, nbytes):
             raise CodegenError(f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
@@ -361,14 +362,9 @@ def _extents(tensor: Tensor) -> tuple[int, ...]:
     return extents
 
 
-def replace_offset(layout: ComposedLayout, offset: IntLike) -> ComposedLayout:
-    """The same composed layout with another offset."""
-    return ComposedLayout(layout.outer, offset, layout.inner)
-
-
 def _cosize(layout: Layout | ComposedLayout) -> int:
     """Elements to allocate; a swizzled layout fills whole periods of its swizzle."""
     if isinstance(layout, ComposedLayout):
-        period = layout.outer.period
+        period = layout.swizzle.period
         return -(-cosize(layout.inner) // period) * period
     return cosize(layout)

@@ -18,7 +18,8 @@ from .engine import CodegenError, Pointer
 from .kernel import TensorMapSpec
 from .tiled import partition
 
-__all__ = ["Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "operand_layout", "tma_load", "wgmma"]
+__all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "operand_layout", "tma_load",
+           "wgmma"]
 
 _GROUP = 128                        # threads of a warpgroup
 _ROW_BYTES = 128                    # one row of the 128-byte swizzle
@@ -134,17 +135,18 @@ class TmaBox:
     @property
     def swizzle(self) -> int:
         """Span of the swizzle in bytes."""
-        bits, base, shift = self.layout.outer.bits, self.layout.outer.base, self.layout.outer.shift
-        if (1 << base) * dtype(self.element).bytes != 16 or shift != 3 or bits not in _SWIZZLE_SPAN:
-            raise CodegenError(f"TMA has no swizzle {self.layout.outer} for {self.element}")
-        return _SWIZZLE_SPAN[bits]
+        swizzle = self.layout.swizzle
+        if (1 << swizzle.base) * dtype(self.element).bytes != 16 or swizzle.shift != 3 or swizzle.bits not in _SWIZZLE_SPAN:
+            raise CodegenError(f"TMA has no swizzle {swizzle} for {self.element}")
+        return _SWIZZLE_SPAN[swizzle.bits]
 
     @property
     def repeats(self) -> tuple[tuple[int, int, int], ...]:
         """For each further box: its offset in shared memory (elements), and the steps along tile modes 0 and 1."""
         boxes = [(0, 0, 0)]
         for d, n, which, step in self._modes[2:]:
-            boxes = [(o + i * d, s0 + i * step * (which == 0), s1 + i * step * (which == 1)) for i in range(n) for o, s0, s1 in boxes]
+            boxes = [(o + i * d, s0 + i * step * (which == 0), s1 + i * step * (which == 1))
+                     for i in range(n) for o, s0, s1 in boxes]
         return tuple(boxes)
 
     @property
@@ -159,8 +161,8 @@ class TmaBox:
         """
         item = dtype(self.element).bytes
         order = [self.inner_mode, 1 - self.inner_mode] + [i for i in range(2, len(extents)) if strides[i] != 0]
-        return TensorMapSpec(dtype(self.element), tuple(max(1, extents[i]) for i in order), tuple(strides[i] * item for i in order[1:]),
-                             (*self.box, *(1 for _ in order[2:])), self.swizzle)
+        return TensorMapSpec(dtype(self.element), tuple(max(1, extents[i]) for i in order),
+                             tuple(strides[i] * item for i in order[1:]), (*self.box, *(1 for _ in order[2:])), self.swizzle)
 
 
 def _leaves(x) -> tuple[int, ...]:
@@ -182,7 +184,8 @@ def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple,
     for offset, s0, s1 in box.repeats:
         at = [corner[0] + s0, corner[1] + s1]
         coordinates = [at[box.inner_mode], at[1 - box.inner_mode], *list(corner)[2:]]
-        k.emit(f"cb::tma_load({pointer[base + offset].address}, &{tensor_map}, {barrier}, {', '.join(to_c(c) for c in coordinates)});")
+        k.emit(f"cb::tma_load({pointer[base + offset].address}, &{tensor_map}, {barrier}, "
+               f"{', '.join(to_c(c) for c in coordinates)});")
 
 
 @dataclass(frozen=True)
@@ -224,12 +227,40 @@ class WgmmaOperand:
         else:
             canonical = Layout(((row, max(1, extent // row)), (8, 2)), ((1, leading // item), (row, stride // item)))
         wrong = [(m, d) for m in range(extent) for d in range(16) if canonical(m, d) != self.layout.inner(m, d)]
-        if wrong or self.layout.outer != operand_layout(row, row, self.element, self.k_major).outer:
-            raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} at {wrong[:1]}")
+        if wrong or self.layout.swizzle != operand_layout(row, row, self.element, self.k_major).swizzle:
+            raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
+                               f"at {wrong[:1]}")
 
     def step_bytes(self, k: int) -> int:
         """Bytes by which the start address advances to the instruction at depth ``k``."""
         return self.layout.inner((0, k)) * dtype(self.element).bytes
+
+
+class MatrixDescriptor:
+    """The matrix descriptor of a ring of operand tiles, computed once and advanced to a stage and a depth.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    name : str
+        The descriptor's name.
+    ring : Tensor
+        The tiles in shared memory, (MN, K, stage).
+    operand : WgmmaOperand
+        What every tile is.
+    """
+
+    def __init__(self, k: KernelBuilder, name: str, ring: Tensor, operand: WgmmaOperand):
+        self._name, self._operand = name, operand
+        self._stage_bytes = ring.layout.inner((0, 0, 1)) * dtype(operand.element).bytes
+        leading, stride = operand.offsets
+        start = ring(0, 0, 0).address
+        k.emit(f"unsigned long long const {name} = cb::wgmma_descriptor({start}, {leading}, {stride}, {_ROW_BYTES});")
+
+    def at(self, stage: IntLike, depth: int) -> str:
+        """The C++ expression of the descriptor at ``depth`` in the tile of a stage."""
+        return f"cb::wgmma_descriptor_advance({self._name}, {to_c(stage * self._stage_bytes + self._operand.step_bytes(depth))})"
 
 
 @dataclass(frozen=True)
@@ -303,5 +334,3 @@ class WgmmaMma:
 def wgmma(k: KernelBuilder, atom: WgmmaAtom, accumulators: Tensor, desc_a: str, desc_b: str, accumulate: str) -> None:
     """Issue one matrix instruction on descriptors."""
     k.emit(f"{atom.call}({accumulators.engine.name}, {desc_a}, {desc_b}, {accumulate});")
-
-

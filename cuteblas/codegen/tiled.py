@@ -1,8 +1,8 @@
 """Tiled copies and tiled matrix multiplications: who touches what, as thread-value layouts.
 
-A thread-value layout maps (thread, value) to a position in a tile, counted colexicographically. Composing a tile of a tensor with it and
-slicing out a thread gives that thread's part: a tensor of shape ``(values, rest...)`` whose rest modes repeat the tile. The layouts
-are checked once, when they are made: every position of the tile is covered exactly once.
+A thread-value layout maps (thread, value) to a position in a tile, counted colexicographically. Composing a tile of a tensor with
+it and slicing out a thread gives that thread's part: a tensor of shape ``(values, rest...)`` whose rest modes repeat the tile. The
+layouts are checked once, when they are made: every position of the tile is covered exactly once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _check_cover(tv: Layout, tile: tuple[int, ...], what: str) -> None:
     """Refuse a thread-value layout that does not cover its tile exactly once."""
     hits = sorted(tv(i) for i in range(size(tv)))
     if hits != list(range(prod(tile))):
-        raise CodegenError(f"{what}: the thread-value layout {tv} does not cover each of the {prod(tile)} positions of {tile} exactly once")
+        raise CodegenError(f"{what}: the thread-value layout {tv} does not cover each of the {prod(tile)} positions of {tile} "
+                           "exactly once")
 
 
 def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike) -> Tensor:

@@ -54,6 +54,15 @@ constexpr bool same = false;
 template <class A>
 constexpr bool same<A, A> = true;
 
+template <bool>
+struct enable_if {};
+template <>
+struct enable_if<true> {
+    using type = int;
+};
+template <bool Condition>
+using enable = typename enable_if<Condition>::type;
+
 template <class T>
 constexpr bool is_complex = false;
 template <class T>
@@ -170,6 +179,35 @@ T* shared_memory(int byte_offset) {
 
 inline uint load_flag(uint const* g, CB_SITE) { return cuteblas_runtime->load_flag(g, site.line); }
 inline void store_flag(uint* g, uint v, CB_SITE) { cuteblas_runtime->store_flag(g, v, site.line); }
+
+// Warp-wide matrix loads and products
+
+template <class T>
+void ldmatrix_x4(uint* r, T const* s, CB_SITE) {
+    cuteblas_runtime->ldmatrix(r, s, false, site.line);
+}
+
+template <class T>
+void ldmatrix_x4_trans(uint* r, T const* s, CB_SITE) {
+    cuteblas_runtime->ldmatrix(r, s, true, site.line);
+}
+
+#define CB_MMA(M, N, K, IN, INPUT, ACCUMULATOR, REGISTER)                                                                     \
+    template <class In, detail::enable<detail::same<In, IN>> = 0>                                                            \
+    void mma_m##M##n##N##k##K(ACCUMULATOR* d, REGISTER const* a, REGISTER const* b, CB_SITE) {                               \
+        emulator::MmaRequest const request = {M, N, K, emulator::MmaInput::INPUT, d, a, b, site.line};                       \
+        cuteblas_runtime->mma(&request);                                                                                     \
+    }
+CB_MMA(16, 8, 8, half, half, float, uint)
+CB_MMA(16, 8, 16, half, half, float, uint)
+CB_MMA(16, 8, 8, bfloat16, bfloat16, float, uint)
+CB_MMA(16, 8, 16, bfloat16, bfloat16, float, uint)
+CB_MMA(16, 8, 32, signed char, int8, int, uint)
+CB_MMA(8, 8, 4, double, float64, double, double)
+CB_MMA(16, 8, 4, double, float64, double, double)
+CB_MMA(16, 8, 8, double, float64, double, double)
+CB_MMA(16, 8, 16, double, float64, double, double)
+#undef CB_MMA
 
 // Asynchronous copies
 
@@ -320,25 +358,30 @@ Out convert(Acc const& value, CB_SITE) {
     }
 }
 
-template <bool ConjA = false, bool ConjB = false, class Acc, class T>
-void mac(Acc& acc, T const& a, T const& b) {
+template <bool ConjA = false, bool ConjB = false, class Acc, class A, class B>
+void mac(Acc& acc, A const& a, B const& b) {
     using namespace detail;
-    if constexpr (is_complex<T>) {
+    if constexpr (is_complex<Acc>) {
         auto const ai = ConjA ? -a.im : a.im;
         auto const bi = ConjB ? -b.im : b.im;
         acc.re = fused(a.re, b.re, acc.re);
         acc.re = fused(-ai, bi, acc.re);
         acc.im = fused(a.re, bi, acc.im);
         acc.im = fused(ai, b.re, acc.im);
-    } else if constexpr (same<T, half> || same<T, bfloat16>) {
-        acc = fused(to_float(a), to_float(b), acc);
-    } else if constexpr (same<T, bool>) {
+    } else if constexpr (same<Acc, bool>) {
         acc = acc || (a && b);
-    } else if constexpr (is_integer<T>) {
+    } else if constexpr (is_integer<Acc>) {
         acc = static_cast<Acc>(static_cast<uint64>(acc) + static_cast<uint64>(a) * static_cast<uint64>(b));
     } else {
-        acc = fused(Acc(a), Acc(b), acc);
+        acc = fused(real<Acc>(a), real<Acc>(b), acc);
     }
+}
+
+inline int dp4a(int acc, uint a, uint b) {
+    uint sum = static_cast<uint>(acc);
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += static_cast<uint>(static_cast<signed char>(a >> shift) * static_cast<signed char>(b >> shift));
+    return static_cast<int>(sum);
 }
 
 namespace detail {

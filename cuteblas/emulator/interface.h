@@ -50,6 +50,18 @@ struct WgmmaRequest {
     int line;
 };
 
+enum class MmaInput : int { half, bfloat16, int8, float64 };
+
+// mma.sync: D (m x n) += A (m x k) B (n x k)^T; the registers of one lane.
+struct MmaRequest {
+    int m, n, k;
+    MmaInput input;
+    void* d;
+    void const* a;
+    void const* b;
+    int line;
+};
+
 // The functions a kernel calls. `line` is the line of the kernel's source that makes the call.
 struct Runtime {
     void (*load_global)(void* to, void const* from, int bytes, int line);
@@ -59,6 +71,9 @@ struct Runtime {
     void (*inactive)(bool shared, bool write, int bytes, int line);
     unsigned (*load_flag)(unsigned const* from, int line);
     void (*store_flag)(unsigned* to, unsigned value, int line);
+
+    void (*ldmatrix)(unsigned* to, void const* from, bool transposed, int line);
+    void (*mma)(MmaRequest const* request);
 
     void (*cp_async)(void* to, void const* from, int bytes, bool fetch, int line);
     void (*cp_async_commit)();

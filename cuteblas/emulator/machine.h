@@ -21,7 +21,7 @@ constexpr int warpgroup_threads = 128;
 
 // What a thread waits for.
 struct Wait {
-    enum Kind { nothing, block_barrier, warp_barrier, named_barrier, mbarrier, wgmma, flag };
+    enum Kind { nothing, block_barrier, warp_barrier, named_barrier, mbarrier, collective, wgmma, flag };
     Kind kind = nothing;
     int index = 0;   // warp, barrier id, shared offset or warpgroup
     int parity = 0;  // of an mbarrier

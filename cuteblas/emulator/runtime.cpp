@@ -5,6 +5,7 @@
 #include "machine.h"
 #include "mbarrier.h"
 #include "tma.h"
+#include "warp.h"
 #include "wgmma.h"
 
 namespace cb::emulator {
@@ -31,6 +32,9 @@ static std::string describe_wait(Wait const& wait, std::vector<int> const& waiti
                    ": in phase " + count(b.phase) + ", " + count(b.count - b.pending) + " of " + count(b.count) +
                    " arrivals are in and " + count(b.bytes) + " bytes are missing";
         }
+        case Wait::collective:
+            return "the other threads of warp " + count(wait.index) + " at the same warp-wide instruction: " +
+                   count(static_cast<long long>(waiting.size())) + " of " + count(warp_threads) + " have arrived";
         case Wait::wgmma:
             return "the wgmma of warpgroup " + count(wait.index) + ": " + count(static_cast<long long>(waiting.size())) + " of " +
                    count(warpgroup_threads) + " threads have arrived";
@@ -65,6 +69,8 @@ static Runtime const runtime = {
     inactive,
     load_flag,
     store_flag,
+    ldmatrix,
+    mma,
     cp_async,
     cp_async_commit,
     cp_async_wait,
@@ -102,6 +108,7 @@ static void run_block(unsigned long long index) {
     barriers.start_block();
     mbarriers.start_block();
     start_block_tma();
+    start_block_warps();
     start_block_wgmma();
     fruitless_looks = 0;
     for (int t = 0; t < count; ++t) {

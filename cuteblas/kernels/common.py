@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ..codegen.builder import KernelBuilder
 from ..codegen.dtypes import dtype
-from ..codegen.engine import CodegenError
+from ..codegen.engine import CodegenError, Pointer
+from ..layout import Layout, Tensor
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["OperandAccess", "combine", "grouped_raster", "strides_of", "tile_of_block"]
+__all__ = ["OperandAccess", "combine", "grouped_raster", "matrix_at", "strides_of", "tile_of_block"]
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 
@@ -39,10 +40,20 @@ class OperandAccess:
 
 def strides_of(k: KernelBuilder, name: str, modes: str, access: OperandAccess) -> tuple[IntLike, ...]:
     """Strides of an operand: 1 where that is fixed, else parameters ``d<name>_<mode>``."""
-    return tuple(1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None, multiple=access.width) for i, mode in enumerate(modes))
+    return tuple(1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None, multiple=access.width)
+                 for i, mode in enumerate(modes))
 
 
-def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int], batched: bool) -> tuple[IntLike, IntLike, IntLike]:
+def matrix_at(pointer: Pointer, extents: tuple[IntLike, ...], strides: tuple[IntLike, ...], batch: tuple[IntLike, ...],
+              batch_strides: tuple[IntLike, ...], index: IntLike | tuple[IntLike, ...]) -> Tensor:
+    """The matrix at one index of a batch, which is flat or a coordinate; without batch modes there is only one."""
+    if not batch:
+        return Tensor(pointer, Layout(extents, strides))
+    return Tensor(pointer, Layout((*extents, batch), (*strides, batch_strides)))[*(None for _ in extents), index]
+
+
+def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int],
+                  batched: bool) -> tuple[IntLike, IntLike, IntLike]:
     """Tile coordinates of a block along two modes, the first fastest, and its flat batch index."""
     block, tiles_0 = k.block_index("block", "x"), k.let("tiles_0", ceil_div(extents[0], tile[0]))
     tile_0 = k.let("tile_0", block % tiles_0)

@@ -1,8 +1,8 @@
 """``gemm_simt``: C = alpha A B^T + beta C on fused multiply-adds, for every element type, every stride and every architecture.
 
-A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what lies outside; both
-tiles are kept M- and N-major in shared memory whatever their order in global memory, so that one inner loop serves all of them. Each
-thread accumulates dense blocks of C in registers, in the order of k.
+A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what lies outside;
+both tiles are kept M- and N-major in shared memory whatever their order in global memory, so that one inner loop serves all of
+them. Each thread accumulates dense blocks of C in registers, in the order of k.
 
 Which strides are 1, how wide the vectors are and whether offsets need 64 bits are fixed when the kernel is generated; extents and
 strides are arguments.
@@ -19,9 +19,9 @@ from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, TiledMma
-from ..layout import Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor
-from ..layout.symbolic import Expr, IntLike, ceil_div, minimum, select
-from .common import OperandAccess, combine, grouped_raster, strides_of
+from ..layout import Layout, _, idx2crd, local_tile, make_identity_tensor
+from ..layout.symbolic import IntLike, ceil_div, equal, minimum, select
+from .common import OperandAccess, combine, grouped_raster, matrix_at, strides_of
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
 
@@ -143,8 +143,9 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1; for each
-        batch mode its extent and the strides of A, B, C; the depth of a slice of K if it is split; alpha and beta if they are values.
+        Parameters: pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1; the
+        extents of the batch modes, then the strides of A there, of B and of C; alpha and beta if they are values; the depth of a
+        slice of K if it is split.
 
     Raises
     ------
@@ -156,7 +157,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     item = dtype(element).bytes
     mma = tile.mma
     load_a, load_b = _loader(tile.m, tile, config.a, item), _loader(tile.n, tile, config.b, item)
-    for what, extents, by in (("C", (tile.m, tile.n), mma.tile), ("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile)):
+    tiles_of = (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile), ("C", (tile.m, tile.n), mma.tile))
+    for what, extents, by in tiles_of:
         if any(e % b for e, b in zip(extents, by, strict=True)):
             raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
 
@@ -169,16 +171,18 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     pc = k.pointer("C", output, const=False, alignment=config.c.width * dtype(output).bytes)
     M = k.integer("M", multiple=max(config.a.width, config.c.width))
     N = k.integer("N", multiple=config.b.width)
-    K = k.integer("K")
-    strides = [strides_of(k, name, modes, access) for name, modes, access in (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))]
-    batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
-    batch_strides = [tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) for i in range(config.batch_modes))
-                     for name, access in (("A", config.a), ("B", config.b), ("C", config.c))]
+    K: IntLike = k.integer("K")
+    operands = (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))
+    stride_a, stride_b, stride_c = (strides_of(k, name, modes, access) for name, modes, access in operands)
+    batch_modes = range(config.batch_modes)
+    batch = tuple(k.integer(f"L{i}") for i in batch_modes)
+    batch_a, batch_b, batch_c = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) for i in batch_modes)
+                                 for name, _modes, access in operands)
     alpha = k.scalar("alpha", accumulator) if config.alpha == "value" else None
     beta = k.scalar("beta", accumulator) if config.beta == "value" else None
 
     tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
-    block = k.block_index("block", "x")
+    block: IntLike = k.block_index("block", "x")
     item_of_batch: IntLike = 0
     if batch:
         tiles = k.let("tiles", tiles_m * tiles_n)
@@ -189,14 +193,9 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         K = k.let("depth", minimum(chunk, K - idx2crd(item_of_batch, batch)[-1] * chunk))
     bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
 
-    def matrix(pointer, extents, stride, batch_stride) -> Tensor:
-        if not batch:
-            return Tensor(pointer, Layout(extents, stride))
-        return Tensor(pointer, Layout((*extents, batch), (*stride, batch_stride)))[_, _, item_of_batch]
-
-    mA = matrix(pa, (M, K), strides[0], batch_strides[0])
-    mB = matrix(pb, (N, K), strides[1], batch_strides[1])
-    mC = matrix(pc, (M, N), strides[2], batch_strides[2])
+    mA = matrix_at(pa, (M, K), stride_a, batch, batch_a, item_of_batch)
+    mB = matrix_at(pb, (N, K), stride_b, batch, batch_b, item_of_batch)
+    mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, item_of_batch)
     gA = local_tile(mA, (tile.m, tile.k), (bm, _))                      # (BM, BK, k)
     gB = local_tile(mB, (tile.n, tile.k), (bn, _))                      # (BN, BK, k)
     gC = local_tile(mC, (tile.m, tile.n), (bm, bn))                     # (BM, BN)
@@ -204,12 +203,12 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     cB = local_tile(make_identity_tensor((N, K)), (tile.n, tile.k), (bn, _))
     cC = local_tile(make_identity_tensor((M, N)), (tile.m, tile.n), (bm, bn))
 
-    # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -------------------------------------
+    # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -----------------------------
     pad = 4
     sA = k.shared("sA", element, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
     sB = k.shared("sB", element, Layout((tile.n, tile.k, tile.stages), (1, tile.n + pad, (tile.n + pad) * tile.k)))
 
-    # -- who copies and who multiplies what ---------------------------------------------------------------------------------------------
+    # -- who copies and who multiplies what -----------------------------------------------------------------------------------
     tid = k.thread
     k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
     tAgA, tAsA = k.pin("tAgA", load_a.partition(gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
@@ -238,7 +237,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     def multiply(buffer: IntLike) -> None:
         k.fma(tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer], conj_a=config.a.conj, conj_b=config.b.conj)
 
-    # -- the pipeline -------------------------------------------------------------------------------------------------------------------
+    # -- the pipeline ---------------------------------------------------------------------------------------------------------
     k.comment("Fill the ring")
     ahead = tile.stages - 1
     for stage in range(ahead):
@@ -264,7 +263,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         fetch(0, read, (last + 1) % 2)
         multiply(last % 2)
 
-    # -- epilogue -----------------------------------------------------------------------------------------------------------------------
+    # -- epilogue -------------------------------------------------------------------------------------------------------------
     k.comment("Epilogue: C = alpha * accumulator + beta * C")
     tCgC = k.pin("tCgC", mma.partition_c(gC, tid))
     tCcC = Guard(k.pin("tCcC", mma.partition_c(cC, tid)), (M, N))
@@ -285,5 +284,5 @@ def _vector(values: int, item: int) -> int:
     return gcd(values, max(1, 16 // item))
 
 
-def _next(stage: Expr, stages: int) -> IntLike:
-    return select(stage.eq(stages - 1), 0, stage + 1)
+def _next(stage: IntLike, stages: int) -> IntLike:
+    return select(equal(stage, stages - 1), 0, stage + 1)

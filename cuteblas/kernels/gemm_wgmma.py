@@ -1,8 +1,8 @@
 """``gemm_wgmma``: float16 and bfloat16 products on Hopper's tensor cores, accumulated in float32.
 
-One producer thread fills a ring of shared-memory stages with TMA copies; warpgroups multiply from it. Full and empty mbarriers hand the
-stages back and forth. Blocks are persistent: each walks over tiles of C, and the producer runs ahead across tiles. A and B may each
-be K-major or MN-major: 16-bit operands are read in either order by the hardware, so no layout needs a copy.
+One producer thread fills a ring of shared-memory stages with TMA copies; warpgroups multiply from it. Full and empty mbarriers hand
+the stages back and forth. Blocks are persistent: each walks over tiles of C, and the producer runs ahead across tiles. A and B may
+each be K-major or MN-major: 16-bit operands are read in either order by the hardware, so no layout needs a copy.
 """
 
 from __future__ import annotations
@@ -13,17 +13,28 @@ from functools import cache
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
-from ..codegen.hopper import Mbarriers, TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout, tma_load, wgmma
+from ..codegen.hopper import (
+    MatrixDescriptor,
+    Mbarriers,
+    TmaBox,
+    WgmmaAtom,
+    WgmmaMma,
+    WgmmaOperand,
+    operand_layout,
+    tma_load,
+    wgmma,
+)
 from ..codegen.kernel import GeneratedKernel
-from ..layout import ArithTuple, ComposedLayout, Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor, make_layout, size
-from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, less, select, to_c
-from .common import OperandAccess, combine, grouped_raster, strides_of
+from ..layout import ArithTuple, Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor, make_layout, size
+from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less, select
+from .common import OperandAccess, combine, grouped_raster, matrix_at, strides_of
 
 __all__ = ["WgmmaConfig", "boxes", "gemm_wgmma"]
 
 _DEPTH = 64                         # K of a stage: one 128-byte row of a 16-bit type
 _INSTRUCTION_DEPTH = 16
 _GROUP = 128
+_PAIRS = OperandAccess(1, 2)        # what a thread holds side by side
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class WgmmaConfig:
     stages: int = 4
     k_major_a: bool = True
     k_major_b: bool = True
-    c: OperandAccess = OperandAccess(1, 2)
+    c: OperandAccess = _PAIRS
     alpha: str = "one"
     beta: str = "zero"
     batch_a: tuple[bool, ...] = ()
@@ -77,8 +88,8 @@ class WgmmaConfig:
         major = "".join("k" if x else "m" for x in (self.k_major_a, self.k_major_b))
         unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
         batch = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
-        return (f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{self.rows}x{self.columns}x{_DEPTH}_s{self.stages}_{major}{unit}{self.c.width}"
-                f"_{self.alpha[0]}{self.beta[0]}_b{batch}{'_wide' if self.wide else ''}")
+        return (f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{self.rows}x{self.columns}x{_DEPTH}_s{self.stages}"
+                f"_{major}{unit}{self.c.width}_{self.alpha[0]}{self.beta[0]}_b{batch}{'_wide' if self.wide else ''}")
 
 
 def boxes(config: WgmmaConfig) -> tuple[TmaBox, TmaBox]:
@@ -89,8 +100,8 @@ def boxes(config: WgmmaConfig) -> tuple[TmaBox, TmaBox]:
 
 def _ring(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tensor:
     """A ring of tiles in shared memory: (MN, K, stage), every stage starting at a multiple of the swizzle's period."""
-    inner = box.layout.inner
-    return k.shared(name, box.element, ComposedLayout(box.layout.outer, 0, make_layout(inner[0], inner[1], Layout(stages, size(inner)))), alignment=1024)
+    ring = box.layout.map_domain(lambda tile: make_layout(*tile, Layout(stages, size(tile))))
+    return k.shared(name, box.element, ring, alignment=1024)
 
 
 class _Ring:
@@ -103,8 +114,7 @@ class _Ring:
 
     def advance(self) -> None:
         """To the next stage."""
-        last = self.stage.eq(self._stages - 1)
-        assert isinstance(last, Expr)
+        last = equal(self.stage, self._stages - 1)
         self._k.assign(self.parity, select(last, self.parity ^ 1, self.parity))
         self._k.assign(self.stage, select(last, 0, self.stage + 1))
 
@@ -121,8 +131,9 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: tensor maps A, B; pointer C; extents M, N, K; the strides of C that are not fixed at 1; for each batch mode its extent
-        and the stride of C; alpha and beta if they are values. The grid is one-dimensional and may have fewer blocks than tiles.
+        Parameters: tensor maps A, B; pointer C; extents M, N, K; the strides of C (M, N) that are not fixed at 1; the extents of
+        the batch modes, then the strides of C there; alpha and beta if they are values. The grid is one-dimensional and may have
+        fewer blocks than tiles.
     """
     box_a, box_b = boxes(config)
     atom = WgmmaAtom(config.columns, config.element, config.k_major_a, config.k_major_b)
@@ -132,9 +143,11 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
 
     k = KernelBuilder(config.name, consumers + _GROUP, arch="sm_90a", wide=config.wide,
-                      summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.element} to {config.output}, tile "
-                              f"{config.rows}x{config.columns}x{_DEPTH}, {config.stages} stages\n"
-                              f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, accumulators {mma.tv_c}")
+                      summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+                              f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{_DEPTH}, "
+                              f"{config.stages} stages\n"
+                              f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
+                              f"accumulators {mma.tv_c}")
     map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
     M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
@@ -146,7 +159,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
     sA, sB = _ring(k, "sA", box_a, config.stages), _ring(k, "sB", box_b, config.stages)
     full, empty = Mbarriers(k, "full", config.stages), Mbarriers(k, "empty", config.stages)
-    with k.when(k.thread.eq(0)):
+    with k.when(equal(k.thread, 0)):
         for stage in range(config.stages):
             full.init(stage, 1)
             empty.init(stage, config.groups)
@@ -174,30 +187,30 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     k.comment("The producer: one thread keeps the ring full")
     with k.when(less(consumers - 1, k.thread)):
         k.emit("cb::setmaxnreg_dec<40>();")
-        with k.when(k.thread.eq(consumers)):
+        with k.when(equal(k.thread, consumers)):
             ring = _Ring(k, config.stages)
             with k.loop("tile", total, start=first, step=step) as tile:
                 bm, bn, at = tile_at(tile)
                 with k.loop("k_tile", k_tiles) as k_tile:
                     empty.wait(ring.stage, ring.parity ^ 1)
                     full.expect(ring.stage, box_a.nbytes + box_b.nbytes)
-                    barrier = full.address(ring.stage)
-                    tma_load(k, map_a, box_a, corner(bm * config.rows, k_tile * _DEPTH, at, config.batch_a), sA[_, _, ring.stage], barrier)
-                    tma_load(k, map_b, box_b, corner(bn * config.columns, k_tile * _DEPTH, at, config.batch_b), sB[_, _, ring.stage], barrier)
+                    barrier, depth = full.address(ring.stage), k_tile * _DEPTH
+                    corner_a = corner(bm * config.rows, depth, at, config.batch_a)
+                    corner_b = corner(bn * config.columns, depth, at, config.batch_b)
+                    tma_load(k, map_a, box_a, corner_a, sA[_, _, ring.stage], barrier)
+                    tma_load(k, map_b, box_b, corner_b, sB[_, _, ring.stage], barrier)
                     ring.advance()
     k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
     with k.otherwise():
         k.emit("cb::setmaxnreg_inc<232>();")
         ring = _Ring(k, config.stages)
         released = k.variable("released", 0, hi=config.stages - 1)
-        group = k.let("group", k.thread // _GROUP)
+        group, lane = k.let("group", k.thread // _GROUP), k.thread % _GROUP
+        tCsA = local_tile(sA, (64, _DEPTH), (group, 0))                            # this group's rows: (64, K, stage)
         operand_a = WgmmaOperand(config.element, operand_layout(64, _DEPTH, config.element, config.k_major_a), config.k_major_a)
         operand_b = WgmmaOperand(config.element, box_b.layout, config.k_major_b)
-        tCsA = local_tile(sA, (64, _DEPTH), (group, 0))                            # this group's rows: (64, K, stage)
-        for name, tile_s, operand in (("descriptor_a", tCsA, operand_a), ("descriptor_b", sB, operand_b)):
-            leading, stride = operand.offsets
-            corner_s = Tensor(tile_s.engine, tile_s.layout.map_domain(lambda layout: layout[2]))(0)
-            k.emit(f"unsigned long long const {name} = cb::wgmma_descriptor({corner_s.address}, {leading}, {stride}, 128);")
+        descriptor_a = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a)
+        descriptor_b = MatrixDescriptor(k, "descriptor_b", sB, operand_b)
         tCrC = k.registers("tCrC", "float32", Layout((2, 2, config.columns // 8)))
         accumulators = Tensor(tCrC.engine, Layout(((2, 2, config.columns // 8), 1, 1)))
         with k.loop("tile", total, start=first, step=step) as tile:
@@ -207,20 +220,18 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 full.wait(ring.stage, ring.parity)
                 k.emit("cb::wgmma_fence();")
                 for depth in range(0, _DEPTH, _INSTRUCTION_DEPTH):
-                    wgmma(k, atom, tCrC, *(f"cb::wgmma_descriptor_advance({name}, {to_c(ring.stage * box.nbytes + operand.step_bytes(depth))})"
-                                           for name, box, operand in (("descriptor_a", box_a, operand_a), ("descriptor_b", box_b, operand_b))), "1")
+                    wgmma(k, atom, tCrC, descriptor_a.at(ring.stage, depth), descriptor_b.at(ring.stage, depth), "1")
                 k.emit("cb::wgmma_commit();")
                 # All but the newest group of instructions are done: the stage before can be filled again.
                 k.emit("cb::wgmma_wait<1>();")
-                with k.when(all_of((k.thread % _GROUP).eq(0), less(0, k_tile))):
+                with k.when(all_of(equal(lane, 0), less(0, k_tile))):
                     empty.arrive(released)
                 k.assign(released, ring.stage)
                 ring.advance()
             k.emit("cb::wgmma_wait<0>();")
-            with k.when(all_of((k.thread % _GROUP).eq(0), less(0, k_tiles))):
+            with k.when(all_of(equal(lane, 0), less(0, k_tiles))):
                 empty.arrive(released)
-            mC = Tensor(pc, Layout((M, N, *batch), (*stride_c, *batch_c)))[(_, _, *at)] if batch else Tensor(pc, Layout((M, N), stride_c))
-            gC = local_tile(mC, mma.tile, (bm, bn))
+            gC = local_tile(matrix_at(pc, (M, N), stride_c, batch, batch_c, at), mma.tile, (bm, bn))
             cC = local_tile(make_identity_tensor((M, N)), mma.tile, (bm, bn))
             tCgC = k.pin("tCgC", mma.partition_c(gC, k.thread))
             tCcC = Guard(k.pin("tCcC", mma.partition_c(cC, k.thread)), (M, N))
@@ -230,6 +241,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 if config.beta != "zero":
                     k.copy(tCgC[pair], tCrD, width=config.c.width, guard=tCcC[pair])
                 with k.loops((2,)) as (i,):
-                    k.emit(f"{tCrD(i).c} = {combine(config.output, 'float32', accumulators((i, h, n), 0, 0).c, tCrD(i).c, alpha, beta, config.beta)};")
+                    acc = accumulators((i, h, n), 0, 0).c
+                    k.emit(f"{tCrD(i).c} = {combine(config.output, 'float32', acc, tCrD(i).c, alpha, beta, config.beta)};")
                 k.copy(tCrD, tCgC[pair], width=config.c.width, guard=tCcC[pair])
     return k.build()

@@ -6,9 +6,9 @@ batches.
 ``copy``
     I and J are the same mode: vectors go straight from one to the other through registers.
 ``transpose``
-    A tile of (J, I) passes through shared memory: rows along J come in, columns along I go out, both as wide vectors. Elements smaller
-    than 4 bytes are first transposed in registers in blocks that fill a 4-byte word along I, so that shared memory only sees words.
-    The tile is swizzled so that neither side meets a bank twice.
+    A tile of (J, I) passes through shared memory: rows along J come in, columns along I go out, both as wide vectors. Elements
+    smaller than 4 bytes are first transposed in registers in blocks that fill a 4-byte word along I, so that shared memory only
+    sees words. The tile is swizzled so that neither side meets a bank twice.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..codegen.builder import Guard, KernelBuilder
-from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
-from ..layout.symbolic import IntLike
-from .common import tile_of_block
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor
+from .common import matrix_at, tile_of_block
 
 __all__ = ["CopyConfig", "TransposeConfig", "copy_kernel", "transpose_kernel"]
 
@@ -63,7 +61,8 @@ class CopyConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
-        return f"copy_b{8 * self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_{units}_m{self.modes}{'_wide' if self.wide else ''}"
+        return (f"copy_b{8 * self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_{units}"
+                f"_m{self.modes}{'_wide' if self.wide else ''}")
 
 
 @dataclass(frozen=True)
@@ -120,30 +119,24 @@ class TransposeConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
-        return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}_{units}"
-                f"_m{self.modes}{'_wide' if self.wide else ''}")
+        return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
+                f"_{units}_m{self.modes}{'_wide' if self.wide else ''}")
 
 
-def _batch(k: KernelBuilder, modes: int) -> tuple[tuple, tuple, tuple]:
-    """Extents, source strides and target strides of the batch modes."""
+def _batch(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
+    """Extents, source strides and target strides of the batch modes; strides are multiples of the vectors."""
     extents = tuple(k.integer(f"L{i}") for i in range(modes))
-    source, target = (tuple(k.integer(f"d{name}_l{i}", lo=None) for i in range(modes)) for name in ("S", "D"))
+    source, target = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=vector) for i in range(modes))
+                      for name, vector in (("S", vector_s), ("D", vector_d)))
     return extents, source, target
-
-
-def _view(pointer, extents, strides, batch, batch_strides, index: IntLike) -> Tensor:
-    """The two tiled modes of a tensor at one batch index."""
-    if not batch:
-        return Tensor(pointer, Layout(extents, strides))
-    return Tensor(pointer, Layout((*extents, batch), (*strides, batch_strides)))[_, _, index]
 
 
 @cache
 def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     """Generate a ``copy`` kernel: ``D[i, j, batch] = S[i, j, batch]`` on words.
 
-    Parameters of the kernel: pointers S, D; extents I, J (words); strides of S and of D along i and j where not fixed at 1; for each batch
-    mode its extent, then strides of S, then of D. Strides are in words.
+    Parameters of the kernel: pointers S, D; extents I, J (words); strides of S, then of D, along i (where not fixed at 1) and j;
+    the extents of the batch modes, then the strides of S there, then of D. Strides are in words.
     """
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
@@ -159,8 +152,8 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     batch, batch_s, batch_d = _batch(k, config.modes)
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
 
-    gS = local_tile(_view(ps, extents, ds, batch, batch_s, index), config.tile, (bi, bj))
-    gD = local_tile(_view(pd, extents, dd, batch, batch_d, index), config.tile, (bi, bj))
+    gS = local_tile(matrix_at(ps, extents, ds, batch, batch_s, index), config.tile, (bi, bj))
+    gD = local_tile(matrix_at(pd, extents, dd, batch, batch_d, index), config.tile, (bi, bj))
     cS = local_tile(make_identity_tensor(extents), config.tile, (bi, bj))
     tSgS, tSgD = k.pin("tSgS", tiled.partition(gS, k.thread)), k.pin("tSgD", tiled.partition(gD, k.thread))
     guard = Guard(k.pin("tScS", tiled.partition(cS, k.thread)), extents)
@@ -175,8 +168,9 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
 def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I in D.
 
-    Parameters of the kernel: pointers S, D to words; extents J and I in elements; stride of S along i, stride of D along j (and S along
-    j, D along i where not fixed at 1); for each batch mode its extent, then strides of S, then of D. All strides are in words.
+    Parameters of the kernel: pointers S, D to words; extents J, I in elements; strides of S along j (where not fixed at 1) and i;
+    of D along j and i (where not fixed at 1); the extents of the batch modes, then the strides of S there, then of D. All strides
+    are in words.
     """
     word, packed = f"b{8 * config.word}", config.packed
     tj, ti = config.tile
@@ -197,21 +191,20 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
             raise CodegenError(f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads")
 
     k = KernelBuilder(config.name, config.threads, wide=config.wide,
-                      summary=f"D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D: elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
+                      summary="D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D: "
+                              f"elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
                               f"threads read {reader.tv} of {reader.tile} words, write {writer.tv} of {writer.tile} words")
     ps, pd = k.pointer("S", word, alignment=config.load), k.pointer("D", word, const=False, alignment=config.store)
     J, I = k.integer("J", multiple=vl * packed), k.integer("I", multiple=vs * packed)
     ds = (1 if config.src_unit else k.integer("dS_j", lo=None), k.integer("dS_i", lo=None, multiple=vl))
     dd = (k.integer("dD_j", lo=None, multiple=vs), 1 if config.dst_unit else k.integer("dD_i", lo=None))
-    batch = tuple(k.integer(f"L{i}") for i in range(config.modes))
-    batch_s, batch_d = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=v) for i in range(config.modes))
-                        for name, v in (("S", vl), ("D", vs)))
+    batch, batch_s, batch_d = _batch(k, config.modes, vl, vs)
     bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0)
 
     source, target = (J // packed, I), (J, I // packed)                         # extents in words
     tile_s, tile_d = (tj // packed, ti), (tj, ti // packed)
-    gS = local_tile(_view(ps, source, ds, batch, batch_s, index), tile_s, (bj, bi))
-    gD = local_tile(_view(pd, target, dd, batch, batch_d, index), tile_d, (bj, bi))
+    gS = local_tile(matrix_at(ps, source, ds, batch, batch_s, index), tile_s, (bj, bi))
+    gD = local_tile(matrix_at(pd, target, dd, batch, batch_d, index), tile_d, (bj, bi))
     cS = local_tile(make_identity_tensor(source), tile_s, (bj, bi))
     cD = local_tile(make_identity_tensor(target), tile_d, (bj, bi))
     sT = k.shared("sT", word, config.shared)
@@ -242,8 +235,8 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
 def _swizzle(config: TransposeConfig) -> Swizzle:
     """The swizzle of the tile: vectors along J are permuted by the position along I.
 
-    A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes (at least one bank). Lanes that read a
-    column step by ``store / word`` words along I; exclusive or with that step's low bits sends them to different chunks.
+    A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes (at least one bank). Lanes that
+    read a column step by ``store / word`` words along I; exclusive or with that step's low bits sends them to different chunks.
     """
     chunk = max(config.store, _WORD)
     base = (chunk // config.word).bit_length() - 1

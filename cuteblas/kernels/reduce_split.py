@@ -1,7 +1,7 @@
 """``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
 
-The slices lie one after the other in a workspace, each M-major. They are added in order, so the result is the same bit for bit in every
-run.
+The slices lie one after the other in a workspace, each M-major. They are added in order, so the result is the same bit for bit in
+every run.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..codegen.dtypes import dtype
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from .common import OperandAccess, combine, strides_of, tile_of_block
+from .common import OperandAccess, combine, matrix_at, strides_of, tile_of_block
 
-__all__ = ["ReduceConfig", "TILE", "reduce_split"]
+__all__ = ["TILE", "ReduceConfig", "reduce_split"]
 
 TILE = (32, 8)
 _THREADS = 256
@@ -52,19 +52,21 @@ class ReduceConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}"
-                f"{'_wide' if self.wide else ''}")
+        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
+                f"_b{self.batch_modes}{'_wide' if self.wide else ''}")
 
 
 @cache
 def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters of the kernel: pointers W (slices, (M, N, batch, slice) with M fastest and the slice slowest) and C; extents M, N; slices S; the
-    strides of C that are not fixed at 1; for each batch mode its extent and the stride of C; alpha and beta if they are values.
+    Parameters of the kernel: pointers W (slices, (M, N, batch, slice) with M fastest and the slice slowest) and C; extents M, N;
+    slices S; the strides of C that are not fixed at 1; the extents of the batch modes, then the strides of C there; alpha and beta
+    if they are values.
     """
     k = KernelBuilder(config.name, _THREADS, wide=config.wide,
-                      summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, slices added in order")
+                      summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
+                              "slices added in order")
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
     pc = k.pointer("C", config.output, const=False, alignment=dtype(config.output).bytes)
     M, N, S = k.integer("M"), k.integer("N"), k.integer("S")
@@ -75,13 +77,13 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     beta = k.scalar("beta", config.accumulator) if config.beta == "value" else None
 
     tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
-    slices = Layout((M, N, *((batch,) if batch else ()), S))
-    mW = Tensor(pw, slices)[(_, _, item, _)] if batch else Tensor(pw, slices)
-    mC = Tensor(pc, Layout((M, N, batch), (*stride_c, batch_c)))[_, _, item] if batch else Tensor(pc, Layout((M, N), stride_c))
+    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
+    mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, item)
 
     tiled = TiledCopy(Layout(TILE), (1, 1))
     gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
-    gC, cC = local_tile(mC, TILE, (tile_m, tile_n)), local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
+    gC = local_tile(mC, TILE, (tile_m, tile_n))
+    cC = local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
     tWgW, tCgC = k.pin("tWgW", tiled.partition(gW, k.thread)), k.pin("tCgC", tiled.partition(gC, k.thread))
     guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
     one = Layout((1, 1, 1))

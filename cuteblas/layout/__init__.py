@@ -92,5 +92,5 @@ __all__ = ["ArithTuple", "ComposedLayout", "CoordinateIterator", "CountingIterat
            "slice_", "slice_and_offset", "take", "tensor_table", "tile_to_shape", "tiled_divide", "tiled_product", "unflatten",
            "upcast", "weakly_congruent", "zipped_divide", "zipped_product"]
 
-_ = None
+_: None = None
 """The free mode of a slice: ``t[_, 3]``."""

@@ -25,15 +25,18 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import gcd
-from typing import Union
 
-__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "evaluate",
-           "is_static", "less", "maximum", "minimum", "select", "substitute", "to_c", "variables", "xor_parts"]
+__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "equal",
+           "evaluate", "is_static", "less", "maximum", "minimum", "select", "substitute", "to_c", "variables", "xor_parts"]
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "div": operator.floordiv, "mod": operator.mod, "and": operator.and_, "min": min, "max": max,
+    "lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}
 
 
 class Expr:
@@ -49,6 +52,7 @@ class Expr:
     lo: int | None
     hi: int | None
     bits: int
+    _hash: int
 
     def __init__(self, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None):
         set_ = object.__setattr__
@@ -131,24 +135,24 @@ class Expr:
     __rxor__ = __xor__
 
     # -- comparisons (booleans) -----------------------------------------------------------------------------------------------
-    def lt(self, other: IntLike) -> Union[Expr, bool]:
+    def lt(self, other: IntLike) -> Expr | bool:
         """``self < other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("lt", self, other)
 
-    def le(self, other: IntLike) -> Union[Expr, bool]:
+    def le(self, other: IntLike) -> Expr | bool:
         """``self <= other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("le", self, other)
 
-    def eq(self, other: IntLike) -> Union[Expr, bool]:
+    def eq(self, other: IntLike) -> Expr | bool:
         """``self == other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("eq", self, other)
 
-    def ne(self, other: IntLike) -> Union[Expr, bool]:
+    def ne(self, other: IntLike) -> Expr | bool:
         """``self != other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("ne", self, other)
 
 
-IntLike = Union[int, Expr]
+IntLike = int | Expr
 
 
 def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None = None) -> Expr:
@@ -219,7 +223,8 @@ def _terms(x: IntLike) -> tuple[int, tuple[tuple[int, Expr], ...]]:
 
 
 def _sum(parts: Iterable[IntLike]) -> IntLike:
-    const, coef = 0, {}
+    const = 0
+    coef: dict[Expr, int] = {}
     for part in parts:
         c, terms = _terms(part)
         const += c
@@ -264,18 +269,16 @@ def _mul(a: IntLike, b: IntLike) -> IntLike:
         return _scale(a, int(b))
     ka, fa = _factors(a)
     kb, fb = _factors(b)
-    factors = fa + fb
-    corners = [x * y if x is not None and y is not None else None for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    if None not in corners:
+    if ka * kb != 1:
+        return _scale(_mul(_product(fa), _product(fb)), ka * kb)
+    lo: int | None = None
+    hi: int | None = None
+    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi) if x is not None and y is not None]
+    if len(corners) == 4:
         lo, hi = min(corners), max(corners)
     elif _nonneg(a) and _nonneg(b):
-        lo, hi = a.lo * b.lo, None
-    else:
-        lo = hi = None
-    k = ka * kb
-    if k != 1:
-        return _scale(_mul(_product(fa), _product(fb)), k)
-    return Expr("mul", factors, lo, hi, -(1 << (_trailing_zeros(a.bits) + _trailing_zeros(b.bits))))
+        lo = min(corners)
+    return Expr("mul", fa + fb, lo, hi, -(1 << (_trailing_zeros(a.bits) + _trailing_zeros(b.bits))))
 
 
 def _factors(x: Expr) -> tuple[int, tuple[Expr, ...]]:
@@ -287,15 +290,16 @@ def _factors(x: Expr) -> tuple[int, tuple[Expr, ...]]:
     return 1, (x,)
 
 
-def _product(factors: tuple[Expr, ...]) -> IntLike:
-    return factors[0] if len(factors) == 1 else reduce(_mul, factors)
+def _product(factors: Iterable[IntLike]) -> IntLike:
+    return reduce(_mul, factors)
 
 
 # -- division ---------------------------------------------------------------------------------------------------------------------
 def _split(x: IntLike, d: int) -> tuple[IntLike, IntLike]:
     """``x == d * q + r`` with everything that is visibly a multiple of ``d`` in ``q``."""
     const, terms = _terms(x)
-    quotient, rest = [], []
+    quotient: list[tuple[int, IntLike]] = []
+    rest: list[tuple[int, Expr]] = []
     for k, t in terms:
         if k % d == 0:
             quotient.append((k // d, t))
@@ -413,7 +417,8 @@ def _carry_free(parts: list[IntLike]) -> bool:
 
 
 def _xor(parts: Iterable[IntLike]) -> IntLike:
-    const, terms = 0, []
+    const = 0
+    terms: list[Expr] = []
     for p in parts:
         for t in xor_parts(p):
             if isinstance(t, int):
@@ -440,13 +445,15 @@ def _xor(parts: Iterable[IntLike]) -> IntLike:
 
 
 # -- comparisons, selection -------------------------------------------------------------------------------------------------------
-def _compare(op: str, a: IntLike, b: IntLike) -> Union[Expr, bool]:
+def _compare(op: str, a: IntLike, b: IntLike) -> Expr | bool:
     lo, hi = bounds(a - b)
-    if op == "lt" and (decided := True if hi is not None and hi < 0 else False if lo is not None and lo >= 0 else None) is not None:
-        return decided
-    if op == "le" and (decided := True if hi is not None and hi <= 0 else False if lo is not None and lo > 0 else None) is not None:
-        return decided
-    if op in ("eq", "ne"):
+    if op in ("lt", "le"):
+        least = 0 if op == "lt" else 1                   # the smallest difference for which the comparison fails
+        if hi is not None and hi < least:
+            return True
+        if lo is not None and lo >= least:
+            return False
+    else:
         if lo == hi == 0:
             return op == "eq"
         if (lo is not None and lo > 0) or (hi is not None and hi < 0):
@@ -454,12 +461,17 @@ def _compare(op: str, a: IntLike, b: IntLike) -> Union[Expr, bool]:
     return Expr(op, (a, b), 0, 1)
 
 
-def less(a: IntLike, b: IntLike) -> Union[Expr, bool]:
+def less(a: IntLike, b: IntLike) -> Expr | bool:
     """``a < b`` as an expression, or a ``bool`` where the bounds decide it."""
     return _compare("lt", a, b)
 
 
-def all_of(*conditions: Union[Expr, bool]) -> Union[Expr, bool]:
+def equal(a: IntLike, b: IntLike) -> Expr | bool:
+    """``a == b`` as an expression, or a ``bool`` where the bounds decide it."""
+    return _compare("eq", a, b)
+
+
+def all_of(*conditions: Expr | bool) -> Expr | bool:
     """The conjunction of conditions: ``True`` when all are known to hold, ``False`` when one is known not to."""
     live: list[Expr] = []
     for c in conditions:
@@ -472,7 +484,7 @@ def all_of(*conditions: Union[Expr, bool]) -> Union[Expr, bool]:
     return True if not live else live[0] if len(live) == 1 else Expr("all", tuple(live), 0, 1)
 
 
-def select(condition: Union[Expr, bool], a: IntLike, b: IntLike) -> IntLike:
+def select(condition: Expr | bool, a: IntLike, b: IntLike) -> IntLike:
     """``a if condition else b`` as an expression."""
     if isinstance(condition, bool):
         return a if condition else b
@@ -554,10 +566,14 @@ def _map(x: IntLike, leaf: Mapping[Expr, IntLike]) -> IntLike:
     if x.op in _COMPARISONS:
         return _compare(x.op, a[0], a[1])
     if x.op == "all":
-        return all_of(*a)
+        return all_of(*map(_truth, a))
     if x.op == "select":
-        return select(a[0] if isinstance(a[0], Expr) else bool(a[0]), a[1], a[2])
+        return select(_truth(a[0]), a[1], a[2])
     return _extreme(x.op, a[0], a[1])
+
+
+def _truth(x: IntLike) -> Expr | bool:
+    return x if isinstance(x, Expr) else bool(x)
 
 
 def substitute(x: IntLike, values: Mapping[Expr, IntLike]) -> IntLike:
@@ -598,8 +614,7 @@ def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
         return a[1] if a[0] else a[2]
     if x.op == "all":
         return int(all(a))
-    return int({"div": lambda u, v: u // v, "mod": lambda u, v: u % v, "and": lambda u, v: u & v, "min": min, "max": max,
-                "lt": lambda u, v: u < v, "le": lambda u, v: u <= v, "eq": lambda u, v: u == v, "ne": lambda u, v: u != v}[x.op](*a))
+    return int(_BINARY[x.op](*a))
 
 
 def to_c(x: IntLike) -> str:

@@ -12,7 +12,7 @@ from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
 from .variants import variant
 
-__all__ = ["Mode", "canonical_modes", "plan_copy"]
+__all__ = ["Mode", "canonical_modes", "is_wide", "plan_copy"]
 
 _NARROW_SPAN = 2**30
 
@@ -29,8 +29,8 @@ class Mode:
 def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
     """The same copy with as few modes as possible, and the offsets (elements) of its first element in source and target.
 
-    Modes of extent 1 go; a mode with a negative stride in the target is walked backwards in both; modes are ordered by their stride in
-    the target, smallest first; neighbours that are one mode in both merge (CuTe's ``coalesce`` on the pair of layouts).
+    Modes of extent 1 go; a mode with a negative stride in the target is walked backwards in both; modes are ordered by their stride
+    in the target, smallest first; neighbours that are one mode in both merge (CuTe's ``coalesce`` on the pair of layouts).
     """
     modes, src_offset, dst_offset = [], 0, 0
     for n, s, d in zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True):
@@ -86,9 +86,10 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     return _plan_straight(problem, device, modes, (src_offset, dst_offset))
 
 
-def _wide(modes: tuple[Mode, ...]) -> bool:
-    span = max(sum((m.extent - 1) * abs(m.src) for m in modes), sum((m.extent - 1) * abs(m.dst) for m in modes), *(m.extent for m in modes))
-    return span >= _NARROW_SPAN
+def is_wide(modes: tuple[Mode, ...]) -> bool:
+    """Whether offsets need 64 bits."""
+    spans = (sum((m.extent - 1) * abs(m.src) for m in modes), sum((m.extent - 1) * abs(m.dst) for m in modes))
+    return max(*spans, *(m.extent for m in modes)) >= _NARROW_SPAN
 
 
 def _vector(problem: CopyProblem, alignment: int, offset: int, extent: int, strides: list[int], limit: int) -> int:
@@ -107,17 +108,18 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
     second = others.pop(max(range(len(others)), key=lambda q: others[q].extent)) if others else Mode(1, 0, 0)
     along = first.extent // words
     tile = (1024, 1) if along >= 1024 or second.extent == 1 else (256, 4) if along >= 256 else (64, 16) if along >= 64 else (32, 32)
-    config = CopyConfig(words * item, tile, 256, first.src == 1, first.dst == 1, len(others), _wide(modes))
+    config = CopyConfig(words * item, tile, 256, first.src == 1, first.dst == 1, len(others), is_wide(modes))
     scaled = [Mode(second.extent, second.src // words, second.dst // words),
               *(Mode(m.extent, m.src // words, m.dst // words) for m in others)]
     numbers = {"I": along, "J": second.extent, "dS_i": first.src, "dS_j": scaled[0].src, "dD_i": first.dst, "dD_j": scaled[0].dst}
     blocks = -(-along // tile[0]) * -(-second.extent // tile[1])
     return _finish(problem, device, "copy", config, copy_kernel(config), numbers, scaled[1:], blocks, offsets,
-                   f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, tile {tile} vectors")
+                   f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, "
+                   f"tile {tile} vectors")
 
 
-# Bytes of an element -> tile along (J, I) in elements, and bytes that a thread reads at once; what it writes at once is 16 bytes. Reads
-# are narrower for elements that are packed in registers, so that each thread ends up with 16 bytes to put into shared memory.
+# Bytes of an element -> tile along (J, I) in elements, and bytes that a thread reads at once; what it writes at once is 16 bytes.
+# Reads are narrower for elements that are packed in registers, so that each thread ends up with 16 bytes to put into shared memory.
 _TILES = {1: ((128, 128), 4), 2: ((128, 64), 8), 4: ((64, 64), 16), 8: ((64, 32), 16), 16: ((32, 32), 16)}
 
 
@@ -133,9 +135,10 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     word = 4 if packed else item
     if not packed:                                       # one vector for both sides, so that neither meets a bank twice
         load = store = item if item < 4 else min(load, store)
-    config = TransposeConfig(item, word, load, store, tile, 256, True, mode_i.dst == 1, len(others), _wide(modes))
+    config = TransposeConfig(item, word, load, store, tile, 256, True, mode_i.dst == 1, len(others), is_wide(modes))
     per_word = config.packed
-    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word, "dD_i": mode_i.dst}
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word,
+               "dD_i": mode_i.dst}
     scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
     blocks = -(-mode_j.extent // tile[0]) * -(-mode_i.extent // tile[1])
     return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
@@ -150,6 +153,7 @@ def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: objec
     blocks *= prod(m.extent for m in batch)
     if blocks >= 2**31:
         raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
-    pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize), "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
+    pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize),
+                "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
     arguments = tuple(pointers[q.name] if q.name in pointers else Argument(value=numbers[q.name]) for q in kernel.params)
     return Plan(problem, device, family, config, (Launch(kernel, (blocks, 1, 1), arguments),), reason=reason, facts=kernel.facts)

@@ -9,7 +9,7 @@ from typing import Literal
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from .problem import CopyProblem, DeviceInfo, GemmProblem
 
-__all__ = ["Argument", "Launch", "Plan"]
+__all__ = ["Argument", "Launch", "Plan", "Role"]
 
 Role = Literal["a", "b", "c", "src", "dst", "alpha", "beta", "workspace"]
 

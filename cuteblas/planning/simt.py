@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from ..codegen.dtypes import dtype
+from ..codegen.kernel import GeneratedKernel
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
 from ..kernels.reduce_split import TILE as REDUCE_TILE
 from ..kernels.reduce_split import ReduceConfig, reduce_split
-from .plan import Argument, Launch, Plan
+from .plan import Argument, Launch, Plan, Role
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 
 __all__ = ["Candidate", "Choice", "candidates", "choose", "plan_simt"]
+
+Roles = dict[str, Role]               # which argument each pointer parameter takes
 
 _MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 _NARROW_SPAN = 2**30                 # offsets below this fit 32 bits, copies ahead of the end included
@@ -39,8 +42,8 @@ class Candidate:
 
     Notes
     -----
-    Rates and ramps were fitted to square products of 64 to 3072 on an H200; docs/performance/gemm-simt.md has the measurements. A block that
-    runs alone on a multiprocessor takes ``1 + ramp`` block times, ``c`` blocks take ``c + ramp``.
+    Rates and ramps were fitted to square products of 64 to 3072 on an H200; docs/performance/gemm-simt.md has the
+    measurements. A block that runs alone on a multiprocessor takes ``1 + ramp`` block times, ``c`` blocks take ``c + ramp``.
     """
 
     tile: TileShape
@@ -112,8 +115,8 @@ class Choice:
 def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess) -> Choice:
     """The tile and split with the least estimated time.
 
-    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate; slices add
-    the traffic of the workspace and a launch.
+    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
+    slices add the traffic of the workspace and a launch.
     """
     accumulator = dtype(dtype(p.a.dtype).accumulator)
     real_bytes = max(4, accumulator.bytes // (2 if accumulator.is_complex else 1))
@@ -127,7 +130,8 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
         slices = -(-k // chunk) if split > 1 else 1
         blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
         gathered = _GATHER_PENALTY * ((a.unit != 0) / t.n + (b.unit != 0) / t.m)
-        block_seconds = 2 * t.m * t.n * (4 if accumulator.is_complex else 1) * (chunk + t.k) / (per_second * candidate.rate) * (1 + gathered)
+        flops = 2 * t.m * t.n * (4 if accumulator.is_complex else 1) * (chunk + t.k)
+        block_seconds = flops / (per_second * candidate.rate) * (1 + gathered)
         busiest = -(-blocks // device.multiprocessors)
         seconds = block_seconds * (busiest + candidate.ramp) + _LAUNCH_SECONDS
         if slices > 1:
@@ -191,14 +195,16 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> P
     ValueError
         For more blocks than a grid can have.
     """
-    p, roles = problem, {"A": "a", "B": "b", "C": "c"}
+    p = problem
+    roles: Roles = {"A": "a", "B": "b", "C": "c"}
     swapped = p.c.strides[0] != 1 and p.c.strides[1] == 1
     if swapped:                                        # so that C is M-major, the order in which threads write vectors
         p, roles = transposed(p), {"A": "b", "B": "a", "C": "c"}
     choice = choose(p, device, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)))
-    reason = f"{p.a.dtype} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on {device.multiprocessors} multiprocessors"
+    reason = (f"{p.a.dtype} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
+              f"{device.multiprocessors} multiprocessors")
     if choice.slices == 1:
-        launches = (_product(p, choice, roles),)
+        launches: tuple[Launch, ...] = (_product(p, choice, roles),)
         workspace = 0
     else:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
@@ -206,18 +212,18 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> P
         launches = (_product(partial, choice, {**roles, "C": "workspace"}), _reduction(p, choice, partial))
         workspace = prod((choice.slices, p.m, p.n, *p.batch)) * dtype(partial.c.dtype).bytes
     if any(launch.grid[0] >= 2**31 for launch in launches):
-        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than the 2^31 - 1 of a grid")
+        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
+                         "the 2^31 - 1 of a grid")
     reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 
-def _product(p: GemmProblem, choice: Choice, roles: dict) -> Launch:
+def _product(p: GemmProblem, choice: Choice, roles: Roles) -> Launch:
     """The launch of ``gemm_simt``; the outermost batch mode walks over slices if there are several."""
     wide = max(_span(p.a, (p.m, choice.chunk), p.batch), _span(p.b, (p.n, choice.chunk), p.batch), _span(p.c, (p.m, p.n), p.batch),
                p.m, p.n, p.k) >= _NARROW_SPAN
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)),
-                        _access(p.c, (p.m, p.n), choice.tile.values[0]), "one" if p.alpha == "one" else "value", p.beta, len(p.batch),
-                        choice.slices > 1, wide)
+                        _access(p.c, (p.m, p.n), choice.tile.values[0]), _alpha(p), p.beta, len(p.batch), choice.slices > 1, wide)
     numbers = {"M": p.m, "N": p.n, "K": 0 if p.alpha == "zero" else p.k, "chunk": choice.chunk}
     for name, operand, modes in (("A", p.a, "mk"), ("B", p.b, "nk"), ("C", p.c, "mn")):
         numbers |= {f"d{name}_{mode}": s for mode, s in zip(modes, operand.strides, strict=True)}
@@ -229,7 +235,7 @@ def _product(p: GemmProblem, choice: Choice, roles: dict) -> Launch:
 def _reduction(p: GemmProblem, choice: Choice, partial: GemmProblem) -> Launch:
     """The launch that adds the slices."""
     wide = _span(partial.c, (p.m, p.n), partial.batch) >= _NARROW_SPAN or _span(p.c, (p.m, p.n), p.batch) >= _NARROW_SPAN
-    config = ReduceConfig(partial.c.dtype, p.c.dtype, _access(p.c, (p.m, p.n), 1), "one" if p.alpha == "one" else "value", p.beta, len(p.batch), wide)
+    config = ReduceConfig(partial.c.dtype, p.c.dtype, _access(p.c, (p.m, p.n), 1), _alpha(p), p.beta, len(p.batch), wide)
     numbers = {"M": p.m, "N": p.n, "S": choice.slices, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
     for i, (n, s) in enumerate(zip(reversed(p.batch), reversed(p.c.batch_strides), strict=True)):
         numbers |= {f"L{i}": n, f"dC_l{i}": s}
@@ -237,7 +243,13 @@ def _reduction(p: GemmProblem, choice: Choice, partial: GemmProblem) -> Launch:
     return _launch(reduce_split(config), blocks, {"W": "workspace", "C": "c"}, numbers)
 
 
-def _launch(kernel, blocks: int, roles: dict, numbers: dict[str, int]) -> Launch:
-    supplied = {**roles, "alpha": "alpha", "beta": "beta"}
-    arguments = tuple(Argument(role=supplied[q.name]) if q.name in supplied else Argument(value=numbers[q.name]) for q in kernel.params)
+def _alpha(p: GemmProblem) -> str:
+    """A kernel knows that alpha is one, or takes it: with alpha zero it runs over no k."""
+    return "one" if p.alpha == "one" else "value"
+
+
+def _launch(kernel: GeneratedKernel, blocks: int, roles: Roles, numbers: dict[str, int]) -> Launch:
+    supplied: Roles = {**roles, "alpha": "alpha", "beta": "beta"}
+    arguments = tuple(Argument(role=supplied[q.name]) if q.name in supplied else Argument(value=numbers[q.name])
+                      for q in kernel.params)
     return Launch(kernel, (blocks, 1, 1), arguments)

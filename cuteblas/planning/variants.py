@@ -1,4 +1,6 @@
-"""Named kernels: what ``variant=`` chooses instead of planning's own choice, each one kernel of the documents that this project grew from.
+"""Named kernels: what ``variant=`` chooses instead of planning's own choice.
+
+Each is one kernel of the documents that this project grew from.
 
 A variant says what it shows, where the idea comes from, and plans a problem or refuses it in one sentence.
 """
@@ -17,7 +19,9 @@ from .problem import DeviceInfo
 __all__ = ["Variant", "variant", "variants"]
 
 # Modules of this package that define ``VARIANTS``, a tuple of Variant.
-_MODULES: tuple[str, ...] = ()
+_MODULES: tuple[str, ...] = (
+    "transpose_tutorial",
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,8 @@ class Variant:
     arch : str
         The oldest architecture that runs it; a trailing ``a`` means this architecture alone.
     plan : callable
-        From a problem and a device to a plan. It raises a :class:`ValueError` with one sentence for a problem that the kernel does not
-        take.
+        From a problem and a device to a plan. It raises a :class:`ValueError` with one sentence for a problem that the kernel does
+        not take.
     """
 
     name: str

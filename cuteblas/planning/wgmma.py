@@ -7,7 +7,7 @@ from math import prod
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_wgmma import WgmmaConfig, boxes, gemm_wgmma
-from .plan import Argument, Launch, Plan
+from .plan import Argument, Launch, Plan, Role
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 
 __all__ = ["plan_wgmma", "why_not_wgmma"]
@@ -19,7 +19,7 @@ _ITEM = 2
 def _majorness(operand: Operand, extents: tuple[int, int]) -> int | None:
     """The mode with stride 1 (K if both have), or ``None``."""
     for mode in (1, 0):
-        if operand.strides[mode] == 1 or extents[mode] == 1 and operand.strides[1 - mode] != 1:
+        if operand.strides[mode] == 1 or (extents[mode] == 1 and operand.strides[1 - mode] != 1):
             return mode
     return None
 
@@ -63,19 +63,21 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
 
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse."""
-    p, roles = problem, ("a", "b")
+    p = problem
+    roles: tuple[Role, Role] = ("a", "b")
     swapped = p.c.strides[1] != 1 and p.c.strides[0] == 1
     if swapped:                                        # threads hold pairs of C along N
         p, roles = transposed(p), ("b", "a")
     columns, stages = _tile(p, device)
     unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
-    pairs = unit == 1 and p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides))
+    pairs = (unit == 1 and p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0
+             and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)))
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
-    majors = [_majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)))]
-    present = [tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b)]
+    major_a, major_b = (_majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
+    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
     span = sum((n - 1) * abs(s) for n, s in zip((p.m, p.n, *p.batch), (*p.c.strides, *p.c.batch_strides), strict=True))
-    config = WgmmaConfig(p.a.dtype, p.c.dtype, 2, columns, stages, *majors, OperandAccess(unit, 2 if pairs else 1),
-                         "one" if p.alpha == "one" else "value", p.beta, *present, span >= 2**30)
+    config = WgmmaConfig(p.a.dtype, p.c.dtype, 2, columns, stages, major_a, major_b, OperandAccess(unit, 2 if pairs else 1),
+                         "one" if p.alpha == "one" else "value", p.beta, batch_a, batch_b, span >= 2**30)
     kernel = gemm_wgmma(config)
     values = {"C": Argument(role="c"), "alpha": Argument(role="alpha"), "beta": Argument(role="beta")}
     for name, role, box, o, extent in zip(("mapA", "mapB"), roles, boxes(config), (p.a, p.b), (p.m, p.n), strict=True):
@@ -89,6 +91,7 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo) -> Plan:
     values |= {name: Argument(value=v) for name, v in numbers.items()}
     tiles = -(-p.m // config.rows) * -(-p.n // config.columns) * prod(p.batch)
     launch = Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), tuple(values[q.name] for q in kernel.params))
-    reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; tile {config.rows}x{columns}x64, {stages} stages: {tiles} tiles on "
-              f"{device.multiprocessors} multiprocessors" + ("; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""))
+    reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; tile {config.rows}x{columns}x64, {stages} stages: "
+              f"{tiles} tiles on {device.multiprocessors} multiprocessors")
+    reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
     return Plan(problem, device, "gemm_wgmma", config, (launch,), reason=reason, facts=kernel.facts)

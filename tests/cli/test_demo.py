@@ -47,7 +47,8 @@ def test_digits(no_gpu, capsys):
     for part in ("1797 handwritten digits of 8x8 pixels", "X float32 (1797, 4096)", "no GPU: none was asked for",
                  "all 1797 rows checked", "7360512, all where NumPy puts them", "cuteblas.matmul", "numpy.matmul", "times as fast",
                  "matmul: float32 (1797, 4096) @ float32", "gemm_simt", "elements of C that", "copy: float32 (4096, 1797) in order",
-                 "the bank of word (j, i)", "in the emulator", "their transposes, by the kernel", "all 4 results are right"):
+                 "the bank of word (j, i)", "in the emulator", "kernel     transpose_b32_",
+                 "their transposes, by the kernel", "all 4 results are right"):
         assert part in text, part
     assert max(map(len, text.splitlines())) <= 100 and "\x1b" not in text
     below = text[text.index("digits\n", text.index("in the emulator")):]
@@ -79,6 +80,12 @@ def test_gram_matrix_of_one_file(shape, dtype, formula, no_gpu, no_compiler, sav
     text = capsys.readouterr().out
     assert f"the Gram matrix {formula} of x.npy" in text and "install one with: apt-get install g++" in text
     assert "all 2 results are right" in text
+
+
+def test_the_gram_matrix_of_complex_numbers_is_hermitian(saved):
+    x = _RNG.standard_normal((4, 6)) + 1j * _RNG.standard_normal((4, 6))
+    work = data.task([saved("x", x)])
+    assert np.array_equal(work.a, x) and np.array_equal(work.b, x.conj().T) and np.array_equal(work.x, x)
 
 
 @pytest.mark.skipif(np.dtype("g").itemsize == 8, reason="longdouble is float64 here")

@@ -21,12 +21,14 @@ def test_wavefronts(stride, nbytes, actual, ideal):
     assert wavefronts([stride * lane for lane in range(32)], nbytes) == (actual, ideal)
 
 
-@pytest.mark.parametrize("stride, nbytes, actual, ideal", [(4, 4, 4, 4), (16, 16, 16, 16), (64, 4, 32, 4), (1, 1, 1, 1), (0, 4, 1, 1), (128, 16, 32, 16)])
+@pytest.mark.parametrize("stride, nbytes, actual, ideal", [
+    (4, 4, 4, 4), (16, 16, 16, 16), (64, 4, 32, 4), (1, 1, 1, 1), (0, 4, 1, 1), (128, 16, 32, 16)])
 def test_sectors(stride, nbytes, actual, ideal):
     assert sectors([stride * lane for lane in range(32)], nbytes) == (actual, ideal)
 
 
-@pytest.mark.parametrize("pad, expected", [(0, "32 wavefronts of at least 1"), (1, "1 wavefronts of at least 1 (no bank conflict)")])
+@pytest.mark.parametrize("pad, expected", [
+    (0, "32 wavefronts of at least 1"), (1, "1 wavefronts of at least 1 (no bank conflict)")])
 def test_a_builder_counts_what_it_writes(pad, expected):
     """Reading a column of a row-major tile: 32 ways into one bank, unless rows are padded."""
     k = KernelBuilder("kernel", 32)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.hopper import TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout
 from cuteblas.codegen.kernel import TensorMapSpec
-from cuteblas.codegen.dtypes import dtype
 from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
 
 
@@ -62,16 +62,19 @@ def test_descriptors_come_from_the_layout():
     assert wide.offsets == (8192, 1024) and [wide.step_bytes(k) for k in (0, 16, 48)] == [0, 2048, 6144]
 
 
-@pytest.mark.parametrize("inner, k_major", [(Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False)])
+@pytest.mark.parametrize("inner, k_major", [
+    (Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False)])
 def test_a_wrong_layout_has_no_descriptor(inner, k_major):
     with pytest.raises(CodegenError, match="no descriptor"):
         _ = WgmmaOperand("float16", ComposedLayout(Swizzle(3, 3, 3), 0, inner), k_major).offsets
+    right = operand_layout(64, 64, "float16", k_major).inner
     with pytest.raises(CodegenError, match="no descriptor"):
-        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(2, 3, 3), 0, operand_layout(64, 64, "float16", k_major).inner), k_major).offsets
+        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(2, 3, 3), 0, right), k_major).offsets
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"shape": (0, 8)}, "extents of a tensor map are 1"), ({"strides": (24,)}, "multiples of 16 bytes"), ({"strides": (-64,)}, "positive"),
+    ({"shape": (0, 8)}, "extents of a tensor map are 1"), ({"strides": (24,)}, "multiples of 16 bytes"),
+    ({"strides": (-64,)}, "positive"),
     ({"box": (64, 300)}, "box are 1 to 256"), ({"swizzle": 48}, "0, 32, 64 or 128"), ({"box": (96, 8)}, "at most the swizzle span"),
     ({"box": (4, 8)}, "multiple of 16 bytes"), ({"shape": (8,)}, "one stride less"),
 ])

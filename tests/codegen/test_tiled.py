@@ -7,7 +7,8 @@ from cuteblas.codegen.tiled import TiledCopy, TiledMma, raked_tv
 from cuteblas.layout import CountingIterator, Layout, Tensor, Var, make_identity_tensor, rank, size
 from cuteblas.layout.symbolic import evaluate
 
-COPIES = [(Layout((32, 8)), (4, 1)), (Layout((8, 32), (32, 1)), (1, 2)), (Layout(((4, 2), 8), ((1, 32), 4)), (2, 3)), (Layout((1, 16)), (8, 1))]
+COPIES = [(Layout((32, 8)), (4, 1)), (Layout((8, 32), (32, 1)), (1, 2)), (Layout(((4, 2), 8), ((1, 32), 4)), (2, 3)),
+          (Layout((1, 16)), (8, 1))]
 
 
 @pytest.mark.parametrize("threads, values", COPIES, ids=str)
@@ -65,12 +66,13 @@ def test_the_identity_tensor_says_where_each_value_is():
 
 def test_every_element_of_c_has_one_owner():
     mma = TiledMma(Layout(((8, 2), (4, 2)), ((1, 32), (8, 64))), (4, 2))
-    owners = [tuple(mma.partition_c(make_identity_tensor(mma.tile), t)((i, j), 0, 0)) for t in range(128) for i in range(4) for j in range(2)]
+    identity = make_identity_tensor(mma.tile)
+    owners = [tuple(mma.partition_c(identity, t)((i, j), 0, 0)) for t in range(128) for i in range(4) for j in range(2)]
     assert sorted(owners) == sorted((m, n) for m in range(mma.tile[0]) for n in range(mma.tile[1]))
 
 
 def test_threads_that_collide_are_refused():
-    with pytest.raises(CodegenError, match="not a bijection|exactly once"):
+    with pytest.raises(CodegenError, match=r"not a bijection|exactly once"):
         TiledCopy(Layout((8, 4), (1, 4)), (1, 1))
-    with pytest.raises(CodegenError, match="not a bijection|exactly once"):
+    with pytest.raises(CodegenError, match=r"not a bijection|exactly once"):
         TiledMma(Layout((8, 4), (2, 16)), (1, 1))

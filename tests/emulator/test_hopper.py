@@ -163,6 +163,24 @@ def test_tma_stores_need_fences_and_waits() -> None:
         store_box(writeable=False)
 
 
+def test_a_fence_after_the_barrier_comes_too_late() -> None:
+    """Looking at the flag lets the other threads run, and fence, before the store; but nothing tells the storing thread."""
+    with pytest.raises(emulator.ProxyFenceError, match="thread 1 wrote them at line 3"):
+        launch(
+            """
+            unsigned* s = cb::shared_memory<unsigned>(0); unsigned r = threadIdx.x;
+            cb::store_shared<1>(&s[threadIdx.x], &r);
+            if (threadIdx.x == 0) cb::fence_proxy_async();
+            cb::syncthreads();
+            if (threadIdx.x > 0) cb::fence_proxy_async();
+            else if (cb::load_flag(flag) == 0) cb::tma_store(&map, s, 0);
+            """,
+            (tensor_map("map", "uint32"), ptr("flag", "uint32")),
+            ((TensorMapSpec(dtype("uint32"), (32,), (), (32,)), aligned((32,), "uint32")), np.zeros(1, np.uint32)),
+            shared=128,
+        )
+
+
 LOAD = (
     SETUP.format(at=4096)
     + """
@@ -497,7 +515,8 @@ def test_accumulators_are_not_there_before_the_wait() -> None:
         multiply(*ones(), PLAIN_A, PLAIN_B, early="d[2] = 0;")
     with pytest.raises(emulator.AccumulatorError, match="returns while a wgmma"):
         multiply(*ones(), PLAIN_A, PLAIN_B, early="if (threadIdx.x == 77) return;")
-    again = "cb::wgmma_wait<0>(); {fence} cb::wgmma_m64k16<8, cb::half, 0, 0>(d, " + f"{PLAIN_A}, {PLAIN_B}, 1); cb::wgmma_commit();"
+    again = "cb::wgmma_wait<0>(); {fence} cb::wgmma_m64k16<8, cb::half, 0, 0>(d, "
+    again += f"{PLAIN_A}, {PLAIN_B}, 1); cb::wgmma_commit();"
     image, c = ones()
     multiply(image, c, PLAIN_A, PLAIN_B, early=again.replace("{fence}", "cb::wgmma_fence();"))
     np.testing.assert_array_equal(c, 32)

@@ -227,6 +227,11 @@ def test_transactions_are_counted() -> None:
         cb::store_shared<1>(cb::shared_memory<int>(0) + 32 * t, &r);
         cb::store_shared<1>(cb::shared_memory<int>(4096) + 33 * t, &r);
         cb::store_global<1>(&C[t], &r, t < 8);
+        cb::syncthreads();
+        int q[4]; int const zero = 0; int* s = cb::shared_memory<int>(0);
+        for (int i = 0; i < 32; ++i) cb::store_shared<1>(&s[32 * t + i], &zero);
+        cb::syncthreads();
+        cb::load_shared<4>(q, &s[4 * (t % 8)]);
         """,
         AC,
         (a, c),
@@ -240,4 +245,6 @@ def test_transactions_are_counted() -> None:
         5: ("shared", True, 1, 32, 1),
         6: ("shared", True, 1, 1, 1),
         7: ("global", True, 1, 1, 1),
+        10: ("shared", True, 32, 1024, 32),
+        12: ("shared", False, 1, 4, 1),
     }

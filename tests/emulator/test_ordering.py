@@ -152,6 +152,7 @@ unsigned long long* bar = cb::shared_memory<unsigned long long>(64);
 int const t = threadIdx.x; int q[4] = {}; unsigned char const b = 1;
 if (t == 0) { cb::store_shared<4>(cb::shared_memory<int>(0), q); cb::mbarrier_init(bar, 1); }
 cb::syncthreads();
+if (t == {aside}) cb::load_shared<4>(q, cb::shared_memory<int>(0));
 for (int i = 0; i < {times}; ++i) {
   if (t < 3) cb::load_shared<4>(q, cb::shared_memory<int>(0));
   if ({times} > 1 && t < 32) cb::syncwarp();
@@ -171,7 +172,7 @@ if (t == 40) {
                                    "cb::store_shared<1>(cb::shared_memory<unsigned char>(9), &b);"])
 def test_a_writer_must_know_every_reader(seed: int | None, times: int, write: str) -> None:
     """Knowing one reader is not enough, however often they read and however small the part that is written."""
-    pieces = {"times": str(times), "write": write}
+    pieces = {"times": str(times), "write": write, "aside": "-1"}
 
     def run(**more: str) -> None:
         statements = READERS
@@ -184,8 +185,9 @@ def test_a_writer_must_know_every_reader(seed: int | None, times: int, write: st
         if times == 1:
             with pytest.raises(emulator.DataRace):
                 run(arrives=str(reader), before_arrival="")
-    with pytest.raises(emulator.DataRace):
-        run(arrives="35", before_arrival="if (t < 32) cb::syncwarp();")
+    for reader, aside in (("35", "-1"), ("0", "33")):
+        with pytest.raises(emulator.DataRace):
+            run(arrives=reader, aside=aside, before_arrival="if (t < 32) cb::syncwarp();")
 
 
 # Asynchronous copies

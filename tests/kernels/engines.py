@@ -31,7 +31,8 @@ class Strided:
         return min(16, address & -address)
 
     def operand(self, modes: tuple[int, int] = (-2, -1), conj: bool = False) -> Operand:
-        return Operand(self.base.dtype.name, (self.strides[modes[0]], self.strides[modes[1]]), self.strides[:-2], conj, self.alignment)
+        strides = self.strides[modes[0]], self.strides[modes[1]]
+        return Operand(self.base.dtype.name, strides, self.strides[:-2], conj, self.alignment)
 
 
 def aligned(elements: int, dtype) -> np.ndarray:
@@ -42,12 +43,12 @@ def aligned(elements: int, dtype) -> np.ndarray:
     return raw[start:start + elements * dtype.itemsize].view(dtype)
 
 
-def place(values: np.ndarray, order: str = "C", *, pad: int = 0, flip: tuple[bool, ...] | None = None, step: int = 1, offset: int = 0,
-          poison=None) -> Strided:
+def place(values: np.ndarray, order: str = "C", *, pad: int = 0, flip: tuple[bool, ...] | None = None, step: int = 1,
+          offset: int = 0, poison=None) -> Strided:
     """Put values into memory in an order ("C", "F"), rows padded, every ``step``-th element used, some modes walked backwards."""
     shape = values.shape
-    *batch, inner = range(values.ndim - 2), (values.ndim - 2, values.ndim - 1)
-    order_of_modes = [*(inner[::-1] if order == "C" else inner), *reversed(list(range(values.ndim - 2)))]
+    *batch, row, column = range(values.ndim)
+    order_of_modes = [*((column, row) if order == "C" else (row, column)), *reversed(batch)]
     strides, at = [0] * values.ndim, step
     for i, mode in enumerate(order_of_modes):
         strides[mode] = at
@@ -70,7 +71,8 @@ def place(values: np.ndarray, order: str = "C", *, pad: int = 0, flip: tuple[boo
 def gemm_problem(a: Strided, b: Strided, c: Strided, *, conj=(False, False), **kinds) -> GemmProblem:
     """C = A B of arrays (..., M, K), (..., K, N), (..., M, N) with equal batch modes."""
     *batch, m, n = c.shape
-    return GemmProblem(m, n, a.shape[-1], a.operand(conj=conj[0]), b.operand((-1, -2), conj=conj[1]), c.operand(), tuple(batch), **kinds)
+    return GemmProblem(m, n, a.shape[-1], a.operand(conj=conj[0]), b.operand((-1, -2), conj=conj[1]), c.operand(), tuple(batch),
+                       **kinds)
 
 
 def copy_problem(src: Strided, dst: Strided) -> CopyProblem:
@@ -115,7 +117,7 @@ class Cuda:
 def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
     """Random values of any kernel type; integers use the whole range, so that sums wrap."""
     kind = np.dtype(dtype)
-    if kind == bool:
+    if kind.kind == "b":
         return rng.random(shape) < 0.1
     if kind.kind in "iu":
         info = np.iinfo(kind)
@@ -128,25 +130,29 @@ def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
 def poison(dtype: str):
     """A value that no test expects in a result."""
     kind = np.dtype(dtype)
-    return np.nan if kind.kind in "fc" else True if kind == bool else np.array(0x5A5A5A5A5A5A5A5A).astype(kind)
+    return np.nan if kind.kind in "fc" else True if kind.kind == "b" else np.array(0x5A5A5A5A5A5A5A5A).astype(kind)
 
 
 def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, alpha=1, beta=0, before=None) -> None:
-    """Compare with wider (or wrapped integer) arithmetic: errors in units of u (|alpha| |A||B| + |beta| |C|), never a loose tolerance.
+    """Compare with wider (or wrapped integer) arithmetic: errors in units of u (|alpha| |A||B| + |beta| |C|), never loosely.
 
-    Rounding errors of a sum of k terms add up like a random walk: 3 + sqrt(k) units are allowed, where the worst case is k. float16 and
-    bfloat16 sum in float32 and round once: one unit.
+    Rounding errors of a sum of k terms add up like a random walk: 3 + sqrt(k) units are allowed, where the worst case is k. float16
+    and bfloat16 sum in float32 and round once: one unit.
     """
     kind = np.dtype(dtype)
     if kind.kind in "iub":
-        want = np.matmul(a, b) if kind == bool else (alpha * np.matmul(a, b) + (beta * before if beta else 0)).astype(kind)
+        product = np.matmul(a, b)
+        want = product if kind.kind == "b" else (alpha * product + (beta * before if beta else 0)).astype(kind)
         np.testing.assert_array_equal(c, want)
         return
     wide = {"float64": np.longdouble, "complex128": np.clongdouble, "complex64": np.complex128}.get(dtype, np.float64)
     terms = a.shape[-1] * (2 if kind.kind == "c" else 1)
     limit = 1.01 if dtype == "float16" else 3 + np.sqrt(terms)
-    want = alpha * np.matmul(a.astype(wide), b.astype(wide)) + (beta * before.astype(wide) if beta else 0)
-    scale = abs(alpha) * np.matmul(abs(a).astype(float), abs(b).astype(float)) + (abs(beta) * abs(before).astype(float) if beta else 0)
+    want = alpha * np.matmul(a.astype(wide), b.astype(wide))
+    scale = abs(alpha) * np.matmul(abs(a).astype(float), abs(b).astype(float))
+    if beta:
+        want, scale = want + beta * before.astype(wide), scale + abs(beta) * abs(before).astype(float)
     error = abs(c.astype(wide) - want)
     assert not np.isnan(error).any(), "poison or NaN in the result"
-    assert (error <= limit * UNIT[dtype] * scale + (dtype == "float16") * 2.0**-25).all(), float((error / (UNIT[dtype] * scale + 1e-300)).max())
+    within = error <= limit * UNIT[dtype] * scale + (dtype == "float16") * 2.0**-25
+    assert within.all(), f"{float((error / (UNIT[dtype] * scale + 1e-300)).max())} units"

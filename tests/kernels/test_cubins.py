@@ -77,8 +77,11 @@ def test_architectures(arch):
     """One kernel of each portable family on every architecture, old ones without asynchronous copies."""
     simple = OperandAccess(0, 1)
     for element in ("float32", "complex128", "float16", "bool"):
-        assert cubin(gemm_simt(SimtConfig(element, element, candidates(element)[-1].tile, simple, OperandAccess(1), simple, "value", "value")), arch)
-    for config in (CopyProblem((100, 64), (1, 100), (64, 1), 1), CopyProblem((100, 64), (64, 1), (64, 1), 4), CopyProblem((3, 5), (1, 3), (5, 1), 16)):
-        kernel = plan_copy(config, H200).launches[0].kernel
+        tile = candidates(element)[-1].tile
+        kernel = gemm_simt(SimtConfig(element, element, tile, simple, OperandAccess(1), simple, "value", "value"))
+        assert cubin(kernel, arch)
+    for problem in (CopyProblem((100, 64), (1, 100), (64, 1), 1), CopyProblem((100, 64), (64, 1), (64, 1), 4),
+                    CopyProblem((3, 5), (1, 3), (5, 1), 16)):
+        kernel = plan_copy(problem, H200).launches[0].kernel
         assert cubin(kernel, arch)
     assert cubin(reduce_split(ReduceConfig("float32", "float16", simple, "value", "value", 1)), arch)

@@ -14,9 +14,8 @@ from cuteblas.planning.simt import Candidate, candidates, plan_simt
 
 from .engines import check_product, gemm_problem, place, poison, random
 
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64",
-          "complex128"]
 FLOATS = ["float32", "float64", "complex64", "complex128"]
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", *FLOATS]
 
 
 def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None, b_place=None,
@@ -25,13 +24,14 @@ def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, F
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
     rng = np.random.default_rng(9)
     before = random(rng, shape, dtype) if beta else np.full(shape, poison(dtype), dtype)
-    pa, pb, pc = place(a, **(a_place or {})), place(b, **(b_place or {})), place(before, c_order, poison=poison(dtype), **(c_place or {}))
+    pa, pb = place(a, **(a_place or {})), place(b, **(b_place or {}))
+    pc = place(before, c_order, poison=poison(dtype), **(c_place or {}))
     outside = np.ones(pc.base.shape, bool)
     mask = replace_base(pc, outside)
     mask[...] = False
     untouched = pc.base[outside].copy()
-    kind = {0: "zero", 1: "one"}
-    plan = plan_simt(gemm_problem(pa, pb, pc, conj=conj, alpha="one" if alpha == 1 else "value", beta=kind.get(beta, "value")), engine.device)
+    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    plan = plan_simt(gemm_problem(pa, pb, pc, conj=conj, **kinds), engine.device)
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
     ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
     check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
@@ -58,7 +58,8 @@ def test_every_order_of_a_b_and_c(engine, dtype, orders):
     product(engine, a, b, dtype, c_order=orders[2], a_place={"order": orders[0]}, b_place={"order": orders[1]})
 
 
-SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (31, 33, 15), (32, 32, 17), (65, 63, 64), (127, 129, 31), (13, 257, 100)]
+SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (31, 33, 15), (32, 32, 17), (65, 63, 64), (127, 129, 31),
+         (13, 257, 100)]
 
 
 @pytest.mark.parametrize("m, n, k", SIZES)
@@ -67,8 +68,8 @@ def test_sizes_on_both_sides_of_tile_edges(engine, m, n, k):
     product(engine, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"), "float32")
 
 
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
-          "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2},
+          "backwards": {"flip": (True, True)}, "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -112,7 +113,8 @@ def test_conjugation_on_load(engine, dtype, conj):
 @pytest.mark.parametrize("batch", [(3,), (2, 3), (2, 1, 2)])
 def test_batches(engine, batch):
     rng = np.random.default_rng(8)
-    product(engine, random(rng, (*batch, 33, 18), "float32"), random(rng, (*batch, 18, 20), "float32"), "float32", a_place={"order": "F"}, c_place={"pad": 4})
+    a, b = random(rng, (*batch, 33, 18), "float32"), random(rng, (*batch, 18, 20), "float32")
+    product(engine, a, b, "float32", a_place={"order": "F"}, c_place={"pad": 4})
 
 
 def test_broadcast_batch(engine):
@@ -197,8 +199,8 @@ def test_offsets_of_64_bits(engine):
     huge = plan_simt(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))), engine.device)
     assert "_wide" in huge.launches[0].kernel.name and "_wide" not in plan.launches[0].kernel.name
     launch = plan.launches[0]
-    config = SimtConfig("float32", "float32", plan.config.tile, OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4), wide=True)
-    wide = gemm_simt(config)
+    access = OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4)
+    wide = gemm_simt(SimtConfig("float32", "float32", plan.config.tile, *access, wide=True))
     assert [p.name for p in wide.params] == [p.name for p in launch.kernel.params]
     engine.run(replace(plan, launches=(replace(launch, kernel=wide),)), a=pa, b=pb, c=pc)
     check_product(pc.view, a, b, "float32")

@@ -12,87 +12,51 @@ from cuteblas.planning import H200, CopyProblem, plan_copy
 from cuteblas.planning.copy import Mode, canonical_modes
 
 from .engines import Strided, aligned, copy_problem
-
-SIZES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
-
-
-def counted(shape, item):
-    """An array in which neighbours differ in every byte."""
-    count = int(np.prod(shape))
-    return np.random.default_rng(count).integers(0, 255, count * item + 16, np.uint8)[:count * item].view(SIZES[item]).reshape(shape)
-
-
-def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset=0, flip=()):
-    """Copy ``values.transpose(axes)`` between two padded allocations; compare, and see that nothing else was written."""
-    item = values.itemsize
-
-    def padded(shape, pad, offset):
-        strides, at = [0] * len(shape), 1
-        for i in reversed(range(len(shape))):
-            strides[i] = at
-            at = at * shape[i] + (pad if i == len(shape) - 1 else 0)
-        return Strided(aligned(offset + at + 1, values.dtype), offset, tuple(shape), tuple(strides))
-
-    src = padded(values.shape, src_pad, src_offset)
-    src.view[...] = values
-    source = Strided(src.base, src.offset, tuple(values.shape[i] for i in axes), tuple(src.strides[i] for i in axes))
-    dst = padded(source.shape, dst_pad, dst_offset)
-    for which, mode in flip:
-        x = source if which == "src" else dst
-        x.offset += (x.shape[mode] - 1) * x.strides[mode]
-        x.strides = (*x.strides[:mode], -x.strides[mode], *x.strides[mode + 1:])
-    dst.base.view(np.uint8)[:] = 0xA5
-    plan = plan_copy(copy_problem(source, dst), engine.device)
-    engine.run(plan, src=source, dst=dst)
-    np.testing.assert_array_equal(dst.view, source.view)
-    inside = np.zeros(dst.base.shape, bool)
-    np.lib.stride_tricks.as_strided(inside[dst.offset:], dst.shape, dst.strides)[...] = True
-    assert (dst.base[~inside].view(np.uint8) == 0xA5).all(), "memory outside of the target was written"
-    assert item == plan.problem.itemsize
-    return plan
+from .moves import SIZES, move, scrambled
 
 
 @pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("shape", [(64, 64), (128, 160), (65, 33), (100, 132), (1, 300), (300, 1), (8, 16), (258, 66)])
 def test_transposes(engine, item, shape):
-    plan = move(engine, counted(shape, item), (1, 0))
+    plan = move(engine, scrambled(shape, item), (1, 0))
     assert plan.family == ("copy" if 1 in shape else "transpose")
 
 
 @pytest.mark.parametrize("axes", list(itertools.permutations(range(3))))
 @pytest.mark.parametrize("item", [1, 4, 16])
 def test_three_modes(engine, item, axes):
-    move(engine, counted((12, 34, 20), item), axes)
+    move(engine, scrambled((12, 34, 20), item), axes)
 
 
 @pytest.mark.parametrize("axes", [(3, 2, 1, 0), (0, 2, 1, 3), (2, 0, 3, 1), (1, 0, 3, 2)])
 @pytest.mark.parametrize("item", [2, 8])
 def test_four_modes(engine, item, axes):
-    move(engine, counted((5, 6, 7, 16), item), axes)
+    move(engine, scrambled((5, 6, 7, 16), item), axes)
 
 
 @pytest.mark.parametrize("axes", [(4, 0, 3, 1, 2), (0, 3, 2, 4, 1)])
 def test_five_modes(engine, axes):
-    move(engine, counted((3, 4, 5, 6, 8), 4), axes)
+    move(engine, scrambled((3, 4, 5, 6, 8), 4), axes)
 
 
 @pytest.mark.parametrize("item", SIZES)
-@pytest.mark.parametrize("options", [{"src_pad": 3}, {"dst_pad": 5}, {"src_pad": 16, "dst_pad": 16}, {"src_offset": 1}, {"dst_offset": 3},
-                                     {"src_offset": 1, "dst_offset": 1, "src_pad": 1}], ids=str)
+@pytest.mark.parametrize("options", [
+    {"src_pad": 3}, {"dst_pad": 5}, {"src_pad": 16, "dst_pad": 16}, {"src_offset": 1}, {"dst_offset": 3},
+    {"src_offset": 1, "dst_offset": 1, "src_pad": 1}], ids=str)
 def test_padding_and_alignment(engine, item, options):
-    move(engine, counted((48, 80), item), (1, 0), **options)
-    move(engine, counted((48, 80), item), (0, 1), **options)
+    move(engine, scrambled((48, 80), item), (1, 0), **options)
+    move(engine, scrambled((48, 80), item), (0, 1), **options)
 
 
 @pytest.mark.parametrize("flip", [(("src", 0),), (("src", 1),), (("dst", 0),), (("dst", 1),), (("src", 0), ("dst", 1))], ids=str)
 @pytest.mark.parametrize("axes", [(0, 1), (1, 0)])
 def test_modes_walked_backwards(engine, axes, flip):
-    move(engine, counted((40, 72), 4), axes, flip=flip)
+    move(engine, scrambled((40, 72), 4), axes, flip=flip)
 
 
 @pytest.mark.parametrize("item", [1, 8])
 def test_broadcast_source(engine, item):
-    row = counted((1, 50), item)
+    row = scrambled((1, 50), item)
     src = Strided(aligned(50, row.dtype), 0, (30, 50), (0, 1))
     src.base[:] = row[0]
     dst = Strided(aligned(1500, row.dtype), 0, (30, 50), (1, 30))
@@ -109,7 +73,7 @@ def test_every_other_element_of_both(engine):
 
 
 def test_offsets_of_64_bits(engine):
-    values = counted((66, 40), 4)
+    values = scrambled((66, 40), 4)
     src, dst = (Strided(aligned(66 * 40, "u4"), 0, (40, 66), s) for s in ((1, 40), (66, 1)))
     src.view[...] = values.T
     plan = plan_copy(copy_problem(src, dst), engine.device)

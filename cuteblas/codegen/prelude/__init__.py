@@ -1,7 +1,7 @@
 """The device functions that generated kernels call: the only place with PTX.
 
-A kernel body calls ``cb::`` functions for every memory access, barrier and matrix instruction. For the GPU they come from the ``.cuh``
-files beside this module; for the emulator from its own header with the same names.
+A kernel body calls ``cb::`` functions for every memory access, barrier and matrix instruction. For the GPU they come from the
+``.cuh`` files beside this module; for the emulator from its own header with the same names.
 """
 
 from __future__ import annotations
@@ -9,12 +9,35 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
+from typing import NamedTuple
 
 __all__ = ["cuda_prelude"]
 
 _HOPPER = re.compile(r"cb::(mbarrier|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
 _WGMMA = re.compile(r"cb::wgmma_m64k16<(\d+), (cb::half|cb::bfloat16), ([01]), ([01])>")
+_MMA = re.compile(r"cb::mma_m(\d+)n(\d+)k(\d+)<(cb::half|cb::bfloat16|signed char|double)>")
 _PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16"}
+
+
+class _MmaType(NamedTuple):
+    """How ``mma.sync`` takes one type: of operands and accumulators the PTX type, the C++ type of a register and its constraint."""
+
+    ptx: str
+    register: str
+    constraint: str
+    per_register: int                # elements of an operand in one register
+    total_ptx: str
+    accumulator: str
+    total_constraint: str
+
+
+_MMA_TYPES = {
+    "cb::half": _MmaType("f16", "unsigned", "r", 2, "f32", "float", "f"),
+    "cb::bfloat16": _MmaType("bf16", "unsigned", "r", 2, "f32", "float", "f"),
+    "signed char": _MmaType("s8", "unsigned", "r", 4, "s32", "int", "r"),
+    "double": _MmaType("f64", "double", "d", 1, "f64", "double", "d"),
+}
 
 
 @cache
@@ -32,10 +55,36 @@ def _wgmma_atom(n: int, element: str, major_a: int, major_b: int) -> str:
 template <> __device__ __forceinline__ void wgmma_m64k16<{n}, {element}, {major_a}, {major_b}>(
     float (&d)[{regs}], unsigned long long a, unsigned long long b, int accumulate) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{regs + 2}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ptx}.{ptx} {{{names}}}, %{regs}, %{regs + 1}, p, 1, 1, {major_a}, {major_b}; }}\\n"
+               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ptx}.{ptx} {{{names}}}, "
+               "%{regs}, %{regs + 1}, p, 1, 1, {major_a}, {major_b}; }}\\n"
                : {outputs} : "l"(a), "l"(b), "r"(accumulate));
 }}
 """
+
+
+def _mma_atom(m: int, n: int, k: int, element: str) -> str:
+    """One ``mma.sync`` instruction as a function on registers: d += a b^T (PTX ISA, "mma")."""
+    t = _MMA_TYPES[element]
+    counts = m * n // 32, m * k // 32 // t.per_register, n * k // 32 // t.per_register
+    ends = [*accumulate(counts)]
+    d, a, b = ("{" + ", ".join(f"%{i}" for i in range(end - count, end)) + "}" for count, end in zip(counts, ends, strict=True))
+    outputs = ", ".join(f'"+{t.total_constraint}"(d[{i}])' for i in range(counts[0]))
+    inputs = ", ".join(f'"{t.constraint}"({name}[{i}])' for name, count in zip("ab", counts[1:], strict=True) for i in range(count))
+    return f"""
+template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
+    {t.accumulator}* d, {t.register} const* a, {t.register} const* b) {{
+  asm volatile("mma.sync.aligned.m{m}n{n}k{k}.row.col.{t.total_ptx}.{t.ptx}.{t.ptx}.{t.total_ptx} {d}, {a}, {b}, {d};"
+               : {outputs} : {inputs});
+}}
+"""
+
+
+def _mma_atoms(body: str) -> str:
+    """The ``mma.sync`` instructions that a body calls, or nothing."""
+    atoms = sorted({(int(m), int(n), int(k), t) for m, n, k, t in _MMA.findall(body)})
+    declarations = "".join(f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D* d, W const* a, W const* b);\n"
+                           for m, n, k in sorted({atom[:3] for atom in atoms}))
+    return f"namespace cb {{\n{declarations}{''.join(_mma_atom(*atom) for atom in atoms)}}}  // namespace cb\n" if atoms else ""
 
 
 def cuda_prelude(body: str) -> str:
@@ -52,4 +101,7 @@ def cuda_prelude(body: str) -> str:
         atoms = sorted({(int(n), t, int(a), int(b)) for n, t, a, b in _WGMMA.findall(body)})
         if atoms:
             parts.append("namespace cb {" + "".join(_wgmma_atom(*atom) for atom in atoms) + "}  // namespace cb\n")
+    if "cb::ldmatrix_" in body:
+        parts.append(_text("warp.cuh"))
+    parts.append(_mma_atoms(body))
     return "\n".join(parts) + "\n"

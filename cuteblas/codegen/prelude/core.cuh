@@ -38,11 +38,13 @@ template <> struct converter<bfloat16> {
     return r;
   }
 };
-template <> struct converter<float> {
-  static CB_DEVICE float from(half x) { return to_float(x); }
-  static CB_DEVICE float from(bfloat16 x) { return to_float(x); }
-  template <class In> static CB_DEVICE float from(In x) { return static_cast<float>(x); }
+template <class Real> struct real_converter {
+  static CB_DEVICE Real from(half x) { return to_float(x); }
+  static CB_DEVICE Real from(bfloat16 x) { return to_float(x); }
+  template <class In> static CB_DEVICE Real from(In x) { return static_cast<Real>(x); }
 };
+template <> struct converter<float> : real_converter<float> {};
+template <> struct converter<double> : real_converter<double> {};
 template <class Out, class In> CB_DEVICE Out convert(In const& x) { return converter<Out>::from(x); }
 
 // -- Arithmetic ----------------------------------------------------------------------------------------------------------
@@ -87,8 +89,14 @@ template <class T> struct arithmetic<complex<T>> {
 template <bool Conj, class T> struct conjugate { static CB_DEVICE T of(T const& x) { return x; } };
 template <class T> struct conjugate<true, complex<T>> { static CB_DEVICE complex<T> of(complex<T> const& x) { return complex<T>{x.re, -x.im}; } };
 
-template <bool ConjA = false, bool ConjB = false, class Acc, class T> CB_DEVICE void mac(Acc& acc, T const& a, T const& b) {
-  acc = arithmetic<Acc>::mac(acc, convert<Acc>(conjugate<ConjA, T>::of(a)), convert<Acc>(conjugate<ConjB, T>::of(b)));
+template <bool ConjA = false, bool ConjB = false, class Acc, class A, class B> CB_DEVICE void mac(Acc& acc, A const& a, B const& b) {
+  acc = arithmetic<Acc>::mac(acc, convert<Acc>(conjugate<ConjA, A>::of(a)), convert<Acc>(conjugate<ConjB, B>::of(b)));
+}
+// Four products of signed bytes held in words; the sum wraps (sm_61).
+CB_DEVICE int dp4a(int acc, unsigned a, unsigned b) {
+  int r;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(acc));
+  return r;
 }
 template <class T> CB_DEVICE T add(T const& a, T const& b) { return arithmetic<T>::add(a, b); }
 template <class Out, class Acc, class S> CB_DEVICE Out scale(Acc const& acc, S alpha) { return convert<Out>(arithmetic<S>::mul(alpha, convert<S>(acc))); }

@@ -1,0 +1,276 @@
+"""Warp-level tensor cores for the builder: ``mma.sync`` atoms as data, warps tiled over a block, ``ldmatrix``, swizzled operand tiles.
+
+An atom is its thread-value layouts. Everything else follows from them by composition: which elements a thread of a block multiplies,
+which row of shared memory each lane hands to ``ldmatrix``, and where a thread's part of C lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, composition, make_layout, size
+from ..layout.symbolic import IntLike
+from .builder import KernelBuilder
+from .dtypes import dtype
+from .engine import CodegenError
+from .tiled import partition
+
+__all__ = ["MMA_ATOMS", "MmaAtom", "WarpMma", "load_matrices", "mma", "mma_atom", "operand_tile"]
+
+_WARP = 32
+_WORD_BYTES = 4
+_CHUNK_BYTES = 16                   # a row of an ldmatrix matrix; what one asynchronous copy moves at most
+_LINE_BYTES = 128                   # every bank once
+_MATRICES = 4                       # of one ldmatrix
+
+
+@dataclass(frozen=True)
+class MmaAtom:
+    """One ``mma.sync`` instruction: D (m, n) += A (m, k) B (n, k)^T by the 32 threads of a warp.
+
+    Attributes
+    ----------
+    element, accumulator : str
+        Types of A and B, and of C and D.
+    shape : tuple of int
+        (m, n, k).
+    arch : str
+        The oldest architecture that has it.
+    tv_a, tv_b, tv_c : Layout
+        ((lane), (value)) -> position in the (m, k), (n, k), (m, n) tile, counted colexicographically.
+
+    Raises
+    ------
+    CodegenError
+        If a layout does not cover its tile exactly once.
+
+    References
+    ----------
+    PTX ISA, "Matrix Fragments for mma".
+    """
+
+    element: str
+    accumulator: str
+    shape: tuple[int, int, int]
+    arch: str
+    tv_a: Layout
+    tv_b: Layout
+    tv_c: Layout
+
+    def __post_init__(self) -> None:
+        m, n, k = self.shape
+        for name, tv, tile in (("A", self.tv_a, (m, k)), ("B", self.tv_b, (n, k)), ("C", self.tv_c, (m, n))):
+            if size(tv[0]) != _WARP or sorted(tv(i) for i in range(size(tv))) != list(range(prod(tile))):
+                raise CodegenError(f"mma.sync {self.shape} of {self.element}: the layout {tv} of {name} does not give each of the "
+                                   f"{tile} elements to one lane of {_WARP}")
+
+    @property
+    def per_register(self) -> int:
+        """Elements of A or B in one register: a 32-bit word, or a double."""
+        return max(1, _WORD_BYTES // dtype(self.element).bytes)
+
+    @property
+    def register(self) -> str:
+        """Type of a register of A or B."""
+        return "b32" if self.per_register > 1 else self.element
+
+    @property
+    def call(self) -> str:
+        """The prelude function."""
+        m, n, k = self.shape
+        return f"cb::mma_m{m}n{n}k{k}<{dtype(self.element).ctype}>"
+
+
+def _atom(element: str, accumulator: str, shape: tuple[int, int, int], arch: str) -> MmaAtom:
+    """The atom of a shape. All follow one pattern.
+
+    A lane holds, of A and B, what is at row ``lane / 4`` in one register at ``k = lane % 4`` registers; then 8 rows further; then 4
+    registers further along k. Of C it holds pairs along n.
+    """
+    m, n, k = shape
+    packed = max(1, _WORD_BYTES // dtype(element).bytes)
+
+    def operand(rows: int) -> Layout:
+        return Layout(((4, 8), (packed, rows // 8, k // (4 * packed))), ((packed * rows, 1), (rows, 8, 4 * packed * rows)))
+
+    return MmaAtom(element, accumulator, shape, arch, operand(m), operand(n), Layout(((4, 8), (2, m // 8)), ((2 * m, 1), (m, 8))))
+
+
+MMA_ATOMS = (
+    _atom("float16", "float32", (16, 8, 16), "sm_80"),
+    _atom("float16", "float32", (16, 8, 8), "sm_75"),
+    _atom("bfloat16", "float32", (16, 8, 16), "sm_80"),
+    _atom("int8", "int32", (16, 8, 32), "sm_80"),
+    _atom("float64", "float64", (16, 8, 16), "sm_90"),
+    _atom("float64", "float64", (8, 8, 4), "sm_80"),
+)
+"""The best atom of a type on an architecture comes first."""
+
+
+def mma_atom(element: str, arch: str) -> MmaAtom | None:
+    """The instruction for a type on an architecture, or ``None`` if it has none."""
+    number = int(arch.removeprefix("sm_").removesuffix("a"))
+    return next((a for a in MMA_ATOMS if a.element == element and int(a.arch.removeprefix("sm_")) <= number), None)
+
+
+def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
+    """A layout of an atom's tile as one of the same corner of a tile with ``rows`` rows."""
+    return composition(Layout(atom, (1, rows)), tv)
+
+
+@dataclass(frozen=True)
+class WarpMma:
+    """The warps of a block, each multiplying a compact block of atoms: block tile, warp tile and atom as one nested layout.
+
+    Attributes
+    ----------
+    atom : MmaAtom
+        The instruction.
+    warps : tuple of int
+        Warps along (M, N), M fastest.
+    atoms : tuple of int
+        Atoms that a warp owns along (M, N).
+    """
+
+    atom: MmaAtom
+    warps: tuple[int, int]
+    atoms: tuple[int, int]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return _WARP * prod(self.warps)
+
+    @property
+    def warp_tile(self) -> tuple[int, int]:
+        """Extents (M, N) of the part of C that a warp owns."""
+        return self.atom.shape[0] * self.atoms[0], self.atom.shape[1] * self.atoms[1]
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Extents (M, N) of the tile of C."""
+        return self.warp_tile[0] * self.warps[0], self.warp_tile[1] * self.warps[1]
+
+    @cached_property
+    def tv_c(self) -> Layout:
+        """((lane, warp m, warp n), (atom value, atom m, atom n)) -> position in the (M, N) tile."""
+        (m, n, _), (tile_m, _), (warp_m, warp_n) = self.atom.shape, self.tile, self.warp_tile
+        tv = _placed(self.atom.tv_c, (m, n), tile_m)
+        return make_layout(make_layout(tv[0], Layout(self.warps, (warp_m, warp_n * tile_m))),
+                           make_layout(tv[1], Layout(self.atoms, (m, n * tile_m))))
+
+    def _operand(self, mode: int) -> Layout:
+        """((lane, warp m, warp n), (atom value, atom)) -> position in the (M, k) or (N, k) tile; warps of the other mode share."""
+        depth, rows, step, atoms = self.atom.shape[2], self.tile[mode], self.atom.shape[mode], self.atoms[mode]
+        tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (step, depth), rows)
+        warps = tuple(self.warp_tile[mode] if i == mode else 0 for i in range(2))
+        return make_layout(make_layout(tv[0], Layout(self.warps, warps)), make_layout(tv[1], Layout(atoms, step)))
+
+    @cached_property
+    def tv_a(self) -> Layout:
+        """((lane, warp m, warp n), (atom value, atom m)) -> position in the (M, k) tile."""
+        return self._operand(0)
+
+    @cached_property
+    def tv_b(self) -> Layout:
+        """((lane, warp m, warp n), (atom value, atom n)) -> position in the (N, k) tile."""
+        return self._operand(1)
+
+    def matrices(self, mode: int, k_major: bool) -> Layout | None:
+        """How ``ldmatrix`` loads an operand: ((thread), (row of 16 bytes, matrix quadruple)) -> position in its tile.
+
+        The lanes 8 j .. 8 j + 7 address the rows of matrix j, which becomes register j of every lane. So the layout is the operand's
+        own, seen through a permutation of (thread, value): a row of a matrix is what 4 neighbouring lanes hold in one register (the
+        transposing form: what the 8 lanes of a column hold).
+
+        Returns
+        -------
+        Layout or None
+            ``None`` if there is no such load: for 64-bit elements, for transposed 8-bit ones, or where a warp's registers are not
+            quadruples.
+        """
+        packed, tv = self.atom.per_register, (self.tv_a, self.tv_b)[mode]
+        registers = size(tv[1]) // packed
+        if packed == 1 or (packed == 4 and not k_major) or registers % _MATRICES:
+            return None
+        lane, value, warps = 1, self.threads, prod(self.warps)
+        register = packed * value
+        groups = registers // _MATRICES
+        row, along = (8, 4 * lane), ((packed, 4), (value, lane))
+        if not k_major:
+            row, along = ((packed, 4), (value, lane)), (8, 4 * lane)
+        permutation = Layout(((row[0], _MATRICES, warps), (along[0], groups)),
+                             ((row[1], register, _WARP), (along[1], _MATRICES * register)))
+        return composition(Layout(tv.shape, tv.stride), permutation)
+
+    def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of A (M, K, ...) that ``thread`` multiplies, shape ``((value, atom m), 1, k steps, ...)``."""
+        return partition(tensor, (self.tile[0], self.atom.shape[2]), self.tv_a, thread)
+
+    def partition_b(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of B (N, K, ...) that ``thread`` multiplies, shape ``((value, atom n), 1, k steps, ...)``."""
+        return partition(tensor, (self.tile[1], self.atom.shape[2]), self.tv_b, thread)
+
+    def partition_rows(self, tensor: Tensor, mode: int, rows: Layout, thread: IntLike) -> Tensor:
+        """The rows of an operand that ``thread`` addresses for ``ldmatrix``, shape ``((row, quadruple), 1, k steps, ...)``."""
+        return partition(tensor, (self.tile[mode], self.atom.shape[2]), rows, thread)
+
+    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of C (M, N) that ``thread`` owns, shape ``((value, atoms), 1, 1)``."""
+        return partition(tensor, self.tile, self.tv_c, thread)
+
+
+def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> ComposedLayout:
+    """The swizzled layout of an (extent, depth) operand tile in shared memory that neither copies nor fragment loads meet a bank twice in.
+
+    Rows of at most 128 bytes along whichever mode is contiguous in global memory. For ``ldmatrix``, 16-byte chunks are permuted by
+    the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes: there
+    32-byte chunks are permuted.
+    """
+    item = dtype(element).bytes
+    contiguous = depth if k_major else extent
+    row = min(contiguous, _LINE_BYTES // item)
+    if contiguous % row or row & (row - 1):
+        raise CodegenError(f"a tile of {extent} x {depth} {element} has no rows of a power of two up to {_LINE_BYTES} bytes")
+    slabs = contiguous // row
+    if k_major:
+        inner = Layout((extent, (row, slabs)), (row, (1, row * extent)))
+    else:
+        inner = Layout(((row, slabs), depth), ((1, row * depth), row))
+    if item == 8:
+        return ComposedLayout(Swizzle(2, 2, 2), 0, inner)
+    bits = max(0, (row * item // _CHUNK_BYTES).bit_length() - 1)
+    chunk = (_CHUNK_BYTES // item).bit_length() - 1
+    return ComposedLayout(Swizzle(bits, chunk, 3), 0, inner)
+
+
+def load_matrices(k: KernelBuilder, rows: Tensor, registers: Tensor, *, k_major: bool) -> None:
+    """Load quadruples of matrices with ``ldmatrix``.
+
+    Parameters
+    ----------
+    rows : Tensor
+        What :meth:`WarpMma.partition_rows` gives, at one k step and stage: ((row, quadruple), 1).
+    registers : Tensor
+        Words, ``(register)``.
+    k_major : bool
+        Whether rows run along K; the transposing form is used if not.
+    """
+    along = size(rows.layout.shape[0][0])
+    k.load_collective(f"ldmatrix_x4{'' if k_major else '_trans'}", rows, registers, width=along, words=_MATRICES)
+
+
+def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor) -> None:
+    """``c += a b^T`` on the fragments of a warp.
+
+    Parameters
+    ----------
+    c : Tensor
+        ``(value, atom m, atom n)``.
+    a, b : Tensor
+        Registers, ``(register, atom)``.
+    """
+    with k.loops(tiled.atoms) as (m, n):
+        k.emit(f"{tiled.atom.call}({c(0, m, n).address}, {a(0, m).address}, {b(0, n).address});")

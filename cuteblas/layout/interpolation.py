@@ -1,0 +1,130 @@
+"""Layouts through given points: the layout that has given values at given indices, if there is one.
+
+A flat layout evaluates an index in a mixed radix, its shape, and adds up digit times stride. For a fixed shape the conditions on the
+strides are linear equations over the integers. A finer shape can only help, since the modes ``(a, b):(d, a*d)`` are the mode ``a*b:d``;
+so it is enough to try shapes whose extents are primes, the last one unbounded. The search goes from the fastest mode to the slowest
+and gives a beginning up as soon as its equations contradict each other: points that agree in all slower digits differ by the modes chosen
+so far alone. It is exhaustive, so a failure is a proof that no layout goes through the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from .core import Layout
+
+__all__ = ["layout_through"]
+
+
+@dataclass(frozen=True)
+class _Strides:
+    """All integer solutions of linear equations: ``origin`` plus any integer combination of the ``directions``."""
+
+    origin: tuple[int, ...] = ()
+    directions: tuple[tuple[int, ...], ...] = ()
+
+    def with_mode(self) -> _Strides:
+        """One more unknown, free so far."""
+        n = len(self.origin)
+        return _Strides((*self.origin, 0), (*((*d, 0) for d in self.directions), (0,) * n + (1,)))
+
+    def subject_to(self, digits: Sequence[int], value: int) -> _Strides | None:
+        """The solutions for which ``sum(digits * strides) == value``, or None if there is none."""
+        rest = value - _dot(digits, self.origin)
+        pivot: tuple[int, ...] | None = None             # a direction along which the sum changes by g, their gcd
+        g = 0
+        free = []
+        for d in self.directions:
+            slope = _dot(digits, d)
+            if slope == 0:
+                free.append(d)
+                continue
+            if pivot is None:
+                pivot, g = d, slope
+                continue
+            both, u, v = _bezout(g, slope)
+            free.append(_combine(slope // both, pivot, -(g // both), d))
+            pivot, g = _combine(u, pivot, v, d), both
+        if pivot is None:
+            return self if rest == 0 else None
+        if rest % g:
+            return None
+        return _Strides(_combine(1, self.origin, rest // g, pivot), tuple(free))
+
+
+def _dot(a: Sequence[int], b: Sequence[int]) -> int:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def _combine(u: int, a: Sequence[int], v: int, b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(u * x + v * y for x, y in zip(a, b, strict=True))
+
+
+def _bezout(a: int, b: int) -> tuple[int, int, int]:
+    """``(g, u, v)`` with ``u*a + v*b == g``, the greatest common divisor."""
+    g = gcd(a, b)
+    u, v, u1, v1, x, y = 1, 0, 0, 1, a, b
+    while y:
+        q = x // y
+        x, y, u, v, u1, v1 = y, x - q * y, u1, v1, u - q * u1, v - q * v1
+    return (g, u, v) if x > 0 else (g, -u, -v)
+
+
+def layout_through(points: dict[int, int]) -> Layout | None:
+    """The flat layout with ``layout(x) == points[x]`` for every ``x``, or None if there is none.
+
+    Parameters
+    ----------
+    points : dict of int to int
+        Indices from 0 on; the value at 0 is 0, as a layout's is.
+
+    Examples
+    --------
+    >>> str(layout_through({0: 0, 2: 1, 3: 2, 5: 3}))
+    '(2,3):(1,1)'
+    >>> layout_through({0: 0, 1: 3, 2: 1, 3: 2}) is None
+    True
+    """
+    if points.get(0, 0) != 0:
+        return None
+    xs = sorted(points)
+    found = _search([()] * len(xs), xs, [points[x] for x in xs], (), _Strides())
+    if found is None:
+        return None
+    shape, strides = found
+    return Layout(shape, strides) if len(shape) > 1 else Layout(shape[0], strides[0])
+
+
+def _search(digits: list[tuple[int, ...]], rest: list[int], values: list[int], shape: tuple[int, ...],
+            strides: _Strides) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Close the shape with ``rest`` as the last digit, or try every prime as the next extent."""
+    last = [(*d, y) for d, y in zip(digits, rest, strict=True)]
+    closed = _restrict(strides.with_mode(), last, [0] * len(rest), values)
+    if closed is not None:
+        return (*shape, max(rest, default=0) + 1), closed.origin
+    for p in _primes(max(rest, default=0)):
+        longer = [(*d, y % p) for d, y in zip(digits, rest, strict=True)]
+        slower = [y // p for y in rest]
+        narrowed = _restrict(strides.with_mode(), longer, slower, values)
+        if narrowed is not None and (found := _search(longer, slower, values, (*shape, p), narrowed)) is not None:
+            return found
+    return None
+
+
+def _restrict(strides: _Strides, digits: list[tuple[int, ...]], slower: list[int], values: list[int]) -> _Strides | None:
+    """The strides for which points with the same ``slower`` digits differ as their values do; the point 0 is one of them."""
+    first: dict[int, tuple[tuple[int, ...], int]] = {0: ((0,) * len(strides.origin), 0)}
+    for d, y, v in zip(digits, slower, values, strict=True):
+        base, value = first.setdefault(y, (d, v))
+        narrowed = strides.subject_to(_combine(1, d, -1, base), v - value)
+        if narrowed is None:
+            return None
+        strides = narrowed
+    return strides
+
+
+def _primes(top: int) -> Iterator[int]:
+    """The primes up to ``top``."""
+    return (p for p in range(2, top + 1) if all(p % q for q in range(2, int(p**0.5) + 1)))

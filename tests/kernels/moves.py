@@ -1,0 +1,47 @@
+"""Copies between padded allocations that must move every element and touch nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cuteblas.planning import plan_copy
+
+from .engines import Strided, aligned, copy_problem
+
+SIZES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
+
+
+def scrambled(shape, item):
+    """Random bytes, as an array of elements of a size."""
+    count = int(np.prod(shape))
+    return np.random.default_rng(count).integers(0, 255, count * item, np.uint8).view(SIZES[item]).reshape(shape)
+
+
+def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset=0, flip=(), variant=None):
+    """Copy ``values.transpose(axes)`` between two padded allocations; compare, and see that nothing else was written."""
+    item = values.itemsize
+
+    def padded(shape, pad, offset):
+        strides, at = [0] * len(shape), 1
+        for i in reversed(range(len(shape))):
+            strides[i] = at
+            at = at * shape[i] + (pad if i == len(shape) - 1 else 0)
+        return Strided(aligned(offset + at + 1, values.dtype), offset, tuple(shape), tuple(strides))
+
+    src = padded(values.shape, src_pad, src_offset)
+    src.view[...] = values
+    source = Strided(src.base, src.offset, tuple(values.shape[i] for i in axes), tuple(src.strides[i] for i in axes))
+    dst = padded(source.shape, dst_pad, dst_offset)
+    for which, mode in flip:
+        x = source if which == "src" else dst
+        x.offset += (x.shape[mode] - 1) * x.strides[mode]
+        x.strides = (*x.strides[:mode], -x.strides[mode], *x.strides[mode + 1:])
+    dst.base.view(np.uint8)[:] = 0xA5
+    plan = plan_copy(replace(copy_problem(source, dst), variant=variant), engine.device)
+    engine.run(plan, src=source, dst=dst)
+    assert dst.view.tobytes() == source.view.tobytes()
+    inside = np.zeros(dst.base.shape, bool)
+    np.lib.stride_tricks.as_strided(inside[dst.offset:], dst.shape, dst.strides)[...] = True
+    assert (dst.base[~inside].view(np.uint8) == 0xA5).all(), "memory outside of the target was written"
+    assert item == plan.problem.itemsize
+    return plan

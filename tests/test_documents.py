@@ -1,0 +1,66 @@
+"""The Python examples of README and docs run as they are written.
+
+Blocks of a file are run in order and share their names: ``python`` blocks as scripts, ``pycon`` blocks as doctests. A comment
+``<!-- needs: compiler -->`` or ``<!-- needs: gpu -->`` before a block leaves it out where there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from doctest import ELLIPSIS, DocTestParser, DocTestRunner
+from pathlib import Path
+
+import pytest
+
+from cuteblas import cli, emulator, runtime
+
+ROOT = Path(__file__).parents[1]
+FILES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "layout-semantics.md")]
+BLOCK = re.compile(r"(?:^<!-- needs: (?P<needs>\w+) -->\n)?^```(?P<kind>python|pycon)\n(?P<text>.*?)^```$", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
+
+
+def available(needed):
+    return {"compiler": emulator.available, "gpu": runtime.available}[needed]()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_examples(path):
+    text, names = path.read_text(encoding="utf-8"), {"__name__": path.stem}
+    runner = DocTestRunner(optionflags=ELLIPSIS)
+    for block in BLOCK.finditer(text):
+        line = text[:block.start("text")].count("\n")
+        if block["needs"] and not available(block["needs"]):
+            continue
+        if block["kind"] == "python":
+            exec(compile("\n" * line + block["text"], str(path), "exec"), names)
+        else:
+            test = DocTestParser().get_doctest(block["text"], names, path.name, str(path), line)
+            output = []
+            runner.run(test, out=output.append, clear_globs=False)
+            assert not output, "".join(output)
+            names.update(test.globs)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    text = path.read_text(encoding="utf-8")
+    for target, _ in LINK.findall(text):
+        assert not target or (path.parent / target).exists(), target
+
+
+def test_every_page_is_listed():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert all(f"({path.name})" in index for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
+
+
+def test_readme_names_every_command():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in text for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_named_files_exist(path):
+    named = re.findall(r"`((?:layout|codegen|kernels|planning|runtime|emulator|functions|cli)/[\w/]+\.(?:py|h))`",
+                       path.read_text(encoding="utf-8"))
+    assert all((ROOT / "cuteblas" / name).exists() for name in named)
