@@ -67,13 +67,15 @@ class KernelBuilder:
         Whether integers have 64 bits instead of 32.
     summary : str
         First lines of the comment that heads the source.
+    unroll : bool
+        Whether loops over the elements of fragments ask the compiler to unroll them (``#pragma unroll``).
     """
 
     def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1, wide: bool = False,
-                 summary: str = ""):
+                 summary: str = "", unroll: bool = True):
         self.name, self.threads, self.arch, self.min_blocks = name, threads, arch, min_blocks
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
-        self._summary = summary
+        self._summary, self._unroll = summary, unroll
         self._notes: list[str] = []
         self._params: list[Param] = []
         self._lines: list[str] = []
@@ -186,12 +188,12 @@ class KernelBuilder:
 
     @contextmanager
     def loops(self, extents: Sequence[int], names: str = "ijklmn") -> Iterator[tuple[IntLike, ...]]:
-        """Unrolled nested loops over static extents, the first innermost; yields the coordinates."""
+        """Nested loops over static extents, the first innermost, unrolled if the kernel's are; yields the coordinates."""
         if not extents:
             yield ()
             return
         *inner, last = extents
-        with self.loop(names[len(inner)], last, unroll=True) as i, self.loops(inner, names) as rest:
+        with self.loop(names[len(inner)], last, unroll=self._unroll) as i, self.loops(inner, names) as rest:
             yield (*rest, i)
 
     @contextmanager

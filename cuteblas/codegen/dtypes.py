@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DTYPES", "DType", "dtype"]
+__all__ = ["DTYPES", "DType", "accumulator_of", "dtype"]
 
 
 @dataclass(frozen=True)
@@ -78,3 +78,25 @@ def dtype(name: str) -> DType:
         return DTYPES[name]
     except KeyError:
         raise TypeError(f"kernels have no element type {name!r}; they have {', '.join(DTYPES)}") from None
+
+
+def accumulator_of(a: str, b: str, c: str) -> str:
+    """The type in which products of elements of types ``a`` and ``b`` are summed, for a result of type ``c``.
+
+    Integers of any width wrap in the result's type. Real numbers sum in float64 if any of the three is float64, else in float32.
+
+    Raises
+    ------
+    TypeError
+        If there is none: bool and complex numbers do not mix with other types, integers do not mix with real numbers, and float64
+        would be rounded twice on the way to a 16-bit result.
+    """
+    kinds = [dtype(name) for name in (a, b, c)]
+    names = {d.name for d in kinds}
+    if len(names) == 1:
+        return kinds[0].accumulator
+    if all(d.is_integer for d in kinds):
+        return c
+    if names <= {"float16", "bfloat16", "float32", "float64"} and ("float64" not in names or dtype(c).bytes > 2):
+        return "float64" if "float64" in names else "float32"
+    raise TypeError(f"products of {a} and {b} cannot be summed into {c}")

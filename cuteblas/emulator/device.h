@@ -110,6 +110,16 @@ inline bfloat16 to_bfloat16(float value) {
     return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
 }
 
+// A real number as float or double, exactly where the type can hold it.
+template <class Real, class T>
+Real real(T const& value) {
+    if constexpr (same<T, half> || same<T, bfloat16>) {
+        return to_float(value);
+    } else {
+        return static_cast<Real>(value);
+    }
+}
+
 inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 

@@ -19,6 +19,7 @@ from .execution import execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
 from .memory import Memory
+from .named import refuse_variant
 from .problems import Staging, has_kernels, stage
 from .products import delegate, fast_paths
 
@@ -125,16 +126,16 @@ class Cupy:
 CUPY = Cupy()
 
 
-def matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
+def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     """``matmul`` where an operand is a CuPy array: see :func:`cuteblas.matmul`."""
     for x in (x1, x2, out):
         if kind_of(x) == "foreign":
-            return delegate(f"{type(x).__name__} answers ufuncs itself", x1, x2, out, arguments)
+            return delegate(f"{type(x).__name__} answers ufuncs itself", x1, x2, out, arguments, variant)
     product = judged(x1, x2, out, arguments)
     with on_device_of(x1):
-        staging = stage(CUPY.memory(x1), CUPY.memory(x2), None if out is None else CUPY.memory(out), product, precision)
+        staging = stage(CUPY.memory(x1), CUPY.memory(x2), None if out is None else CUPY.memory(out), product, precision, variant)
         result = execute(CUPY, x1, x2, out, staging)
-        if not (arguments or staging.copies) and result.size:
+        if not (arguments or staging.copies or variant) and result.size:
             _remember(x1, x2, out, result, staging, precision)
     return result
 
@@ -159,22 +160,24 @@ def judged(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
     return product
 
 
-def copied(a: Any, order: str) -> Any:
+def copied(a: Any, order: str, variant: str | None) -> Any:
     """``copy`` of a CuPy array: see :func:`cuteblas.copy`."""
     with on_device_of(a):
-        return new_like("copy", CUPY, a, order)
+        return new_like("copy", CUPY, a, order, variant)
 
 
-def contiguous(a: Any, dtype: Any) -> Any:
+def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
     """``ascontiguousarray`` of a CuPy array: see :func:`cuteblas.ascontiguousarray`."""
     with on_device_of(a):
         if dtype is not None and np.dtype(dtype) != a.dtype:
-            tally("ascontiguousarray", "calls", f"delegated to CuPy: changes {a.dtype} to {np.dtype(dtype)}").tick()
+            reason = f"changes {a.dtype} to {np.dtype(dtype)}"
+            refuse_variant(variant, reason)
+            tally("ascontiguousarray", "calls", f"delegated to CuPy: {reason}").tick()
             return cupy.ascontiguousarray(a, dtype)
         if a.flags.c_contiguous:
             tally("ascontiguousarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)
-        return new_like("ascontiguousarray", CUPY, a, "C")
+        return new_like("ascontiguousarray", CUPY, a, "C", variant)
 
 
 class _Ready(NamedTuple):

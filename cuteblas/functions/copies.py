@@ -9,12 +9,13 @@ import numpy as np
 from .backends import current_backend
 from .counters import tally
 from .kinds import kind_of
+from .named import BY_NUMPY, check_variant, refuse_variant
 
 __all__ = ["ascontiguousarray", "checked_order", "copy", "why_not_words"]
 
 
 
-def copy(a: Any, order: str | None = "K", subok: bool = False) -> Any:
+def copy(a: Any, order: str | None = "K", subok: bool = False, *, variant: str | None = None) -> Any:
     """A copy of an array, as ``numpy.copy`` makes it.
 
     Parameters
@@ -25,31 +26,36 @@ def copy(a: Any, order: str | None = "K", subok: bool = False) -> Any:
         Layout of the copy: like ``a``, C, Fortran, or Fortran if ``a`` is Fortran contiguous and C otherwise.
     subok : bool
         Whether a subclass of ``numpy.ndarray`` stays what it is.
+    variant : str, optional
+        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
     Raises
     ------
     ValueError
-        For an unknown order, in NumPy's words.
+        For an unknown order, in NumPy's words; for an unknown variant, one that does not take this copy, or where no kernel runs.
     """
     kind = kind_of(a)
+    check_variant(variant, "copy")
     if kind != "cupy" and current_backend() == "numpy":
+        refuse_variant(variant, BY_NUMPY)
         return _by_numpy("copy", "numpy", np.copy, a, order, subok)
     layout = checked_order(order)
     if kind == "cupy":
         from ._cupy import copied
 
-        return copied(a, layout)
+        return copied(a, layout, variant)
     reason = f"{type(a).__name__} stays what it is" if subok and kind in ("subclass", "foreign") else None
     array = np.asarray(a)
     reason = reason or why_not_words(array.dtype)
     if reason is not None:
+        refuse_variant(variant, reason)
         return _by_numpy("copy", f"delegated to NumPy: {reason}", np.copy, a, order, subok)
     from .execution import EMULATOR, new_like
 
-    return new_like("copy", EMULATOR, array, layout)
+    return new_like("copy", EMULATOR, array, layout, variant)
 
 
-def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
+def ascontiguousarray(a: Any, dtype: Any = None, *, variant: str | None = None) -> Any:
     """The array itself if it is C-contiguous, else a C-contiguous copy, as ``numpy.ascontiguousarray``; 1-D for a scalar.
 
     Parameters
@@ -58,29 +64,36 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
         Element type of the result. A change of type is left to NumPy or CuPy.
+    variant : str, optional
+        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
     Raises
     ------
     TypeError
         For an unknown dtype, in NumPy's words.
+    ValueError
+        For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
+    check_variant(variant, "copy")
     if kind_of(a) == "cupy":
         from ._cupy import contiguous
 
-        return contiguous(a, dtype)
+        return contiguous(a, dtype, variant)
     if current_backend() == "numpy":
+        refuse_variant(variant, BY_NUMPY)
         return _by_numpy("ascontiguousarray", "numpy", np.ascontiguousarray, a, dtype)
     array = np.asarray(a)
     reason = why_not_words(array.dtype)
     if dtype is not None and np.dtype(dtype) != array.dtype:
         reason = f"changes {array.dtype} to {np.dtype(dtype)}"
     if reason is not None:
+        refuse_variant(variant, reason)
         return _by_numpy("ascontiguousarray", f"delegated to NumPy: {reason}", np.ascontiguousarray, a, dtype)
     if array.flags.c_contiguous:
         return _by_numpy("ascontiguousarray", "nothing", np.ascontiguousarray, a)
     from .execution import EMULATOR, new_like
 
-    return new_like("ascontiguousarray", EMULATOR, array, "C")
+    return new_like("ascontiguousarray", EMULATOR, array, "C", variant)
 
 
 def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:

@@ -16,16 +16,16 @@ from .products import delegate, host_operands
 __all__ = ["EMULATOR", "emulated_matmul", "execute", "move", "new_like"]
 
 
-def emulated_matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
+def emulated_matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     """``matmul`` of operands on the host by the generated kernels in the emulator: see :func:`cuteblas.matmul`."""
     reason, x1, x2 = host_operands(x1, x2, out)
     if reason is not None:
-        return delegate(reason, x1, x2, out, arguments)
+        return delegate(reason, x1, x2, out, arguments, variant)
     memories = EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out)
     product = judge(*memories, arguments)
     if not has_kernels(product.dtype):
-        return delegate(f"kernels have no {product.dtype}", x1, x2, out, arguments)
-    result = execute(EMULATOR, x1, x2, out, stage(*memories, product, precision))
+        return delegate(f"kernels have no {product.dtype}", x1, x2, out, arguments, variant)
+    result = execute(EMULATOR, x1, x2, out, stage(*memories, product, precision, variant))
     return result[()] if out is None and product.shape == () else result
 
 
@@ -55,20 +55,20 @@ def _staged(engine: Engine, x: Any, staged: Staged) -> Any:
     return copy
 
 
-def new_like(function: str, engine: Engine, a: Any, order: str) -> Any:
-    """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy kernels."""
+def new_like(function: str, engine: Engine, a: Any, order: str, variant: str | None = None) -> Any:
+    """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy kernels or a named one."""
     source = engine.memory(a)
     target = engine.empty(replace(source, strides=strides_by_order(source, order)))
-    move(function, engine, a, target)
+    move(function, engine, a, target, variant)
     return target
 
 
-def move(function: str, engine: Engine, src: Any, dst: Any) -> None:
-    """Copy ``src`` into ``dst``, which has its shape and element size and does not overlap it, by the copy kernels."""
+def move(function: str, engine: Engine, src: Any, dst: Any, variant: str | None = None) -> None:
+    """Copy ``src`` into ``dst``, which has its shape and element size and does not overlap it, by the copy kernels or a named one."""
     source = engine.memory(src)
     if not source.size:
         tally(function, "calls", "nothing").tick()
         return
-    plan = plan_for(copy_problem(source, engine.memory(dst)), engine.device(src))
+    plan = plan_for(copy_problem(source, engine.memory(dst), variant), engine.device(src))
     engine.run(plan, src=src, dst=dst)
     tally(function, "calls", plan.family).tick()

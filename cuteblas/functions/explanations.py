@@ -10,6 +10,7 @@ import numpy as np
 from .backends import current_backend
 from .copies import checked_order, why_not_words
 from .kinds import kind_of
+from .named import check_variant, refuse_variant
 from .products import MatmulArguments, checked_precision, host_operands, single_out
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None,
+def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, variant: str | None = None,
             **arguments: Unpack[MatmulArguments]) -> Explanation:
     """What :func:`cuteblas.matmul` would run for the same arguments, and why.
 
@@ -85,6 +86,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = Non
     from .problems import has_kernels, stage
 
     precision, out = checked_precision(precision), single_out(out)
+    check_variant(variant, "gemm")
     engine: Engine = EMULATOR
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds and "foreign" not in kinds:
@@ -95,17 +97,20 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = Non
     else:
         reason, x1, x2 = host_operands(x1, x2, out)
         if reason is not None:
+            refuse_variant(variant, reason)
             return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason}")
         product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
         runs_on = _on_the_host(EMULATOR.device(x1))
     call = f"matmul: {_described(x1)} @ {_described(x2)} -> {_described(product if out is None else out)}"
     if not has_kernels(product.dtype):
+        refuse_variant(variant, f"kernels have no {product.dtype}")
         return Explanation(call, f"NumPy: kernels have no {product.dtype}")
-    staging = stage(engine.memory(x1), engine.memory(x2), None if out is None else engine.memory(out), product, precision)
+    staging = stage(engine.memory(x1), engine.memory(x2), None if out is None else engine.memory(out), product, precision,
+                    variant)
     return Explanation(call, runs_on, staging.copies, plan_for(staging.problem, engine.device(x1)))
 
 
-def explain_copy(a: Any, order: str = "C") -> Explanation:
+def explain_copy(a: Any, order: str = "C", *, variant: str | None = None) -> Explanation:
     """What :func:`cuteblas.copy` would run, and why: ``explain_copy(a.T)`` explains a materialised transpose.
 
     Without a GPU, and for NumPy arrays, plans are made for an H200.
@@ -113,13 +118,14 @@ def explain_copy(a: Any, order: str = "C") -> Explanation:
     Raises
     ------
     ValueError
-        For an unknown order, in NumPy's words.
+        For an unknown order, in NumPy's words; for an unknown variant, or one that does not take this copy.
     """
     from .engines import EMULATOR, Engine, plan_for
     from .memory import Memory, strides_by_order
     from .problems import copy_problem
 
     order = checked_order(order)
+    check_variant(variant, "copy")
     engine: Engine = EMULATOR
     if kind_of(a) == "cupy":
         from ._cupy import CUPY
@@ -131,10 +137,11 @@ def explain_copy(a: Any, order: str = "C") -> Explanation:
         runs_on = _on_the_host(EMULATOR.device(a))
     call = f"copy: {_described(a)} in order {order!r}"
     if (reason := why_not_words(a.dtype)) is not None:
+        refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
     source = engine.memory(a)
     target = Memory(source.shape, strides_by_order(source, order), source.dtype)
-    return Explanation(call, runs_on, (), plan_for(copy_problem(source, target), engine.device(a)))
+    return Explanation(call, runs_on, (), plan_for(copy_problem(source, target, variant), engine.device(a)))
 
 
 def _on_the_host(device: DeviceInfo) -> str:

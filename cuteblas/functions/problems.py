@@ -67,7 +67,8 @@ class Staging:
         return tuple(f"{name}: {staged.reason}" for name, staged in operands if staged.reason)
 
 
-def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precision: str = "auto") -> Staging:
+def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precision: str = "auto",
+          variant: str | None = None) -> Staging:
     """Decide which operands have to be copied, and write down the problem.
 
     Kernels take any strides, so an operand is copied only to change its type or byte order, or if its elements are not aligned to
@@ -76,7 +77,7 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precisio
     """
     a, b = _readable(x1, product.dtype), _readable(x2, product.dtype)
     c = _new(product.shape, product.strides, product.dtype) if out is None else _writable(out, a, b, product.dtype)
-    return Staging(product, a, b, c, gemm_problem(product, a.memory, b.memory, c.memory, precision))
+    return Staging(product, a, b, c, gemm_problem(product, a.memory, b.memory, c.memory, precision, variant))
 
 
 def _new(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, reason: str | None = None) -> Staged:
@@ -103,7 +104,8 @@ def _writable(out: Memory, a: Staged, b: Staged, dtype: np.dtype) -> Staged:
     return Staged(out) if reason is None else _new(out.shape, contiguous_strides(out.shape, dtype.itemsize), dtype, reason)
 
 
-def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: str = "auto") -> GemmProblem:
+def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: str = "auto",
+                 variant: str | None = None) -> GemmProblem:
     """The problem of multiplying operands that kernels can read.
 
     Strides of modes of extent 1 become 0. Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are
@@ -141,7 +143,7 @@ def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: s
                        Operand(name, (rows.stride, a_k), batch_a, alignment=a.alignment),
                        Operand(name, (columns.stride, b_k), batch_b, alignment=b.alignment),
                        Operand(name, (rows.stride_c, columns.stride_c), batch_c, alignment=c.alignment),
-                       extents, precision=precision)
+                       extents, precision=precision, variant=variant)
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def _modes(x: Memory, core: tuple[int, ...], batch: tuple[int, ...]) -> tuple[li
     return [steps[axis] for axis in core], (0,) * (len(batch) - len(rest)) + tuple(rest)
 
 
-def copy_problem(src: Memory, dst: Memory) -> CopyProblem:
+def copy_problem(src: Memory, dst: Memory, variant: str | None = None) -> CopyProblem:
     """The problem of copying ``src`` into ``dst``, which has the same shape and element size and does not overlap it.
 
     Elements move as words of the largest size that divides both addresses, all strides and the element, so that any element type
@@ -183,4 +185,4 @@ def copy_problem(src: Memory, dst: Memory) -> CopyProblem:
     if itemsize > word:
         modes.append((itemsize // word, 1, 1))
     shape, src_strides, dst_strides = (tuple(mode[i] for mode in modes) for i in range(3))
-    return CopyProblem(shape, src_strides, dst_strides, word, src.alignment, dst.alignment)
+    return CopyProblem(shape, src_strides, dst_strides, word, src.alignment, dst.alignment, variant)

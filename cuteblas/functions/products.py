@@ -10,6 +10,7 @@ import numpy as np
 from .backends import current_backend
 from .counters import tally
 from .kinds import kind_of
+from .named import BY_NUMPY, check_variant, refuse_variant
 
 __all__ = ["PRECISIONS", "MatmulArguments", "checked_precision", "delegate", "fast_paths", "host_operands", "matmul", "single_out"]
 
@@ -35,7 +36,8 @@ class MatmulArguments(TypedDict, total=False):
     signature: Any
 
 
-def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **arguments: Unpack[MatmulArguments]) -> Any:
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, variant: str | None = None,
+           **arguments: Unpack[MatmulArguments]) -> Any:
     """Matrix product of two arrays, as ``numpy.matmul`` defines it.
 
     Parameters
@@ -50,6 +52,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     precision : {"auto", "ieee"}, optional
         The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm
         that is not less accurate.
+    variant : str, optional
+        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
     axes, axis, keepdims, casting, order, dtype, subok, signature
         As in ``numpy.matmul``.
 
@@ -61,8 +65,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words and before anything runs; also for operands on different devices and for an
-        unknown precision.
+        What ``numpy.matmul`` raises, in its words and before anything runs; also for operands on different devices, for an
+        unknown precision, and for an unknown variant, one that does not take this product, or where no kernel runs.
 
     See Also
     --------
@@ -75,11 +79,11 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     array([3, 7])
     """
     fast = fast_paths.get(type(x1))
-    if fast is not None and not arguments:
+    if fast is not None and variant is None and not arguments:
         result = fast(x1, x2, out, precision)
         if result is not None:
             return result
-    return _matmul(x1, x2, out, checked_precision(precision), arguments)
+    return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
 
 
 def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> Any:
@@ -95,20 +99,22 @@ def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> A
 fast_paths[np.ndarray] = _plain_arrays
 
 
-def _matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> Any:
+def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
+    check_variant(variant, "gemm")
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds:
         from . import _cupy
 
-        return _cupy.matmul(x1, x2, out, precision, arguments)
+        return _cupy.matmul(x1, x2, out, precision, variant, arguments)
     if current_backend() == "numpy":
+        refuse_variant(variant, BY_NUMPY)
         result = np.matmul(x1, x2, out=out, **arguments)
         _by_numpy.tick()
         return result
     from .execution import emulated_matmul
 
-    return emulated_matmul(x1, x2, out, precision, arguments)
+    return emulated_matmul(x1, x2, out, precision, variant, arguments)
 
 
 def checked_precision(precision: str | None) -> str:
@@ -154,8 +160,15 @@ def host_operands(x1: Any, x2: Any, out: Any) -> tuple[str | None, Any, Any]:
     return None, np.asarray(x1), np.asarray(x2)
 
 
-def delegate(reason: str, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
-    """Let ``numpy.matmul`` answer, and count why."""
+def delegate(reason: str, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], variant: str | None = None) -> Any:
+    """Let ``numpy.matmul`` answer, and count why.
+
+    Raises
+    ------
+    ValueError
+        If a kernel was asked for by name.
+    """
+    refuse_variant(variant, reason)
     result = np.matmul(x1, x2, out=out, **arguments)
     tally("matmul", "calls", f"delegated to NumPy: {reason}").tick()
     return result

@@ -29,8 +29,8 @@ from .inttuple import (
 )
 from .symbolic import Expr, Var, bounds
 
-__all__ = ["Layout", "append", "cosize", "group_modes", "make_identity_layout", "make_layout", "make_layout_like",
-           "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset", "take", "trusted"]
+__all__ = ["Layout", "append", "coshape", "cosize", "group_modes", "make_fragment_like", "make_identity_layout", "make_layout",
+           "make_layout_like", "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset", "take", "trusted"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -300,6 +300,37 @@ def make_layout_like(layout: Layout) -> Layout:
     return Layout(layout.shape, transform_leaf(layout.shape, lambda _: next(strides)))
 
 
+def make_fragment_like(layout: Any) -> Layout:
+    """The compact layout of a thread's registers for a partition of ``layout``'s shape.
+
+    Mode 0, the values of a copy or MMA atom, comes first with its leftmost leaf fastest, whatever its strides; the other modes follow
+    in the order of their strides. Modes of stride 0 keep it: what is repeated is stored once.
+
+    Parameters
+    ----------
+    layout : Layout, or anything with a layout (of a composed layout, its inner one)
+
+    Examples
+    --------
+    >>> str(make_fragment_like(Layout(((2, 2), 4, 3), ((64, 8), 512, 128))))
+    '((2,2),4,3):((1,2),12,4)'
+    """
+    while not isinstance(layout, Layout):
+        found = getattr(layout, "layout", getattr(layout, "inner", None))
+        if found is None:
+            raise LayoutError("make_fragment_like", "expected a layout or a tensor", layout)
+        layout = found
+    values, rest = layout[0], layout[1:] if layout.rank > 1 else None
+    shape = iter([1 if d == 0 else s for s, d in zip(values.flat_shape, values.flat_stride, strict=True)])
+    stored = Layout(transform_leaf(values.shape, lambda _: next(shape)))
+    first = Layout(values.shape, stored.stride)
+    if rest is None:
+        return make_layout(first) if isinstance(layout.shape, tuple) else first
+    behind = make_layout_like(rest)
+    scaled = Layout(behind.shape, transform_leaf(behind.stride, lambda d: d * product(stored.shape)))
+    return make_layout(first, *scaled)
+
+
 def make_identity_layout(shape: Any) -> Layout:
     """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ... (``1`` for an integer shape)."""
     shape = as_inttuple(shape, "make_identity_layout")
@@ -307,31 +338,50 @@ def make_identity_layout(shape: Any) -> Layout:
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------------------
+def coshape(layout: Layout) -> Any:
+    """The shape of the smallest codomain: an integer, or with basis strides a tuple; leaf by leaf ``1 + sum((extent - 1) * |stride|)``.
+
+    Raises
+    ------
+    LayoutError
+        For integer strides beside basis strides, and for a symbolic stride that may be negative.
+
+    Examples
+    --------
+    >>> coshape(Layout((4, 3), (1, 8))), coshape(Layout((4, 3), (2 * E(1), E(0))))
+    (20, ArithTuple(3, 7))
+    """
+    top: Any = 0
+    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+        if s == 0:
+            return 0
+        scale = scale_of(d)
+        lo, hi = bounds(scale)
+        if hi is not None and hi < 0:
+            d = -d
+        elif lo is None or lo < 0:
+            raise LayoutError("coshape", f"the stride {d} may be negative", layout)
+        if layout.has_basis and not isinstance(d, ScaledBasis) and d != 0 and s != 1:
+            raise LayoutError("coshape", f"the stride {d} stands beside basis strides", layout)
+        top = top + (s - 1) * d if s != 1 else top
+    return _one_more(ArithTuple() + top) if layout.has_basis else top + 1
+
+
+def _one_more(x: Any) -> Any:
+    return ArithTuple(*map(_one_more, x)) if isinstance(x, tuple) else x + 1
+
+
 def cosize(x: Any, *mode: int) -> Any:
-    """The number of elements that a buffer needs: ``1 + sum((extent - 1) * |stride|)``, or 0 if the layout is empty.
+    """The number of elements that a buffer needs: the size of the :func:`coshape`, 0 if the layout is empty.
 
     Without negative strides this is the largest value plus one. For a swizzled layout it is an upper bound.
 
     Raises
     ------
     LayoutError
-        For basis strides, and for a symbolic stride that may be negative.
+        As :func:`coshape` does.
     """
-    if not isinstance(x, Layout):
-        return x.cosize(*mode)
-    layout = x[mode] if mode else x
-    total: Any = 1
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
-        if isinstance(d, ScaledBasis):
-            raise LayoutError("cosize", "basis strides have no common codomain", layout)
-        if s == 0:
-            return 0
-        if bounds(d)[1] is not None and bounds(d)[1] < 0:  # type: ignore[operator]
-            d = -d
-        elif bounds(d)[0] is None or bounds(d)[0] < 0:  # type: ignore[operator]
-            raise LayoutError("cosize", f"the stride {d} may be negative", layout)
-        total = total + (s - 1) * d
-    return total
+    return product(coshape(x[mode] if mode else x)) if isinstance(x, Layout) else x.cosize(*mode)
 
 
 # -- acting on the domain of what has one -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from math import gcd as _gcd
 from typing import Any
 
@@ -17,12 +18,12 @@ from .basis import ArithTuple, ScaledBasis, Stride
 from .errors import LayoutError
 from .symbolic import Expr, IntLike
 
-__all__ = ["IntTuple", "Shaped", "as_inttuple", "basis_like", "ceil_div", "check_coordinate", "compact_stride", "compatible",
-           "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_leq", "elem_less", "elem_scale",
-           "flatten", "gcd", "get", "has_none", "idx2crd", "inner_product", "leaves", "merge_modes", "product", "product_each",
-           "product_like",
-           "quotient", "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_", "spell", "surely_less",
-           "transform_leaf", "tuple_max", "tuple_sum", "unflatten", "weakly_congruent", "wrap", "zero_of"]
+__all__ = ["IntTuple", "Shaped", "as_inttuple", "basis_like", "ceil_div", "check_coordinate", "colex_leq", "colex_less",
+           "compact_stride", "compatible", "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_geq",
+           "elem_gtr", "elem_leq", "elem_less", "elem_scale", "evenly_divides", "flatten", "gcd", "get", "has_none", "idx2crd",
+           "inner_product", "leaves", "lex_leq", "lex_less", "merge_modes", "product", "product_each", "product_like", "quotient",
+           "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_", "spell", "surely_less", "transform_leaf",
+           "tuple_max", "tuple_min", "tuple_sum", "unflatten", "unwrap", "weakly_congruent", "wrap", "zero_of"]
 
 IntTuple = IntLike | tuple["IntTuple", ...]
 
@@ -134,6 +135,13 @@ def wrap(x: Any) -> tuple:
     return x if isinstance(x, tuple) else (x,)
 
 
+def unwrap(x: Any) -> Any:
+    """``x`` without tuples of one mode around it: ``unwrap(((4,),)) == 4``."""
+    while isinstance(x, tuple) and len(x) == 1:
+        x = x[0]
+    return x
+
+
 def flatten(x: Any) -> Any:
     """The leaves from left to right; an integer stays an integer."""
     if not isinstance(x, tuple):
@@ -195,10 +203,12 @@ def tuple_sum(x: Any) -> Any:
 
 def tuple_max(x: Any) -> Any:
     """The largest leaf."""
-    first, *rest = leaves(x)
-    for i in rest:
-        first = symbolic.maximum(first, i)
-    return first
+    return reduce(symbolic.maximum, leaves(x))
+
+
+def tuple_min(x: Any) -> Any:
+    """The smallest leaf."""
+    return reduce(symbolic.minimum, leaves(x))
 
 
 def gcd(x: Any) -> int:
@@ -277,6 +287,46 @@ def elem_leq(a: Any, b: Any) -> Expr | bool:
     return _elementwise("le", a, b)
 
 
+def elem_gtr(a: Any, b: Any) -> Expr | bool:
+    """Whether every leaf of ``a`` is above its leaf of ``b``."""
+    return elem_less(b, a)
+
+
+def elem_geq(a: Any, b: Any) -> Expr | bool:
+    """Whether every leaf of ``a`` is at least its leaf of ``b``."""
+    return elem_leq(b, a)
+
+
+def lex_less(a: Any, b: Any) -> bool:
+    """Whether ``a`` comes before ``b`` where the leftmost leaf counts most, as in a dictionary; leaves are static."""
+    return _ordered("lex_less", a, b) < 0
+
+
+def lex_leq(a: Any, b: Any) -> bool:
+    """Whether ``a`` comes before ``b`` or is ``b`` where the leftmost leaf counts most."""
+    return _ordered("lex_leq", a, b) <= 0
+
+
+def colex_less(a: Any, b: Any) -> bool:
+    """Whether ``a`` comes before ``b`` where the rightmost leaf counts most: the order in which coordinates are counted."""
+    return _ordered("colex_less", a, b, last_first=True) < 0
+
+
+def colex_leq(a: Any, b: Any) -> bool:
+    """Whether ``a`` comes before ``b`` or is ``b`` where the rightmost leaf counts most."""
+    return _ordered("colex_leq", a, b, last_first=True) <= 0
+
+
+def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
+    """Negative, 0 or positive: the sign of the first difference that counts."""
+    if not congruent(a, b):
+        raise LayoutError(op, "the tuples do not match", a, b)
+    pairs = list(zip(leaves(a), leaves(b), strict=True))
+    if not all(isinstance(x, int) for pair in pairs for x in pair):
+        raise LayoutError(op, "the order of symbolic leaves is not certain", a, b)
+    return next((x - y for x, y in (reversed(pairs) if last_first else pairs) if x != y), 0)
+
+
 def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
     if isinstance(a, tuple) or isinstance(b, tuple):
         return symbolic.all_of(*(_elementwise(op, i, j) for i, j in zip(a, _zippable(f"elem_{op}", b, wrap(a)), strict=True)))
@@ -308,6 +358,22 @@ def ceil_div(a: Any, b: Any) -> Any:
     if isinstance(b, int) and b <= 0:
         raise LayoutError("ceil_div", "the divisor must be positive", a, b)
     return symbolic.ceil_div(a, b)
+
+
+def evenly_divides(shape: Any, tiler: Any) -> bool:
+    """Whether tiles of the extents ``tiler`` certainly fill ``shape`` without remainder, by mode where ``tiler`` is a tuple.
+
+    Examples
+    --------
+    >>> evenly_divides((128, (4, 3)), (32, 6)), evenly_divides((128, 5), (32, 2))
+    (True, False)
+    """
+    shape, tiler = shape_of(shape), shape_of(tiler)
+    if isinstance(tiler, tuple):
+        if not isinstance(shape, tuple) or len(shape) < len(tiler):
+            raise LayoutError("evenly_divides", "the tiler has more modes than the shape", shape, tiler)
+        return all(map(evenly_divides, shape, tiler))
+    return tiler is None or divides(tiler, product(shape))
 
 
 def round_up(a: Any, b: Any) -> Any:

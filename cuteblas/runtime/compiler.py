@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cache
 
 from ..codegen.kernel import GeneratedKernel
@@ -39,7 +40,7 @@ def supported_architectures() -> tuple[str, ...]:
     return tuple(f"sm_{number}" for number in _nvrtc()[1])
 
 
-def compile(kernel: GeneratedKernel, arch: str) -> bytes:
+def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes:
     """The cubin of a kernel for one architecture, from the cache on disk if it is there.
 
     Arithmetic is IEEE: denormals are kept, division and square root are rounded correctly, and products are fused into sums only
@@ -51,6 +52,8 @@ def compile(kernel: GeneratedKernel, arch: str) -> bytes:
         The kernel.
     arch : str
         ``"sm_80"``, ``"sm_90a"`` ...
+    fresh : bool
+        Compile anew: neither this cache nor NVRTC's own is asked. The result is kept as always.
 
     Returns
     -------
@@ -72,12 +75,14 @@ def compile(kernel: GeneratedKernel, arch: str) -> bytes:
                                   device_as_default_execution_space=True)
     key = utils.make_program_cache_key(code=kernel.cuda_source, code_type="c++", options=options, target_type="cubin")
     try:
-        stored = open_cache().get(key)
+        stored = None if fresh else open_cache().get(key)
     except OSError:
         stored = None
     if stored is not None and is_whole_cubin(stored):
         return stored
     try:
+        if fresh:
+            options = replace(options, no_cache=True)
         cubin = bytes(core.Program(kernel.cuda_source, "c++", options).compile("cubin").code)
     except Exception as error:     # cuda.core's own error classes are private
         log = str(error).replace("\0", "").strip()

@@ -70,16 +70,16 @@ def test_host_times_are_per_call():
 def test_compile_times(monkeypatch):
     compiled, before = [], cache_directory()
 
-    def compile_(kernel, arch):
+    def compile_(kernel, arch, *, fresh):
         assert cache_directory() != before
-        compiled.append((kernel.name, arch))
+        compiled.append(fresh)
 
     monkeypatch.setattr("cuteblas.runtime.compile", compile_)
     rows = measured("compile", sizes=((512,),), dtypes=("float32", "float16"))
     names = [row["case"] for row in rows]
     assert len(set(names)) == len(names) and any(name.startswith("gemm_wgmma") and name.endswith(" sm_90a") for name in names)
     assert any(name.startswith("transpose_b16") and name.endswith(" sm_90") for name in names)
-    assert len(compiled) == 2 * len(names) and cache_directory() == before
+    assert compiled == [True, False] * len(names) and cache_directory() == before
 
 
 def test_types_without_kernels_are_refused():

@@ -133,3 +133,10 @@ def test_without_nvrtc_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
     with pytest.raises(MissingDependency, match=r"needs the NVRTC library, .* pip install 'cuteblas\[cuda13\]'"):
         compile(MULTIPLY, "sm_90")
+
+
+def test_a_fresh_compilation_asks_no_cache(monkeypatch):
+    asked = []
+    monkeypatch.setattr("cuteblas.runtime.compiler.open_cache", lambda: asked.append(1) or {})
+    assert compile(MULTIPLY, "sm_90", fresh=True) == compile(MULTIPLY, "sm_90")
+    assert len(asked) == 3              # stored twice, looked up once
