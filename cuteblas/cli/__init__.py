@@ -15,6 +15,8 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "demo": "multiply and transpose real data, check it against NumPy, show plans and layouts",
     "explain": "show the plan for shapes, without data",
+    "kernels": "list the kernels, those that variant= names and those that planning chooses, or show one",
+    "layout": "print and draw a layout: values, thread-value layouts, swizzles, bank conflicts",
     "bench": "measure against CuPy on this GPU",
     "doctor": "say what this machine has, what is missing and how to get it",
     "cache": "show or clear the compiled kernels on disk",

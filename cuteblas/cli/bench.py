@@ -1,7 +1,9 @@
 """Measure against CuPy on this GPU, side by side in one run: medians as ratios, above 1 where cuteblas is faster.
 
   gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|)
-  transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver
+  transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver; with --variants by the
+             kernels that variant= names, with their bank conflicts
+  figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
   host       what a call costs the host, on arrays of 16x16
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
 """
@@ -21,15 +23,19 @@ import numpy as np
 from .. import runtime
 from ..functions.products import PRECISIONS
 from .explain import shape
+from .figure import chart, figure
 from .machines import Gpu, versions
 from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selection
 
 __all__ = ["measure", "selected"]
 
+_ALL = {**GROUPS, "figure": figure}
+
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("groups", nargs="*", type=_group, metavar="GROUP", help=f"of {', '.join(GROUPS)}; all by default")
+    parser.add_argument("groups", nargs="*", type=_group, metavar="GROUP",
+                        help=f"of {', '.join(_ALL)}; by default {', '.join(GROUPS)}")
     parser.add_argument("--sizes", nargs="+", type=shape, default=(), metavar="SIZE",
                         help="4096 for both; 10240x4096x4096 for a product, M, N and K; 8191x8193 for a transpose")
     parser.add_argument("--dtypes", nargs="+", type=_dtype, default=(), metavar="DTYPE",
@@ -37,7 +43,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--orders", nargs="+", type=_orders, default=ORDERS, metavar="ORDERS",
                         help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, help="as in cuteblas.matmul (default: %(default)s)")
+    parser.add_argument("--variants", action="store_true", help="measure transposes by the named kernels, side by side")
     parser.add_argument("--repeats", type=int, default=11, help="timings of which the median is taken (default: %(default)s)")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, in seconds, with the machine and the command")
 
 
@@ -49,15 +57,17 @@ def run(options: Namespace) -> int:
     about = {"command": shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]]), **versions()}
     for name, text in about.items():
         print(f"{name:<13}{text}")
-    return measure(Gpu(), options.groups or list(GROUPS), selected(options), options.json, about)
+    return measure(Gpu(), options.groups or list(GROUPS), selected(options), options.json, about, options.svg)
 
 
 def selected(options: Namespace) -> Selection:
     """What the options select."""
-    return Selection(tuple(options.sizes), tuple(options.dtypes), tuple(options.orders), options.precision, options.repeats)
+    return Selection(tuple(options.sizes), tuple(options.dtypes), tuple(options.orders), options.precision, options.repeats,
+                     options.variants)
 
 
-def measure(machine: Any, groups: list[str], which: Selection, file: Path | None, about: Mapping[str, str]) -> int:
+def measure(machine: Any, groups: list[str], which: Selection, file: Path | None, about: Mapping[str, str],
+            drawing: Path | None = None) -> int:
     """Run groups on a machine and print their tables; 1 if a result is wrong.
 
     Parameters
@@ -72,18 +82,22 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
         Where to write the figures as JSON; rewritten after every row, so that an interruption loses nothing.
     about : mapping
         What goes into the file beside them.
+    drawing : Path, optional
+        Where to draw the figure as SVG.
     """
     figures: dict[str, list[Row]] = {}
     for group in groups:
         rows = figures[group] = []
         print(f"\n{group}")
-        for row in GROUPS[group](machine, which):
+        for row in _ALL[group](machine, which):
             if not rows:
                 print(_line(row, lambda key, value: _COLUMNS[key][0]))
             print(_line(row, lambda key, value: _COLUMNS[key][1](value)), flush=True)
             rows.append(row)
             if file is not None:
                 file.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
+    if drawing is not None and "figure" in figures:
+        drawing.write_text(chart(figures["figure"], about), encoding="utf-8")
     wrong = [row["case"] for rows in figures.values() for row in rows if not row.get("right", True)]
     if wrong:
         print(f"\nWRONG results: {', '.join(wrong)}")
@@ -91,8 +105,8 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
 
 
 def _group(name: str) -> str:
-    if name not in GROUPS:
-        raise ArgumentTypeError(f"the groups are {', '.join(GROUPS)}, got {name!r}")
+    if name not in _ALL:
+        raise ArgumentTypeError(f"the groups are {', '.join(_ALL)}, got {name!r}")
     return name
 
 
@@ -118,6 +132,14 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g}"
 
 
+def _digits_of_milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.5f}"
+
+
+def _tenths(value: float) -> str:
+    return f"{value:.1f}"
+
+
 def _hundredths(value: float) -> str:
     return f"{value:.2f}"
 
@@ -129,6 +151,8 @@ def _digits(value: float) -> str:
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "case": ("", str),
     "kernel": ("kernel", str),
+    "variant": ("kernel", str),
+    "latency_s": ("ms", _digits_of_milliseconds),
     "ours_s": ("us", _microseconds),
     "rival_s": ("CuPy us", _microseconds),
     "copy_s": ("copy us", _microseconds),
@@ -138,13 +162,15 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "of_copy": ("of copy", _hundredths),
     "tflops": ("TFLOP/s", _digits),
     "gb_s": ("GB/s", _digits),
+    "percent_of_copy": ("% of copy", _tenths),
+    "conflicts": ("bank conflicts", str),
     "error": ("error", _digits),
     "rival_error": ("CuPy's", _digits),
     "right": ("", lambda right: "" if right else "WRONG"),
 }
 """By key of a row: the heading, and how a value is printed."""
 
-_WIDTHS = {"case": 33, "kernel": 11}
+_WIDTHS = {"case": 33, "kernel": 11, "variant": 43, "conflicts": 14}
 
 
 def _line(row: Row, text: Callable[[str, Any], str]) -> str:

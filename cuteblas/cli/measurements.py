@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -17,17 +19,19 @@ from .. import runtime
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation, copy, explain, explain_copy, matmul
 from ..planning import GemmProblem, Plan
+from ..planning.variants import variants
 from ..runtime.architectures import target_architecture
 from .grading import Grade, grade
 from .machines import medians
 
-__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection"]
+__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection", "bank_conflicts"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")
 _GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
 _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
+_VARIANT_SIZES, _VARIANT_DTYPES = ((8192,),), ("float32",)
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
 _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 
@@ -51,6 +55,8 @@ class Selection:
         As in :func:`cuteblas.matmul`.
     repeats : int
         Timings of which the median is taken.
+    variants : bool
+        Whether transposes are those of the named kernels.
     """
 
     sizes: tuple[tuple[int, ...], ...] = ()
@@ -58,6 +64,7 @@ class Selection:
     orders: tuple[str, ...] = ORDERS
     precision: str = "auto"
     repeats: int = 11
+    variants: bool = False
 
 
 # -- the groups -------------------------------------------------------------------------------------------------------------------
@@ -78,6 +85,9 @@ def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
 
 
 def _transpose(machine: Any, which: Selection) -> Iterator[Row]:
+    if which.variants:
+        which = replace(which, sizes=which.sizes or _VARIANT_SIZES, dtypes=which.dtypes or _VARIANT_DTYPES)
+        return (row for case in _transposes(machine.rival, which, _random) for row in _transposed_by_name(machine, which, *case))
     return (_transposed(machine, which, *case) for case in _transposes(machine.rival, which, _random))
 
 
@@ -89,6 +99,38 @@ def _transposed(machine: Any, which: Selection, case: str, x: Any) -> Row:
     right = bool((copy(x.T, order="C") == x.T).all())
     return {"case": case, "kernel": _plan(explain_copy(x.T)).family, "ours_s": ours, "rival_s": rival, "copy_s": copied,
             "ratio": rival / ours, "of_copy": copied / ours, "gb_s": 2 * x.nbytes / ours / 1e9, "right": right}
+
+
+def _transposed_by_name(machine: Any, which: Selection, case: str, x: Any) -> Iterator[Row]:
+    """The transpose of planning's choice and of every named kernel that takes it, timed side by side with a copy by the driver."""
+    plans = {name: plan for name in (None, *(v.name for v in variants().values() if v.operation == "copy"))
+             if (plan := _plan_by_name(x, name)) is not None}
+    target = machine.rival.empty_like(x)
+    copied, *taken = medians(machine, lambda: machine.copy(target, x),
+                             *(partial(copy, x.T, order="C", variant=name) for name in plans), repeats=which.repeats)
+    for (name, plan), seconds in zip(plans.items(), taken, strict=True):
+        right = bool((copy(x.T, order="C", variant=name) == x.T).all())
+        yield {"case": case, "variant": name or f"{plan.family} (planning's choice)", "latency_s": seconds,
+               "gb_s": 2 * x.nbytes / seconds / 1e9, "percent_of_copy": 100 * copied / seconds, "conflicts": bank_conflicts(plan),
+               "right": right}
+
+
+def _plan_by_name(x: Any, name: str | None) -> Plan | None:
+    """The plan of a named kernel for the transpose of an array; ``None`` if it refuses that."""
+    try:
+        return explain_copy(x.T, variant=name).plan
+    except ValueError:
+        return None
+
+
+def bank_conflicts(plan: Plan) -> str:
+    """How many lanes meet in one bank of shared memory, as the plan counted it: ``"32-way load"``, ``"none"``."""
+    found = []
+    for what, text in plan.facts.items():
+        wavefronts = re.search(r"(\d+) wavefronts of at least (\d+)", text)
+        if wavefronts is not None and (ways := int(wavefronts[1]) // int(wavefronts[2])) > 1:
+            found.append(f"{ways}-way {what.split()[1]}")
+    return ", ".join(found) or "none"
 
 
 def _host(machine: Any, which: Selection) -> Iterator[Row]:

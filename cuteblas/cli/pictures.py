@@ -9,11 +9,12 @@ from ..codegen.tiled import TiledMma
 from ..kernels.gemm_simt import TileShape
 from ..kernels.gemm_wgmma import WgmmaConfig
 from ..kernels.permute import TransposeConfig
+from ..kernels.transpose_tutorial import TILE, SharedConfig
 from ..layout import ComposedLayout, Layout, size
 from ..planning import Plan
 from .terminal import Paint, side_by_side
 
-__all__ = ["bank_picture", "picture", "tile_picture"]
+__all__ = ["bank_picture", "element_picture", "picture", "tile_picture"]
 
 _MOST_CELLS = 16
 _BANKS, _BANK_BYTES = 32, 4
@@ -23,6 +24,8 @@ _WARP = 32
 
 def picture(plan: Plan, paint: Paint) -> list[str]:
     """The picture that goes with a plan; no lines if there is none."""
+    if isinstance(plan.config, SharedConfig):
+        return element_picture(plan.config, paint)
     return bank_picture(plan, paint) if isinstance(plan.config, TransposeConfig) else tile_picture(plan, paint)
 
 
@@ -117,4 +120,26 @@ def bank_picture(plan: Plan, paint: Paint) -> list[str]:
              f"the bank of word (j, i)"]
     lines += side_by_side([labels, plain, swizzled])
     lines.append("  rows of j are written, columns of i are read: without the swizzle a column would meet one bank")
+    return lines
+
+
+def element_picture(config: SharedConfig, paint: Paint) -> list[str]:
+    """The bank of shared memory of each element of a tile: in plain rows, and as a tutorial's transpose lays it out."""
+    plain = Layout(TILE, (TILE[1], 1))
+    step = max(1, _BANK_BYTES // config.item)                          # elements of a bank
+    columns, rows = range(0, _SHOWN * step, step), range(_SHOWN)
+
+    def banks(layout: Layout | ComposedLayout) -> list[str]:
+        numbers = [[layout(m, n) * config.item // _BANK_BYTES % _BANKS for n in columns] for m in rows]
+        return ["".join(paint(f"{bank:>4}", bank) for bank in row) for row in numbers]
+
+    heading = "".join(f"{f'n{n}':>4}" for n in columns)
+    width = max(len(heading), *(len(str(layout)) for layout in (plain, config.shared)))
+    pictures = [[" " * 4, " " * 4, *(f"{f'm{m}':>4}" for m in rows)]]
+    for layout in (plain,) if config.shared == plain else (plain, config.shared):
+        lines = [heading, *banks(layout)]
+        pictures.append([f"{layout}".ljust(width), *(line + " " * (width - len(heading)) for line in lines)])
+    lines = [f"the tile of {TILE[0]}x{TILE[1]} elements of {config.item} bytes in shared memory: the bank of element (m, n)"]
+    lines += side_by_side(pictures)
+    lines.append("  rows are written, columns are read; lanes that meet in one bank wait for each other")
     return lines

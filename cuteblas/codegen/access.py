@@ -10,40 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..layout import Tensor
+from ..layout.banks import wavefronts
 from ..layout.symbolic import Expr, IntLike, evaluate, variables
 from .engine import Element
 
 __all__ = ["AccessCounter", "sectors", "wavefronts"]
 
-_BANKS, _BANK_BYTES, _SECTOR_BYTES = 32, 4, 32
+_SECTOR_BYTES = 32
 _SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20      # stand for extents and strides that are known only at run time
-
-
-def wavefronts(addresses: list[int], nbytes: int) -> tuple[int, int]:
-    """Shared-memory wavefronts of one warp's access, and the fewest that its bytes allow.
-
-    Parameters
-    ----------
-    addresses : list of int
-        Byte address of each lane.
-    nbytes : int
-        Bytes that each lane accesses, at most 16.
-
-    Returns
-    -------
-    actual, ideal : int
-        A wavefront serves each of the 32 banks (4 bytes wide) once. Lanes are served 32, 16 or 8 at a time for accesses of up to 4,
-        of 8 and of 16 bytes, and lanes that read the same word share it.
-    """
-    group = max(1, min(32, 128 // max(nbytes, 4)))
-    actual = 0
-    for start in range(0, len(addresses), group):
-        words: dict[int, set[int]] = {}
-        for a in addresses[start:start + group]:
-            for w in range(a // _BANK_BYTES, (a + nbytes - 1) // _BANK_BYTES + 1):
-                words.setdefault(w % _BANKS, set()).add(w)
-        actual += max(len(v) for v in words.values())
-    return actual, -(-len(addresses) // group)
 
 
 def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:

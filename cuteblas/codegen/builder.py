@@ -8,7 +8,7 @@ and global-memory sectors of the accesses that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -18,6 +18,7 @@ from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Pointer
 from .kernel import GeneratedKernel, Param
+from .nested import tabulated
 
 __all__ = ["Guard", "KernelBuilder"]
 
@@ -45,6 +46,13 @@ class Guard:
         """The condition under which the element at ``coordinate`` exists."""
         values = self.coordinates(*coordinate)
         return all_of(*(less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None))
+
+    def same_for(self, coordinate: tuple, width: int) -> bool:
+        """Whether the condition is provably the same for ``width`` (a power of two) elements along mode 0 from ``coordinate``."""
+        first, *rest = coordinate
+        start, end = self.coordinates(*coordinate), self.coordinates(first + width - 1, *rest)
+        return all(n is None or a == b or (bits_of(a) | bits_of(n)) & (width - 1) == 0
+                   for a, b, n in zip(start, end, self.extents, strict=True))
 
     def __getitem__(self, coordinate: tuple) -> Guard:
         return replace(self, coordinates=self.coordinates[coordinate])
@@ -148,16 +156,28 @@ class KernelBuilder:
         self.emit(f"{self._int} {self._fresh(name)} = {to_c(value)};")
         return Var(name, 0, hi)
 
+    def array(self, name: str, entries: int, value: Callable[[IntLike], IntLike]) -> None:
+        """An array of integers in registers, ``value(i)`` at ``i``; :func:`~cuteblas.layout.symbolic.entry` reads it."""
+        self.emit(f"{self._int} {self._fresh(name)}[{entries}];")
+        with self.loops((entries,)) as (i,):
+            self.emit(f"{name}[{to_c(i)}] = {to_c(value(i))};")
+
     def assign(self, variable: Expr, value: IntLike) -> None:
         """Change a mutable integer."""
         self.emit(f"{to_c(variable)} = {to_c(value)};")
 
     def pin(self, name: str, tensor: Tensor) -> Tensor:
-        """Name a tensor in the source: its offset is computed once, where this stands."""
+        """Name a tensor in the source: its offset is computed once, where this stands.
+
+        Of a tensor with nested modes that is seen through flat coordinates, offsets along modes of static extent are computed
+        too: see :mod:`~cuteblas.codegen.nested`.
+        """
         engine, layout = tensor.engine, tensor.layout
         self.note(f"{name}: {layout}")
         if isinstance(engine, Pointer):
-            if isinstance(layout, ComposedLayout):
+            if isinstance(layout, ComposedLayout) and isinstance(layout.outer, Layout):
+                layout = tabulated(self, name, layout)
+            elif isinstance(layout, ComposedLayout):
                 layout = replace(layout, offset=self.let(f"{name}_offset", layout.offset))
             element = engine[0]
             const = " const" if engine.const else ""
@@ -221,7 +241,7 @@ class KernelBuilder:
         Raises
         ------
         CodegenError
-            If extents differ, or a vector is not provably contiguous and aligned.
+            If extents differ, or a vector is not provably contiguous, aligned and as a whole inside or outside of the guard.
         """
         extents = _extents(source)
         if extents != _extents(target):
@@ -239,6 +259,8 @@ class KernelBuilder:
             s, d = source(*at), target(*at)
             arguments = [d.address, s.address]
             if guard is not None:
+                if not guard.same_for(at, width):
+                    raise CodegenError(f"copy: vectors of {width} elements may lie partly outside of the extents {guard.extents}")
                 condition = guard.at(at)
                 arguments += [to_c(condition) if isinstance(condition, Expr) else str(condition).lower()]
             elif call == "cp_async":
@@ -246,6 +268,32 @@ class KernelBuilder:
             for element, tensor in ((s, source), (d, target)):
                 self._access.count(element, width, call, tensor)
             self.emit(f"cb::{call}<{width}>({', '.join(arguments)});")
+
+    def load_matrices(self, source: Tensor, target: Tensor, *, transposed: bool = False) -> None:
+        """Load 8 x 8 matrices of 16-bit elements from shared memory with ``ldmatrix``, four at a time, by whole warps.
+
+        Parameters
+        ----------
+        source : Tensor
+            (row, quadruple): the row of 16 bytes that this lane addresses in each quadruple of matrices.
+        target : Tensor
+            (4, quadruple): 32-bit registers, one for each matrix.
+        transposed : bool
+            Whether lanes get pairs of a column instead of pairs of a row.
+
+        Raises
+        ------
+        CodegenError
+            If a row is not provably 16 contiguous, aligned bytes.
+        """
+        width, quadruples = _extents(source)
+        if width * source.engine.dtype.bytes != _MAX_VECTOR_BYTES or _extents(target) != (4, quadruples):
+            raise CodegenError(f"ldmatrix loads rows of 16 bytes into 4 registers, got {source.layout} to {target.layout}")
+        self._prove_vector(source, width)
+        with self.loops((quadruples,)) as (q,):
+            row = source(0, q)
+            self._access.count(row, width, "load_shared", source)
+            self.emit(f"cb::ldmatrix_x4{'_trans' if transposed else ''}({target(0, q).address}, {row.address});")
 
     def fill(self, fragment: Tensor, value: str = "") -> None:
         """Set every element of a fragment (to zero by default)."""
@@ -258,9 +306,10 @@ class KernelBuilder:
         (vm, rm), (vn, rn) = _extents(a), _extents(b)
         if _extents(c) != (vm * vn, rm, rn):
             raise CodegenError(f"fma: C {c.layout} is not the outer product of A {a.layout} and B {b.layout}")
+        atom = "mac_dp4a" if a.engine.dtype.name == "int8x4" else "mac"
         flags = f"<{str(conj_a).lower()}, {str(conj_b).lower()}>" if conj_a or conj_b else ""
         with self.loops((vm, rm, vn, rn)) as (i, m, j, n):
-            self.emit(f"cb::mac{flags}({c((i, j), m, n).c}, {a(i, m).c}, {b(j, n).c});")
+            self.emit(f"cb::{atom}{flags}({c((i, j), m, n).c}, {a(i, m).c}, {b(j, n).c});")
 
     def barrier(self) -> None:
         """Wait for all threads of the block."""

@@ -57,6 +57,8 @@ DTYPES = {d.name: d for d in (
     DType("float64", 8, "double", "float64", "f64"),
     DType("complex64", 8, "cb::complex<float>", "complex64", "c64"),
     DType("complex128", 16, "cb::complex<double>", "complex128", "c128"),
+    # Four int8 that are neighbours along K: what dp4a multiplies.
+    DType("int8x4", 4, "unsigned int", "int32", "i8x4"),
     # Untyped words: what copies and transposes move.
     DType("b8", 1, "unsigned char", "b8", "b8"),
     DType("b16", 2, "unsigned short", "b16", "b16"),

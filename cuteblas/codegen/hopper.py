@@ -6,12 +6,13 @@ canonical layouts, coordinate by coordinate.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..layout import ArithTuple, ComposedLayout, Layout, Swizzle, Tensor, flatten, size
-from ..layout.symbolic import IntLike, to_c
+from ..layout import ArithTuple, ComposedLayout, Figure, Layout, Swizzle, Tensor, coalesce, flatten, size, tv_picture
+from ..layout.symbolic import IntLike, bits_of, to_c
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .engine import CodegenError, Pointer
@@ -19,10 +20,11 @@ from .kernel import TensorMapSpec
 from .tiled import partition
 
 __all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "operand_layout", "tma_load",
-           "wgmma"]
+           "tma_store", "tma_store_wait", "wgmma"]
 
 _GROUP = 128                        # threads of a warpgroup
 _ROW_BYTES = 128                    # one row of the 128-byte swizzle
+_CHUNK = 16                         # bytes that a swizzle moves as one; innermost coordinates are multiples
 _SWIZZLE_SPAN = {1: 32, 2: 64, 3: 128}
 
 
@@ -91,14 +93,15 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool) -> Comp
 
 @dataclass(frozen=True)
 class TmaBox:
-    """How TMA fills a swizzled tile of shared memory: a box, repeated.
+    """How TMA moves a tile between global and shared memory: a box, repeated.
 
     Attributes
     ----------
     element : str
         Element type.
     layout : ComposedLayout
-        The (mode 0, mode 1) tile in shared memory.
+        The tile in shared memory, in elements: one mode for each tiled mode of the tensor. Its swizzle is one of the hardware's, or
+        the identity ``Swizzle(0, 0, 0)``.
     """
 
     element: str
@@ -108,45 +111,70 @@ class TmaBox:
     def _modes(self) -> list[tuple[int, int, int, int]]:
         """(stride in shared memory, extent, tile mode, step in that mode) of every flat mode, by stride."""
         modes = []
-        for which in range(2):
-            mode = self.layout.inner[which]
+        for which in range(self.layout.rank):
+            mode = coalesce(self.layout.inner[which])
             step = 1
             for n, d in zip(_leaves(mode.shape), _leaves(mode.stride), strict=True):
                 if n > 1:
                     modes.append((d, n, which, step))
                 step *= n
         modes.sort()
-        if [d for d, *_ in modes] != [prod(n for _, n, *_ in modes[:i]) for i in range(len(modes))]:
+        if not modes or [d for d, *_ in modes] != [prod(n for _, n, *_ in modes[:i]) for i in range(len(modes))]:
             raise CodegenError(f"TMA fills shared memory densely; {self.layout} is not compact")
-        if len(modes) < 2 or modes[0][2] == modes[1][2]:
-            raise CodegenError(f"no two-dimensional box fills {self.layout}")
         return modes
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The modes of the tile as a tensor map lists them: by stride in shared memory, the innermost first."""
+        inside = [which for _, _, which, _ in self._modes[:self._flat]]
+        return (*inside, *(i for i in range(self.layout.rank) if i not in inside))
+
+    @cached_property
+    def _flat(self) -> int:
+        """How many flat modes make the box: as long as each is the dense part of another mode of the tile."""
+        seen: set[int] = set()
+        for i, (_, _, which, step) in enumerate(self._modes):
+            if which in seen or step != 1:
+                return i
+            seen.add(which)
+        return len(self._modes)
 
     @property
     def inner_mode(self) -> int:
         """The tile mode that is contiguous in global memory."""
-        return self._modes[0][2]
+        return self.order[0]
 
     @property
-    def box(self) -> tuple[int, int]:
+    def box(self) -> tuple[int, ...]:
         """Extents of the box, innermost first."""
-        return self._modes[0][1], self._modes[1][1]
+        extents = [n for _, n, *_ in self._modes[:self._flat]]
+        return (*extents, *(1 for _ in self.order[len(extents):]))
 
     @property
     def swizzle(self) -> int:
-        """Span of the swizzle in bytes."""
+        """Span of the swizzle in bytes, 0 without one."""
         swizzle = self.layout.swizzle
-        if (1 << swizzle.base) * dtype(self.element).bytes != 16 or swizzle.shift != 3 or swizzle.bits not in _SWIZZLE_SPAN:
+        if swizzle.bits == 0:
+            return 0
+        item = dtype(self.element).bytes
+        if (1 << swizzle.base) * item != _CHUNK or swizzle.shift != 3 or swizzle.bits not in _SWIZZLE_SPAN:
             raise CodegenError(f"TMA has no swizzle {swizzle} for {self.element}")
-        return _SWIZZLE_SPAN[swizzle.bits]
+        span = _SWIZZLE_SPAN[swizzle.bits]
+        if self.box[0] * item != span:
+            raise CodegenError(f"a swizzle over {span} bytes takes rows of {span} bytes, {self.layout} has {self.box[0] * item}")
+        return span
 
     @property
-    def repeats(self) -> tuple[tuple[int, int, int], ...]:
-        """For each further box: its offset in shared memory (elements), and the steps along tile modes 0 and 1."""
-        boxes = [(0, 0, 0)]
-        for d, n, which, step in self._modes[2:]:
-            boxes = [(o + i * d, s0 + i * step * (which == 0), s1 + i * step * (which == 1))
-                     for i in range(n) for o, s0, s1 in boxes]
+    def repeats(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """For each box its offset in shared memory (elements), and the steps along the modes of the tile."""
+        modes = len(self.order)
+        boxes = [(0, (0,) * modes)]
+        for d, n, which, step in self._modes[self._flat:]:
+            boxes = [(offset + i * d, (*steps[:which], steps[which] + i * step, *steps[which + 1:]))
+                     for i in range(n) for offset, steps in boxes]
+        alignment = max(_ROW_BYTES, 8 * self.swizzle)
+        if any(offset * dtype(self.element).bytes % alignment for offset, _ in boxes):
+            raise CodegenError(f"boxes begin at multiples of {alignment} bytes, those of {self.layout} do not")
         return tuple(boxes)
 
     @property
@@ -155,18 +183,33 @@ class TmaBox:
         return size(self.layout.inner) * dtype(self.element).bytes
 
     def map(self, extents: tuple[int, ...], strides: tuple[int, ...]) -> TensorMapSpec:
-        """The tensor map over a tensor of modes (0, 1, batch...) with strides in elements; the inner mode's stride is 1.
+        """The tensor map over a tensor with the modes of the tile, then batch modes.
 
-        Batch modes with stride 0 are left out: every batch index reads the same memory.
+        Strides are in elements; that of the inner mode is 1. Batch modes with stride 0 are left out: every batch index reads the
+        same memory.
         """
-        item = dtype(self.element).bytes
-        order = [self.inner_mode, 1 - self.inner_mode] + [i for i in range(2, len(extents)) if strides[i] != 0]
+        item, tiled = dtype(self.element).bytes, len(self.order)
+        order = [*self.order, *(i for i in range(tiled, len(extents)) if strides[i] != 0)]
         return TensorMapSpec(dtype(self.element), tuple(max(1, extents[i]) for i in order),
-                             tuple(strides[i] * item for i in order[1:]), (*self.box, *(1 for _ in order[2:])), self.swizzle)
+                             tuple(strides[i] * item for i in order[1:]), (*self.box, *(1 for _ in order[tiled:])), self.swizzle)
 
 
 def _leaves(x) -> tuple[int, ...]:
     return tuple(flatten(x)) if isinstance(x, tuple) else (x,)
+
+
+def _boxes(box: TmaBox, corner: ArithTuple, tile: Tensor) -> Iterator[tuple[str, str]]:
+    """Address in shared memory and coordinates, innermost first, of every box of a tile, as C++."""
+    pointer: Pointer = tile.engine
+    base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
+    scale = dtype(box.element).bytes
+    for offset, steps in box.repeats:
+        at = [c + s for c, s in zip(corner, steps, strict=False)]
+        coordinates = [*(at[i] for i in box.order), *list(corner)[len(steps):]]
+        if bits_of(coordinates[0]) * scale % _CHUNK:
+            raise CodegenError(f"the innermost coordinate of a TMA copy is a multiple of {_CHUNK} bytes, which "
+                               f"{to_c(coordinates[0])} elements of {scale} bytes are not provably")
+        yield pointer[base + offset * scale // pointer.dtype.bytes].address, ", ".join(to_c(c) for c in coordinates)
 
 
 def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor, barrier: str) -> None:
@@ -175,17 +218,29 @@ def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple,
     Parameters
     ----------
     corner : ArithTuple
-        Coordinate (mode 0, mode 1, batch...) of the tile's first element in the tensor.
+        Coordinate (the modes of the tile, then batch modes) of the tile's first element in the tensor. Along the innermost mode it
+        must be a multiple of 16 bytes: the hardware takes nothing else, even where the box ends outside of the tensor.
     tile : Tensor
-        The tile; its layout is ``box.layout``.
+        The tile; its layout is ``box.layout``, perhaps in words of several elements.
     """
-    pointer: Pointer = tile.engine
-    base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
-    for offset, s0, s1 in box.repeats:
-        at = [corner[0] + s0, corner[1] + s1]
-        coordinates = [at[box.inner_mode], at[1 - box.inner_mode], *list(corner)[2:]]
-        k.emit(f"cb::tma_load({pointer[base + offset].address}, &{tensor_map}, {barrier}, "
-               f"{', '.join(to_c(c) for c in coordinates)});")
+    for address, coordinates in _boxes(box, corner, tile):
+        k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {coordinates});")
+
+
+def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor) -> None:
+    """Write a tile of shared memory to global memory, as one group of copies; elements outside of the tensor are left out.
+
+    Ordinary writes to the tile need a ``cb::fence_proxy_async()`` by their thread before; TMA's own do not. Parameters are those of
+    :func:`tma_load`.
+    """
+    for address, coordinates in _boxes(box, corner, tile):
+        k.emit(f"cb::tma_store(&{tensor_map}, {address}, {coordinates});")
+    k.emit("cb::tma_store_commit();")
+
+
+def tma_store_wait(k: KernelBuilder, pending: int = 0) -> None:
+    """Wait until at most ``pending`` groups of this thread's stores still read shared memory."""
+    k.emit(f"cb::tma_store_wait_read<{pending}>();")
 
 
 @dataclass(frozen=True)
@@ -293,6 +348,13 @@ class WgmmaAtom:
     def tv_c(self) -> Layout:
         """((thread), (value)) -> position in the (64, N) tile (PTX ISA, accumulator fragments of wgmma.m64nNk16)."""
         return Layout(((4, 8, 4), (2, 2, self.n // 8)), ((128, 1, 16), (64, 8, 512)))
+
+    def picture(self) -> Figure:
+        """The accumulators, each as its thread and value."""
+        return tv_picture(self.tv_c, (64, self.n))
+
+    def _repr_svg_(self) -> str:
+        return self.picture().svg()
 
     @property
     def call(self) -> str:

@@ -1,7 +1,7 @@
-"""Warp-level tensor cores for the builder: ``mma.sync`` atoms as data, warps tiled over a block, ``ldmatrix``, swizzled operand tiles.
+"""Warp-level tensor cores for the builder: ``mma.sync`` atoms as data, warps tiled over a block, ``ldmatrix``, operand tiles.
 
-An atom is its thread-value layouts. Everything else follows from them by composition: which elements a thread of a block multiplies,
-which row of shared memory each lane hands to ``ldmatrix``, and where a thread's part of C lies.
+An atom is its thread-value layouts. Everything else follows from them by composition: which elements a thread of a block
+multiplies, which row of shared memory each lane hands to ``ldmatrix``, and where a thread's part of C lies.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, composition, make_layout, size
+from ..layout import ComposedLayout, Figure, Layout, Swizzle, Tensor, composition, make_layout, mma_picture, size
 from ..layout.symbolic import IntLike
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .engine import CodegenError
 from .tiled import partition
 
-__all__ = ["MMA_ATOMS", "MmaAtom", "WarpMma", "load_matrices", "mma", "mma_atom", "operand_tile"]
+__all__ = ["MMA_ATOMS", "MmaAtom", "WarpMma", "mma", "mma_atom", "operand_tile"]
 
 _WARP = 32
 _WORD_BYTES = 4
@@ -66,6 +66,13 @@ class MmaAtom:
                 raise CodegenError(f"mma.sync {self.shape} of {self.element}: the layout {tv} of {name} does not give each of the "
                                    f"{tile} elements to one lane of {_WARP}")
 
+    def picture(self) -> Figure:
+        """A at the left, B above, C in the corner, each element as its lane and value."""
+        return mma_picture(self.tv_a, self.tv_b, self.tv_c, self.shape)
+
+    def _repr_svg_(self) -> str:
+        return self.picture().svg()
+
     @property
     def per_register(self) -> int:
         """Elements of A or B in one register: a 32-bit word, or a double."""
@@ -103,7 +110,7 @@ MMA_ATOMS = (
     _atom("float16", "float32", (16, 8, 8), "sm_75"),
     _atom("bfloat16", "float32", (16, 8, 16), "sm_80"),
     _atom("int8", "int32", (16, 8, 32), "sm_80"),
-    _atom("float64", "float64", (16, 8, 16), "sm_90"),
+    _atom("float64", "float64", (16, 8, 8), "sm_90"),
     _atom("float64", "float64", (8, 8, 4), "sm_80"),
 )
 """The best atom of a type on an architecture comes first."""
@@ -181,9 +188,9 @@ class WarpMma:
     def matrices(self, mode: int, k_major: bool) -> Layout | None:
         """How ``ldmatrix`` loads an operand: ((thread), (row of 16 bytes, matrix quadruple)) -> position in its tile.
 
-        The lanes 8 j .. 8 j + 7 address the rows of matrix j, which becomes register j of every lane. So the layout is the operand's
-        own, seen through a permutation of (thread, value): a row of a matrix is what 4 neighbouring lanes hold in one register (the
-        transposing form: what the 8 lanes of a column hold).
+        The lanes 8 j .. 8 j + 7 address the rows of matrix j, which becomes register j of every lane. So the layout is the
+        operand's own, seen through a permutation of (thread, value): a row of a matrix is what 4 neighbouring lanes hold in one
+        register (the transposing form: what the 8 lanes of a column hold).
 
         Returns
         -------
@@ -198,12 +205,11 @@ class WarpMma:
         lane, value, warps = 1, self.threads, prod(self.warps)
         register = packed * value
         groups = registers // _MATRICES
-        row, along = (8, 4 * lane), ((packed, 4), (value, lane))
-        if not k_major:
-            row, along = ((packed, 4), (value, lane)), (8, 4 * lane)
-        permutation = Layout(((row[0], _MATRICES, warps), (along[0], groups)),
-                             ((row[1], register, _WARP), (along[1], _MATRICES * register)))
-        return composition(Layout(tv.shape, tv.stride), permutation)
+        groups_of_lanes, within = Layout(8, 4 * lane), Layout((packed, 4), (value, lane))
+        row, along = (groups_of_lanes, within) if k_major else (within, groups_of_lanes)
+        permutation = make_layout(make_layout(row, Layout((_MATRICES, warps), (register, _WARP))),
+                                  make_layout(along, Layout(groups, _MATRICES * register)))
+        return composition(tv, permutation)
 
     def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of A (M, K, ...) that ``thread`` multiplies, shape ``((value, atom m), 1, k steps, ...)``."""
@@ -214,8 +220,9 @@ class WarpMma:
         return partition(tensor, (self.tile[1], self.atom.shape[2]), self.tv_b, thread)
 
     def partition_rows(self, tensor: Tensor, mode: int, rows: Layout, thread: IntLike) -> Tensor:
-        """The rows of an operand that ``thread`` addresses for ``ldmatrix``, shape ``((row, quadruple), 1, k steps, ...)``."""
-        return partition(tensor, (self.tile[mode], self.atom.shape[2]), rows, thread)
+        """The rows of A (mode 0) or B (1) that ``thread`` addresses for ``ldmatrix``, shape ``(row, quadruple, k steps, ...)``."""
+        part = partition(tensor, (self.tile[mode], self.atom.shape[2]), rows, thread)
+        return part.map_domain(lambda layout: make_layout(*layout[0], *list(layout)[2:]))
 
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of C (M, N) that ``thread`` owns, shape ``((value, atoms), 1, 1)``."""
@@ -223,11 +230,11 @@ class WarpMma:
 
 
 def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> ComposedLayout:
-    """The swizzled layout of an (extent, depth) operand tile in shared memory that neither copies nor fragment loads meet a bank twice in.
+    """The swizzled layout of an (extent, depth) operand tile in shared memory: no copy and no fragment load meets a bank twice.
 
     Rows of at most 128 bytes along whichever mode is contiguous in global memory. For ``ldmatrix``, 16-byte chunks are permuted by
-    the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes: there
-    32-byte chunks are permuted.
+    the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes:
+    there, 32-byte chunks are permuted.
     """
     item = dtype(element).bytes
     contiguous = depth if k_major else extent
@@ -244,22 +251,6 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
     bits = max(0, (row * item // _CHUNK_BYTES).bit_length() - 1)
     chunk = (_CHUNK_BYTES // item).bit_length() - 1
     return ComposedLayout(Swizzle(bits, chunk, 3), 0, inner)
-
-
-def load_matrices(k: KernelBuilder, rows: Tensor, registers: Tensor, *, k_major: bool) -> None:
-    """Load quadruples of matrices with ``ldmatrix``.
-
-    Parameters
-    ----------
-    rows : Tensor
-        What :meth:`WarpMma.partition_rows` gives, at one k step and stage: ((row, quadruple), 1).
-    registers : Tensor
-        Words, ``(register)``.
-    k_major : bool
-        Whether rows run along K; the transposing form is used if not.
-    """
-    along = size(rows.layout.shape[0][0])
-    k.load_collective(f"ldmatrix_x4{'' if k_major else '_trans'}", rows, registers, width=along, words=_MATRICES)
 
 
 def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor) -> None:

@@ -11,7 +11,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..layout import E, Layout, ScaledBasis, Tensor, composition, flatten, make_layout, right_inverse, size, zipped_divide
+from ..layout import (
+    E,
+    Figure,
+    Layout,
+    ScaledBasis,
+    Tensor,
+    composition,
+    flatten,
+    make_layout,
+    mma_picture,
+    right_inverse,
+    size,
+    tv_picture,
+    zipped_divide,
+)
 from ..layout.symbolic import IntLike
 from .engine import CodegenError
 
@@ -38,6 +52,11 @@ def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[in
     Notes
     -----
     Position of coordinate ``(t, v)`` in a mode is ``v + values * t``, as in CuTe's ``raked_product``.
+
+    Raises
+    ------
+    CodegenError
+        If ``threads`` is no bijection, so that the tile would not be covered exactly once.
     """
     extents = tuple(size(threads[i]) for i in range(len(threads)))
     tile = tuple(t * v for t, v in zip(extents, values, strict=True))
@@ -48,14 +67,6 @@ def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[in
     if size(inverse) != size(threads):
         raise CodegenError(f"the thread layout {threads} is not a bijection onto 0..{size(threads) - 1}")
     return make_layout(composition(corner, inverse), Layout(values, steps)), tile
-
-
-def _check_cover(tv: Layout, tile: tuple[int, ...], what: str) -> None:
-    """Refuse a thread-value layout that does not cover its tile exactly once."""
-    hits = sorted(tv(i) for i in range(size(tv)))
-    if hits != list(range(prod(tile))):
-        raise CodegenError(f"{what}: the thread-value layout {tv} does not cover each of the {prod(tile)} positions of {tile} "
-                           "exactly once")
 
 
 def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike) -> Tensor:
@@ -95,21 +106,28 @@ class TiledCopy:
     values: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _check_cover(self.tv, self.tile, "tiled copy")
+        _ = self._raked                                  # refuses threads that are no bijection
 
     @cached_property
-    def _tv(self) -> tuple[Layout, tuple[int, ...]]:
+    def _raked(self) -> tuple[Layout, tuple[int, ...]]:
         return raked_tv(self.threads, self.values)
 
     @property
     def tv(self) -> Layout:
         """``((thread), (values))`` -> position in :attr:`tile`."""
-        return self._tv[0]
+        return self._raked[0]
 
     @property
     def tile(self) -> tuple[int, ...]:
         """Extents of the tile that one pass of all threads moves."""
-        return self._tv[1]
+        return self._raked[1]
+
+    def picture(self) -> Figure:
+        """The tile, each element as the thread and the value that move it."""
+        return tv_picture(self.tv, self.tile)
+
+    def _repr_svg_(self) -> str:
+        return self.picture().svg()
 
     def partition(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of ``tensor`` that ``thread`` moves, shape ``(values, rest...)``."""
@@ -132,17 +150,21 @@ class TiledMma:
     values: tuple[int, int]
 
     def __post_init__(self) -> None:
-        _check_cover(self.tv_c, self.tile, "tiled mma")
+        _ = self._raked                                  # refuses threads that are no bijection
 
     @cached_property
+    def _raked(self) -> tuple[Layout, tuple[int, ...]]:
+        return raked_tv(self.threads, self.values)
+
+    @property
     def tv_c(self) -> Layout:
         """``((thread), (vm, vn))`` -> position in the (M, N) tile."""
-        return raked_tv(self.threads, self.values)[0]
+        return self._raked[0]
 
-    @cached_property
+    @property
     def tile(self) -> tuple[int, int]:
         """Extents (M, N) of the tile of C that all threads own together."""
-        m, n = raked_tv(self.threads, self.values)[1]
+        m, n = self._raked[1]
         return m, n
 
     def _operand(self, mode: int) -> Layout:
@@ -163,6 +185,13 @@ class TiledMma:
     def tv_b(self) -> Layout:
         """``((thread), (vn, 1))`` -> position in the (N, 1) tile of B; threads along M share values."""
         return self._operand(1)
+
+    def picture(self) -> Figure:
+        """A at the left, B above, C in the corner: who multiplies and who owns."""
+        return mma_picture(self.tv_a, self.tv_b, self.tv_c, (*self.tile, 1))
+
+    def _repr_svg_(self) -> str:
+        return self.picture().svg()
 
     def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of A (M, K, ...) that ``thread`` multiplies, shape ``(vm, rest_m, K, ...)``."""

@@ -394,6 +394,8 @@ inline int dp4a(int acc, uint a, uint b) {
     return static_cast<int>(sum);
 }
 
+inline void mac_dp4a(int& acc, uint a, uint b) { acc = dp4a(acc, a, b); }
+
 namespace detail {
 
 template <class S>

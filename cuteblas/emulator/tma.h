@@ -181,6 +181,12 @@ inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, i
     Window const& window = machine.launch->windows[map.argument];
     if (!window.writable)
         fail(Error::read_only, line, "stores through the tensor map '%s', whose memory is read-only", window.name);
+    // An H200 writes whole pieces: the one that the tensor's edge cuts spills into what follows the row. Loads do not mind.
+    if (map.shape[0] * map.itemsize % chunk_bytes != 0 && coordinates[0] < static_cast<long long>(map.shape[0]) &&
+        coordinates[0] + static_cast<long long>(map.box[0]) > static_cast<long long>(map.shape[0]))
+        fail(Error::tensor_map, line,
+             "stores a box over the edge of the tensor map '%s', whose rows of %llu elements of %d bytes are no multiple of 16 bytes: "
+             "the hardware writes whole pieces of 16 bytes", window.name, static_cast<unsigned long long>(map.shape[0]), map.itemsize);
     TensorBox const box{map, coordinates};
     uint32_t const address = locate_box(from, box, "stores", line);
     Thread& thread = machine.self();

@@ -64,7 +64,7 @@ def new_like(function: str, engine: Engine, a: Any, order: str, variant: str | N
 
 
 def move(function: str, engine: Engine, src: Any, dst: Any, variant: str | None = None) -> None:
-    """Copy ``src`` into ``dst``, which has its shape and element size and does not overlap it, by the copy kernels or a named one."""
+    """Copy ``src`` into ``dst``, of the same shape and element size and without overlap, by the copy kernels or a named one."""
     source = engine.memory(src)
     if not source.size:
         tally(function, "calls", "nothing").tick()

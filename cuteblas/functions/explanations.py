@@ -15,7 +15,7 @@ from .products import MatmulArguments, checked_precision, host_operands, single_
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
-    from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem, Operand
+    from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand
 
 __all__ = ["Explanation", "explain", "explain_copy"]
 
@@ -155,11 +155,12 @@ def _described(x: Any) -> str:
 
 
 def _plan_rows(plan: Plan) -> list[tuple[str, str]]:
-    from ..planning.problem import GemmProblem
+    from ..planning.problem import CopyProblem, GemmProblem
     from .floors import floor_of
 
     problem, floor = plan.problem, floor_of(plan.problem, plan.family, plan.device)
-    rows = _gemm_rows(problem) if isinstance(problem, GemmProblem) else _copy_rows(problem)
+    rows = (_gemm_rows(problem) if isinstance(problem, GemmProblem) else _copy_rows(problem) if isinstance(problem, CopyProblem)
+            else _contraction_rows(problem))
     rows += [("kernel", f"{plan.family}: {plan.reason}"), ("tile", str(plan.config))]
     for launch in plan.launches:
         kernel = launch.kernel
@@ -196,6 +197,18 @@ def _copy_rows(problem: CopyProblem) -> list[tuple[str, str]]:
     return [("problem", f"copy words of {problem.itemsize} bytes"),
             ("layouts", f"source {_tuple(problem.shape)}:{_tuple(problem.src_strides)}, aligned to {problem.src_alignment} bytes"),
             ("layouts", f"target {_tuple(problem.shape)}:{_tuple(problem.dst_strides)}, aligned to {problem.dst_alignment} bytes")]
+
+
+def _contraction_rows(problem: ContractionProblem) -> list[tuple[str, str]]:
+    groups = {"M": problem.m, "N": problem.n, "K": problem.k}
+    rows = [("problem", ", ".join(f"{name} = {_tuple(tuple(mode[0] for mode in modes))}" for name, modes in groups.items()))]
+    for name, storage, (first, second), places in (("A", problem.a, "MK", (1, 1)), ("B", problem.b, "NK", (1, 2)),
+                                                   ("C", problem.c, "MN", (2, 2))):
+        shape, stride = (",".join(_tuple(tuple(mode[at] for mode in groups[group])) for group, at in pairs)
+                         for pairs in (((first, 0), (second, 0)), ((first, places[0]), (second, places[1]))))
+        layout = f"({shape}):({stride}) {storage.dtype}, aligned to {storage.alignment} bytes"
+        rows.append(("layouts", f"{name} ({first},{second}) {layout}"))
+    return rows
 
 
 def _tuple(values: tuple[int, ...]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem
+from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
 
 __all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
 
@@ -59,17 +60,25 @@ def multiply_adds_per_clock(family: str, dtype: str, arch: str) -> int:
     return integer if "int" in dtype or dtype == "bool" else single
 
 
-def compulsory_bytes(problem: GemmProblem | CopyProblem) -> int:
+def compulsory_bytes(problem: GemmProblem | CopyProblem | ContractionProblem) -> int:
     """Bytes that must move between memory and the multiprocessors: every element once, elements that broadcasting repeats too."""
     if isinstance(problem, CopyProblem):
         read = prod(n for n, stride in zip(problem.shape, problem.src_strides, strict=True) if stride or n == 0)
         return (read + prod(problem.shape)) * problem.itemsize
-    total = 0
-    m, n, k = problem.m, problem.n, problem.k
-    for operand, extents in ((problem.a, (m, k)), (problem.b, (n, k)), (problem.c, (m, n))):
-        modes = zip((*extents, *problem.batch), (*operand.strides, *operand.batch_strides), strict=True)
-        total += prod(n for n, stride in modes if stride or n == 0) * _itemsize(operand.dtype)
-    return total
+    return sum(prod(n for n, stride in modes if stride or n == 0) * _itemsize(dtype) for dtype, modes in _operands(problem))
+
+
+def _operands(problem: GemmProblem | ContractionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Element type, and extent and stride of every mode, of A, B and C."""
+    if isinstance(problem, GemmProblem):
+        m, n, k = problem.m, problem.n, problem.k
+        for operand, extents in ((problem.a, (m, k)), (problem.b, (n, k)), (problem.c, (m, n))):
+            yield operand.dtype, list(zip((*extents, *problem.batch), (*operand.strides, *operand.batch_strides), strict=True))
+    else:
+        m_modes, n_modes, k_modes = problem.m, problem.n, problem.k
+        yield problem.a.dtype, [(x[0], x[1]) for x in (*m_modes, *k_modes, *problem.batch)]
+        yield problem.b.dtype, [*((x[0], x[1]) for x in n_modes), *((x[0], x[2]) for x in (*k_modes, *problem.batch))]
+        yield problem.c.dtype, [*((x[0], x[2]) for x in (*m_modes, *n_modes)), *((x[0], x[3]) for x in problem.batch)]
 
 
 def _itemsize(dtype: str) -> int:
@@ -78,7 +87,7 @@ def _itemsize(dtype: str) -> int:
     return element(dtype).bytes
 
 
-def floor_of(problem: GemmProblem | CopyProblem, family: str, device: DeviceInfo) -> Floor:
+def floor_of(problem: GemmProblem | CopyProblem | ContractionProblem, family: str, device: DeviceInfo) -> Floor:
     """The least time for a problem on a device with the unit that the kernel family uses."""
     moved = compulsory_bytes(problem)
     if isinstance(problem, CopyProblem):

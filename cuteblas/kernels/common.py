@@ -1,16 +1,21 @@
-"""What the GEMM kernels share: operand access, the order of tiles, the epilogue's arithmetic."""
+"""What kernels share: operand access, the order of tiles, transposes in registers, the epilogue's arithmetic."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..codegen.builder import KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
-from ..layout import Layout, Tensor
+from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["OperandAccess", "combine", "grouped_raster", "matrix_at", "strides_of", "tile_of_block"]
+__all__ = ["BIAS_RELU", "Epilogue", "Nested", "OperandAccess", "combine", "extents_of", "grouped_raster", "matrix_at",
+           "strides_of", "tile_of_block", "transpose_words"]
+
+Nested = IntLike | tuple[IntLike, ...]
+"""An extent or a stride of a mode, or those of the modes that are nested in it."""
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 
@@ -38,13 +43,33 @@ class OperandAccess:
             raise CodegenError(f"vectors of {self.width} elements need a mode with stride 1, got {self}")
 
 
-def strides_of(k: KernelBuilder, name: str, modes: str, access: OperandAccess) -> tuple[IntLike, ...]:
-    """Strides of an operand: 1 where that is fixed, else parameters ``d<name>_<mode>``."""
-    return tuple(1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None, multiple=access.width)
-                 for i, mode in enumerate(modes))
+def extents_of(k: KernelBuilder, name: str, nested: int, multiple: int = 1) -> Nested:
+    """The extent of a mode, a parameter; the extents ``<name>0`` ... of the modes that are nested in it if they are several.
+
+    ``multiple`` divides the extent of the first of them.
+    """
+    if nested == 1:
+        return k.integer(name, multiple=multiple)
+    return tuple(k.integer(f"{name}{i}", multiple=1 if i else multiple) for i in range(nested))
 
 
-def matrix_at(pointer: Pointer, extents: tuple[IntLike, ...], strides: tuple[IntLike, ...], batch: tuple[IntLike, ...],
+def strides_of(k: KernelBuilder, name: str, modes: str, access: OperandAccess,
+               nested: Sequence[int] = (1, 1)) -> tuple[Nested, ...]:
+    """Strides of an operand: 1 where that is fixed, else parameters ``d<name>_<mode>``.
+
+    Of ``nested`` modes in a mode, the first is the one whose stride may be fixed; parameters then are ``d<name>_<mode>0`` ...
+    """
+    def stride(i: int, mode: str) -> IntLike:
+        return 1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None, multiple=access.width)
+
+    def rest(mode: str, count: int) -> tuple[IntLike, ...]:
+        return tuple(k.integer(f"d{name}_{mode}{j}", lo=None, multiple=access.width) for j in range(1, count))
+
+    return tuple(stride(i, mode) if count == 1 else (stride(i, f"{mode}0"), *rest(mode, count))
+                 for i, (mode, count) in enumerate(zip(modes, nested, strict=True)))
+
+
+def matrix_at(pointer: Pointer, extents: tuple[Nested, ...], strides: tuple[Nested, ...], batch: tuple[IntLike, ...],
               batch_strides: tuple[IntLike, ...], index: IntLike | tuple[IntLike, ...]) -> Tensor:
     """The matrix at one index of a batch, which is flat or a coordinate; without batch modes there is only one."""
     if not batch:
@@ -63,6 +88,21 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
     return tile_0, k.let("tile_1", above % tiles_1), k.let("batch", above // tiles_1)
 
 
+def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
+    """Transpose blocks of elements in registers.
+
+    A block is as many words of 4 bytes as a word has elements, 2 or 4: mode 0 of both fragments. Element ``i`` of word ``j``
+    becomes element ``j`` of word ``i``.
+    """
+    packed, *rest = (size(source.layout[i]) for i in range(rank(source.layout)))
+    atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
+    with k.loops(rest) as at:
+        k.emit(f"unsigned word[{packed}] = {{{', '.join(source(r, *at).c for r in range(packed))}}};")
+        k.emit(f"cb::{atom}(word);")
+        for r in range(packed):
+            k.emit(f"{target(r, *at).c} = word[{r}];")
+
+
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike) -> tuple[IntLike, IntLike]:
     """Tile coordinate of a block: columns of a few tiles, so that blocks that run together share operands in L2."""
     strip = tiles_n * _RASTER_GROUP
@@ -72,11 +112,48 @@ def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: 
     return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
 
 
-def combine(output: str, accumulator: str, acc: str, c: str, alpha: str | None, beta: str | None, beta_kind: str) -> str:
-    """The C++ expression of ``alpha * acc + beta * c``, rounded to the output type once.
+@dataclass(frozen=True)
+class Epilogue:
+    """A functor on every element of C before it is rounded: a bias or an activation joins a product without a kernel of its own.
 
-    ``alpha`` and ``beta`` are the names of the scalars, or ``None`` where they are one (or, by ``beta_kind``, zero).
+    Attributes
+    ----------
+    name : str
+        The formula, for people.
+    tag : str
+        Part of a kernel's name.
+    expression : str
+        C++ over ``{value}``, which is ``alpha * acc + beta * c`` in the accumulator's type ``{type}``, and over vectors by name.
+    vectors : tuple of (str, int)
+        Name of each vector that it reads, a parameter of the accumulator's type, and whether it runs along M (0) or N (1).
     """
+
+    name: str
+    tag: str
+    expression: str
+    vectors: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def transposed(self) -> Epilogue:
+        """The same functor for ``C^T``."""
+        return replace(self, tag=f"{self.tag}_t", vectors=tuple((name, 1 - mode) for name, mode in self.vectors))
+
+
+BIAS_RELU = Epilogue("max(0, value + bias[n])", "bias_relu", "cb::max(cb::zero<{type}>(), cb::add({value}, {bias}))",
+                     (("bias", 1),))
+
+
+def combine(output: str, accumulator: str, acc: str, c: str, alpha: str | None, beta: str | None, beta_kind: str,
+            epilogue: Epilogue | None = None, vectors: Mapping[str, str] | None = None) -> str:
+    """The C++ expression of ``epilogue(alpha * acc + beta * c)``, rounded to the output type once.
+
+    ``alpha`` and ``beta`` are the names of the scalars, or ``None`` where they are one (or, by ``beta_kind``, zero); ``vectors``
+    holds the element of each vector of the epilogue.
+    """
+    if epilogue is not None:
+        wide = dtype(accumulator).ctype
+        value = combine(accumulator, accumulator, acc, f"cb::convert<{wide}>({c})", alpha, beta, beta_kind)
+        return f"cb::convert<{dtype(output).ctype}>({epilogue.expression.format(value=value, type=wide, **(vectors or {}))})"
     ctype, one = dtype(output).ctype, f"cb::one<{dtype(accumulator).ctype}>()"
     if beta_kind != "zero":
         return f"cb::axpby<{ctype}>({acc}, {alpha or one}, {c}, {beta or one})"

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
-from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.builder import KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, TiledMma
-from ..layout import Layout, _, idx2crd, local_tile, make_identity_tensor
-from ..layout.symbolic import IntLike, ceil_div, equal, minimum, select
-from .common import OperandAccess, combine, grouped_raster, matrix_at, strides_of
+from ..layout import Layout, _, make_layout
+from ..layout.symbolic import IntLike
+from .block import GemmBlock, GemmConfig, pipeline
+from .common import OperandAccess
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
 
@@ -72,48 +73,23 @@ class TileShape:
 
 
 @dataclass(frozen=True)
-class SimtConfig:
-    """Everything that a ``gemm_simt`` kernel is specialised on.
+class SimtConfig(GemmConfig):
+    """Everything that a ``gemm_simt`` kernel is specialised on: see :class:`~cuteblas.kernels.block.GemmConfig`.
 
     Attributes
     ----------
-    element, output : str
-        NumPy's names of the types of A and B, and of C.
     tile : TileShape
         The division of the work.
-    a, b, c : OperandAccess
-        How the operands are read and written.
-    alpha, beta : {"one", "value"}, {"zero", "one", "value"}
-        What is known of the scalars.
-    batch_modes : int
-        Number of batch modes.
-    split : bool
-        Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be shorter).
-    wide : bool
-        Whether offsets need 64 bits.
     """
 
-    element: str
-    output: str
     tile: TileShape
-    a: OperandAccess
-    b: OperandAccess
-    c: OperandAccess
-    alpha: str = "one"
-    beta: str = "zero"
-    batch_modes: int = 0
-    split: bool = False
-    wide: bool = False
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
         t = self.tile
-        major = {0: "m", 1: "k", None: "s"}
-        access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
         return (f"gemm_simt_{dtype(self.element).tag}_{dtype(self.output).tag}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
-                f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}"
-                f"{'_split' if self.split else ''}{'_wide' if self.wide else ''}")
+                f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{self.traits}")
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
@@ -143,9 +119,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1; the
-        extents of the batch modes, then the strides of A there, of B and of C; alpha and beta if they are values; the depth of a
-        slice of K if it is split.
+        Its parameters are those of :class:`~cuteblas.kernels.block.GemmBlock`.
 
     Raises
     ------
@@ -165,44 +139,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     k = KernelBuilder(config.name, tile.threads, min_blocks=tile.min_blocks, wide=config.wide,
                       summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {element} to {output}, tile {tile}\n"
                               f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
-    # -- tensors --------------------------------------------------------------------------------------------------------------
-    pa = k.pointer("A", element, alignment=config.a.width * item)
-    pb = k.pointer("B", element, alignment=config.b.width * item)
-    pc = k.pointer("C", output, const=False, alignment=config.c.width * dtype(output).bytes)
-    M = k.integer("M", multiple=max(config.a.width, config.c.width))
-    N = k.integer("N", multiple=config.b.width)
-    K: IntLike = k.integer("K")
-    operands = (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))
-    stride_a, stride_b, stride_c = (strides_of(k, name, modes, access) for name, modes, access in operands)
-    batch_modes = range(config.batch_modes)
-    batch = tuple(k.integer(f"L{i}") for i in batch_modes)
-    batch_a, batch_b, batch_c = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) for i in batch_modes)
-                                 for name, _modes, access in operands)
-    alpha = k.scalar("alpha", accumulator) if config.alpha == "value" else None
-    beta = k.scalar("beta", accumulator) if config.beta == "value" else None
-
-    tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
-    block: IntLike = k.block_index("block", "x")
-    item_of_batch: IntLike = 0
-    if batch:
-        tiles = k.let("tiles", tiles_m * tiles_n)
-        item_of_batch = k.let("item", block // tiles)
-        block = k.let("block_in_item", block % tiles)
-    if config.split:
-        chunk = k.integer("chunk")
-        K = k.let("depth", minimum(chunk, K - idx2crd(item_of_batch, batch)[-1] * chunk))
-    bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
-
-    mA = matrix_at(pa, (M, K), stride_a, batch, batch_a, item_of_batch)
-    mB = matrix_at(pb, (N, K), stride_b, batch, batch_b, item_of_batch)
-    mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, item_of_batch)
-    gA = local_tile(mA, (tile.m, tile.k), (bm, _))                      # (BM, BK, k)
-    gB = local_tile(mB, (tile.n, tile.k), (bn, _))                      # (BN, BK, k)
-    gC = local_tile(mC, (tile.m, tile.n), (bm, bn))                     # (BM, BN)
-    cA = local_tile(make_identity_tensor((M, K)), (tile.m, tile.k), (bm, _))
-    cB = local_tile(make_identity_tensor((N, K)), (tile.n, tile.k), (bn, _))
-    cC = local_tile(make_identity_tensor((M, N)), (tile.m, tile.n), (bm, bn))
-
+    block = GemmBlock(k, config, accumulator)
     # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -----------------------------
     pad = 4
     sA = k.shared("sA", element, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
@@ -211,15 +148,15 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     # -- who copies and who multiplies what -----------------------------------------------------------------------------------
     tid = k.thread
     k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
-    tAgA, tAsA = k.pin("tAgA", load_a.partition(gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
-    tBgB, tBsB = k.pin("tBgB", load_b.partition(gB, tid)), k.pin("tBsB", load_b.partition(sB, tid))
-    tAcA = Guard(k.pin("tAcA", load_a.partition(cA, tid)), (M, K))
-    tBcB = Guard(k.pin("tBcB", load_b.partition(cB, tid)), (N, K))
+    tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
+    tBgB, tBsB = k.pin("tBgB", load_b.partition(block.gB, tid)), k.pin("tBsB", load_b.partition(sB, tid))
+    tAcA = block.guard("tAcA", "mk", lambda c: load_a.partition(c, tid))
+    tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
-        k.copy(tAgA[_, _, _, k_tile], tAsA[_, _, _, stage], width=load_a.values[0], guard=tAcA[_, _, _, k_tile])
-        k.copy(tBgB[_, _, _, k_tile], tBsB[_, _, _, stage], width=load_b.values[0], guard=tBcB[_, _, _, k_tile])
-        k.commit()
+        here = (_, _, _, k_tile)
+        k.copy(tAgA[here], tAsA[_, _, _, stage], width=load_a.values[0], guard=tAcA and tAcA[here])
+        k.copy(tBgB[here], tBsB[_, _, _, stage], width=load_b.values[0], guard=tBcB and tBcB[here])
 
     k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")
     tCsA, tCsB = k.pin("tCsA", mma.partition_a(sA, tid)), k.pin("tCsB", mma.partition_b(sB, tid))
@@ -237,52 +174,16 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     def multiply(buffer: IntLike) -> None:
         k.fma(tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer], conj_a=config.a.conj, conj_b=config.b.conj)
 
-    # -- the pipeline ---------------------------------------------------------------------------------------------------------
-    k.comment("Fill the ring")
-    ahead = tile.stages - 1
-    for stage in range(ahead):
-        load(stage, stage)
-    k.wait(ahead - 1)
-    k.barrier()
-    fetch(0, 0, 0)
+    pipeline(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
 
-    k.comment("Main loop: copy a tile ahead, multiply this one, operands fetched one step early")
-    k_tiles = k.let("k_tiles", ceil_div(K, tile.k))
-    read = k.variable("read", 0, hi=tile.stages - 1)
-    write = k.variable("write", ahead, hi=tile.stages - 1)
-    last = tile.k - 1
-    with k.loop("k_tile", k_tiles) as k_tile:
-        load(k_tile + ahead, write)
-        with k.loop("step", last, unroll=True) as step:
-            fetch(step + 1, read, (step + 1) % 2)
-            multiply(step % 2)
-        k.wait(ahead - 1)
-        k.barrier()
-        for ring in (read, write):
-            k.assign(ring, _next(ring, tile.stages))
-        fetch(0, read, (last + 1) % 2)
-        multiply(last % 2)
+    def runs(fragment: Layout) -> Layout:
+        """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""
+        return make_layout(*fragment[0], fragment[1], fragment[2])
 
-    # -- epilogue -------------------------------------------------------------------------------------------------------------
-    k.comment("Epilogue: C = alpha * accumulator + beta * C")
-    tCgC = k.pin("tCgC", mma.partition_c(gC, tid))
-    tCcC = Guard(k.pin("tCcC", mma.partition_c(cC, tid)), (M, N))
-    with k.loops((vn, rest_m, rest_n)) as (j, m, n):
-        column = (_, j)
-        tCrD = k.registers("tCrD", output, Layout(vm))
-        guard, target = tCcC[column, m, n], tCgC[column, m, n]
-        if config.beta != "zero":
-            k.copy(target, tCrD, width=config.c.width, guard=guard)
-        with k.loops((vm,)) as (i,):
-            k.emit(f"{tCrD(i).c} = {combine(output, accumulator, tCrC((i, j), m, n).c, tCrD(i).c, alpha, beta, config.beta)};")
-        k.copy(tCrD, target, width=config.c.width, guard=guard)
+    block.store(tCrC.map_domain(runs), lambda tensor: mma.partition_c(tensor, tid).map_domain(runs))
     return k.build()
 
 
 def _vector(values: int, item: int) -> int:
     """Elements of the widest vector (at most 16 bytes) that divides a thread's block."""
     return gcd(values, max(1, 16 // item))
-
-
-def _next(stage: IntLike, stages: int) -> IntLike:
-    return select(equal(stage, stages - 1), 0, stage + 1)

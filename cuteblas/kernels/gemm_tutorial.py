@@ -1,14 +1,14 @@
 """``gemm_tutorial``: the matrix product as CuTe's tutorial writes it, one generator for every thread and block layout.
 
-C = alpha A B^T + beta C with A (M, K), B (N, K), C (M, N). A block owns a tile of C; for every step along K its threads copy a tile of A
-and one of B to shared memory, wait for each other, multiply from there into registers, and wait again::
+C = alpha A B^T + beta C with A (M, K), B (N, K), C (M, N). A block owns a tile of C; for every step along K its threads copy a tile
+of A and one of B to shared memory, wait for each other, multiply from there into registers, and wait again::
 
     gA (BM,BK,k)  gB (BN,BK,k)  gC (BM,BN)      local_tile of the matrices, by projections of one tiler and one coordinate
     tAgA  tAsA    tBgB  tBsB                    local_partition for the copies, by the thread layouts tA and tB
     tCsA  tCsB    tCgC  tCrC                    local_partition for the product, by projections of the thread layout tC
 
-Nothing is overlapped and nothing is read in vectors: this is the kernel to read first. N and T are only strides, and the element types
-of A, B and C are independent as long as the accumulator can take them.
+Nothing is overlapped and nothing is read in vectors: this is the kernel to read first. N and T are only strides, and the element
+types of A, B and C are independent as long as the accumulator can take them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import accumulator_of, dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
-from ..layout import Layout, Tensor, _, flat_coordinate, local_partition, local_tile, make_identity_tensor, make_layout, prepend, size
+from ..layout import (
+    Layout,
+    Tensor,
+    _,
+    get_flat_coord,
+    local_partition,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+    prepend,
+    size,
+)
 from .common import OperandAccess, combine, matrix_at, strides_of
 
 __all__ = ["NAIVE_TILED", "TUTORIAL", "TutorialConfig", "TutorialShape", "gemm_tutorial"]
@@ -95,8 +106,8 @@ class TutorialShape:
 
 
 TUTORIAL = TutorialShape((128, 128, 8), Layout((32, 8)), Layout((32, 8)), Layout((16, 16)), Layout((32, 8), (8, 1)), pad_k_major=4)
-"""CuTe's tutorial: tiles of (128,128,8), copies by 32x8 threads, C by 16x16. A K-major operand is read along K by 8 threads at a time, and
-columns of its shared tile start 4 banks apart, so that those 8 threads store without a conflict."""
+"""CuTe's tutorial: tiles of (128,128,8), copies by 32x8 threads, C by 16x16. A K-major operand is read along K by 8 threads at a
+time, and columns of its shared tile start 4 banks apart, so that those 8 threads store without a conflict."""
 
 NAIVE_TILED = TutorialShape((64, 64, 16), Layout((64, 1)), Layout((64, 1)), Layout((8, 8)), raster="nm")
 """The naive tiled product: tiles of (64,64,16), each of 64 threads copies a row of A and of B and owns 8x8 elements of C."""
@@ -169,8 +180,8 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     -------
     GeneratedKernel
         Grid: tiles along M, tiles along N (or N, M), batch. Parameters: pointers A, B, C; extents M, N, K; the strides of A (M, K),
-        B (N, K), C (M, N) that are not fixed at 1; for each batch mode its extent and the strides of A, B, C; alpha and beta if they
-        are values.
+        B (N, K), C (M, N) that are not fixed at 1; the extents of the batch modes, then the strides of A there, of B and of C;
+        alpha and beta if they are values.
 
     Raises
     ------
@@ -183,14 +194,15 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     BM, BN, BK = shape.block
     tA, tB, tC = shape.copy_threads("A", config.units[0]), shape.copy_threads("B", config.units[1]), shape.compute
     k = KernelBuilder(config.name, shape.threads, wide=config.wide, unroll=shape.unroll,
-                      summary=f"C = alpha * A * B^T + beta * C with A (M,K) {config.a}, B (N,K) {config.b}, C (M,N) {config.c}, summed in "
-                              f"{accumulator}\nblock ({BM},{BN},{BK}), threads tA {tA}, tB {tB}, tC {tC}")
+                      summary=f"C = alpha * A * B^T + beta * C with A (M,K) {config.a}, B (N,K) {config.b}, C (M,N) {config.c}, "
+                              f"summed in {accumulator}\nblock ({BM},{BN},{BK}), threads tA {tA}, tB {tB}, tC {tC}")
     # -- the matrices ---------------------------------------------------------------------------------------------------------
     pa, pb = (k.pointer(name, element, alignment=dtype(element).bytes) for name, element in (("A", config.a), ("B", config.b)))
     pc = k.pointer("C", config.c, const=False, alignment=dtype(config.c).bytes)
-    M, N, K = (k.integer(name, multiple=1 if config.predicated else step & -step) for name, step in zip("MNK", shape.block, strict=True))
-    access = [OperandAccess(unit) for unit in config.units]
-    stride_a, stride_b, stride_c = (strides_of(k, name, modes, x) for name, modes, x in zip("ABC", ("mk", "nk", "mn"), access, strict=True))
+    M, N, K = (k.integer(name, multiple=1 if config.predicated else step & -step)
+               for name, step in zip("MNK", shape.block, strict=True))
+    stride_a, stride_b, stride_c = (strides_of(k, name, modes, OperandAccess(unit))
+                                    for name, modes, unit in zip("ABC", ("mk", "nk", "mn"), config.units, strict=True))
     batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
     batch_a, batch_b, batch_c = (tuple(k.integer(f"d{name}_l{i}", lo=None) for i in range(config.batch_modes)) for name in "ABC")
     alpha = k.scalar("alpha", accumulator) if config.alpha == "value" else None
@@ -200,7 +212,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     mB = matrix_at(pb, (N, K), stride_b, batch, batch_b, item)
     mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, item)
 
-    # -- the tiles of this block: one tiler, one coordinate, three projections ------------------------------------------------------
+    # -- the tiles of this block: one tiler, one coordinate, three projections ------------------------------------------------
     first, second = (k.block_index(f"block_{mode}", axis) for mode, axis in zip(shape.raster, "xy", strict=True))
     block_m, block_n = (first, second) if shape.raster == "mn" else (second, first)
     blk_shape, blk_coord = shape.block, (block_m, block_n, None)
@@ -229,17 +241,14 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     tBrB = k.registers("tBrB", config.b, Layout((tBsB.shape[0], tBsB.shape[1])))
 
     def owned(tensor: Tensor, proj: tuple) -> Tensor:
-        """What this thread multiplies or owns; ``proj`` names the modes of tC that the tensor has."""
+        """What this thread multiplies or owns of a tensor that has the modes of (M, N, K) that ``proj`` marks."""
         if shape.owned == "interleaved":
-            return local_partition(tensor, tC, tid, proj)
-        coord = flat_coordinate(tC, tid)
-        dense = [(e, c) for e, c, p in zip(shape.values, coord, proj, strict=True) if p is not None]
-        return local_tile(tensor, *(tuple(x) for x in zip(*dense, strict=True))) if len(dense) == tensor.rank else \
-            local_tile(tensor, (dense[0][0], BK), (dense[0][1], 0))
+            return local_partition(tensor, tC, tid, proj[:2])
+        return local_tile(tensor, (*shape.values, BK), (*get_flat_coord(tC, tid), 0), proj)
 
     k.comment("The product: (thread's rows, k) and (thread's rows, thread's columns)")
-    tCsA, tCsB = k.pin("tCsA", owned(sA, (1, None))), k.pin("tCsB", owned(sB, (None, 1)))
-    tCgC, tCcC = k.pin("tCgC", owned(gC, (1, 1))), guard("tCcC", owned(cC, (1, 1)), (M, N))
+    tCsA, tCsB = k.pin("tCsA", owned(sA, (1, None, 1))), k.pin("tCsB", owned(sB, (None, 1, 1)))
+    tCgC, tCcC = k.pin("tCgC", owned(gC, (1, 1, None))), guard("tCcC", owned(cC, (1, 1, None)), (M, N))
     tCrA, tCrB = k.registers("tCrA", config.a, Layout(shape.values[0])), k.registers("tCrB", config.b, Layout(shape.values[1]))
     tCrC = k.registers("tCrC", accumulator, Layout(shape.values))
     k.fill(tCrC)

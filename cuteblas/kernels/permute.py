@@ -20,8 +20,8 @@ from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor
-from .common import matrix_at, tile_of_block
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, select
+from .common import matrix_at, tile_of_block, transpose_words
 
 __all__ = ["CopyConfig", "TransposeConfig", "copy_kernel", "transpose_kernel"]
 
@@ -218,7 +218,11 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
 
     k.comment("Words along i into shared memory")
     tSsT = k.pin("tSsT", stager.partition(sT, k.thread))
-    tSrT = _transpose_words(k, tSrS, vl, packed, rest) if packed > 1 else tSrS
+    tSrT = tSrS
+    if packed > 1:
+        tSrT = k.registers("tSrT", word, Layout((vl * packed, *rest)))
+        rows = select(Layout((vl, packed, *rest)), 1, 0, 2, 3)
+        transpose_words(k, Tensor(tSrS.engine, rows), Tensor(tSrT.engine, Layout((packed, vl, *rest))))
     k.copy(tSrT, tSsT, width=min(vl * packed, 1 << sT.layout.swizzle.base))
     k.barrier()
 
@@ -243,15 +247,3 @@ def _swizzle(config: TransposeConfig) -> Swizzle:
     bits = (_LINE // chunk).bit_length() - 1
     step = (config.store // config.word).bit_length() - 1
     return Swizzle(bits, base, config.tile[0].bit_length() - 1 + step - base)
-
-
-def _transpose_words(k: KernelBuilder, source: Tensor, vl: int, packed: int, rest: tuple[int, ...]) -> Tensor:
-    """Transpose blocks of ``packed`` x ``packed`` elements in registers: words along J become words along I."""
-    atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
-    out = k.registers("tSrT", "b32", Layout((vl * packed, *rest)))
-    with k.loops((vl, *rest)) as (q, *at):
-        k.emit(f"unsigned word[{packed}] = {{{', '.join(source((q, r), *at).c for r in range(packed))}}};")
-        k.emit(f"cb::{atom}(word);")
-        for r in range(packed):
-            k.emit(f"{out(q * packed + r, *at).c} = word[{r}];")
-    return out

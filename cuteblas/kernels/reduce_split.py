@@ -12,9 +12,10 @@ from functools import cache
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.kernel import GeneratedKernel
+from ..codegen.nested import by_coordinate
 from ..codegen.tiled import TiledCopy
-from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from .common import OperandAccess, combine, matrix_at, strides_of, tile_of_block
+from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor, product
+from .common import OperandAccess, combine, extents_of, matrix_at, strides_of, tile_of_block
 
 __all__ = ["TILE", "ReduceConfig", "reduce_split"]
 
@@ -38,6 +39,8 @@ class ReduceConfig:
         Number of batch modes.
     wide : bool
         Whether offsets need 64 bits.
+    modes : tuple of int
+        Modes that are nested in M and N of C.
     """
 
     accumulator: str
@@ -47,38 +50,42 @@ class ReduceConfig:
     beta: str = "zero"
     batch_modes: int = 0
     wide: bool = False
+    modes: tuple[int, int] = (1, 1)
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
         unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
         return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
-                f"_b{self.batch_modes}{'_wide' if self.wide else ''}")
+                f"_b{self.batch_modes}{'_wide' if self.wide else ''}"
+                + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else ""))
 
 
 @cache
 def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters of the kernel: pointers W (slices, (M, N, batch, slice) with M fastest and the slice slowest) and C; extents M, N;
-    slices S; the strides of C that are not fixed at 1; the extents of the batch modes, then the strides of C there; alpha and beta
-    if they are values.
+    Parameters of the kernel: pointers W (slices, (M, N, batch, slice) with M fastest and the slice slowest) and C; extents M, N (by
+    nested mode where there are several); slices S; the strides of C that are not fixed at 1; the extents of the batch modes, then
+    the strides of C there; alpha and beta if they are values.
     """
     k = KernelBuilder(config.name, _THREADS, wide=config.wide,
                       summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
                               "slices added in order")
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
     pc = k.pointer("C", config.output, const=False, alignment=dtype(config.output).bytes)
-    M, N, S = k.integer("M"), k.integer("N"), k.integer("S")
-    stride_c = strides_of(k, "C", "mn", config.c)
+    extents = tuple(extents_of(k, name, nested) for name, nested in zip("MN", config.modes, strict=True))
+    S = k.integer("S")
+    stride_c = strides_of(k, "C", "mn", config.c, config.modes)
     batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None) for i in range(config.batch_modes))
     alpha = k.scalar("alpha", config.accumulator) if config.alpha == "value" else None
     beta = k.scalar("beta", config.accumulator) if config.beta == "value" else None
 
+    M, N = (k.let(name, product(extent)) for name, extent in zip("MN", extents, strict=True))
     tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
     mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
-    mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, item)
+    mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
 
     tiled = TiledCopy(Layout(TILE), (1, 1))
     gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)

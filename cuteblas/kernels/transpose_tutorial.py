@@ -1,13 +1,14 @@
 """The transposes of a tutorial: six settings of two generators, from uncoalesced to free of bank conflicts.
 
-A matrix S (M, N) whose mode N is contiguous goes to a matrix D (M, N) whose mode M is contiguous: the same coordinates in both, so that a
-row-major matrix becomes its row-major transpose. Blocks of 256 threads move tiles of 32 x 64, one element at a time.
+A matrix S (M, N) whose mode N is contiguous goes to a matrix D (M, N) whose mode M is contiguous: the same coordinates in both, so
+that a row-major matrix becomes its row-major transpose. Blocks of 256 threads move tiles of 32 x 64, one element at a time.
 
-``naive``
-    From global memory to global memory. The thread layout decides whether a warp reads or writes neighbours; the other side is strided.
-``through_shared``
-    Both sides of global memory see neighbours; the stride is in shared memory, where the tile's layout decides how many lanes of a warp
-    meet in one bank.
+``transpose_naive``
+    From global memory to global memory. The thread layout decides whether a warp reads or writes neighbours; the other side is
+    strided.
+``transpose_smem``
+    Both sides of global memory see neighbours; the stride is in shared memory, where the tile's layout decides how many lanes of a
+    warp meet in one bank.
 
 References
 ----------
@@ -36,15 +37,14 @@ _BANK_BYTES, _BANKS_BITS = 4, 5
 
 def padded(item: int) -> Layout:
     """The row-major tile with rows one element longer than they are filled; for small elements, one bank longer."""
-    rows, columns = TILE
-    return Layout(TILE, (columns + max(1, _BANK_BYTES // item), 1))
+    return Layout(TILE, (TILE[1] + max(1, _BANK_BYTES // item), 1))
 
 
 def swizzled(item: int) -> ComposedLayout:
     """The row-major tile whose columns are exclusive-ored with the row.
 
-    The columns are 6 bits of the offset and the rows the 5 bits above. Elements smaller than a bank move in groups that fill one, and if
-    rows are shorter than the 32 banks, only the bits of the row that lead to another line of banks count.
+    The columns are 6 bits of the offset and the rows the 5 bits above. Elements smaller than a bank move in groups that fill one,
+    and if rows are shorter than the 32 banks, only the bits of the row that lead to another line of banks count.
     """
     rows, columns = (n.bit_length() - 1 for n in TILE)
     base = max(1, _BANK_BYTES // item).bit_length() - 1
@@ -155,11 +155,12 @@ def _registers(k: KernelBuilder, item: int, threads: Layout) -> Tensor:
 def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
     """Generate a transpose straight from global memory to global memory.
 
-    Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for each
-    tile, tiles along N first.
+    Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for
+    each tile, tiles along N first.
     """
     k = KernelBuilder(config.name, size(config.threads), wide=config.wide,
-                      summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes, threads {config.threads}")
+                      summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
+                              f"threads {config.threads}")
     p = _Problem(k, config.item, config.predicated)
     tSgS, tDgD = p.partition("tSgS", p.source, config.threads), p.partition("tDgD", p.target, config.threads)
     guard = p.guard("tScS", config.threads)
@@ -173,12 +174,12 @@ def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
 def shared_transpose(config: SharedConfig) -> GeneratedKernel:
     """Generate a transpose through shared memory.
 
-    Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for each
-    tile, tiles along N first.
+    Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for
+    each tile, tiles along N first.
     """
     k = KernelBuilder(config.name, size(ALONG_N), wide=config.wide,
-                      summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes through shared memory\n"
-                              f"threads {ALONG_N} read, {ALONG_M} write")
+                      summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
+                              f"through shared memory; threads {ALONG_N} read, {ALONG_M} write")
     p = _Problem(k, config.item, config.predicated)
     sT = k.shared("sT", f"b{8 * config.item}", config.shared)
 

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from itertools import product as _cartesian
 from typing import Any
 
-from .basis import ScaledBasis
+from .basis import ScaledBasis, scale_of
 from .core import Layout, make_layout, on_domain
 from .errors import LayoutError
-from .inttuple import ceil_div, leaves, merge_modes, product, quotient, size, surely_less, transform_leaf
+from .interpolation import layout_through
+from .inttuple import (
+    ceil_div,
+    check_coordinate,
+    crd2idx,
+    leaves,
+    merge_modes,
+    product,
+    quotient,
+    size,
+    surely_less,
+    transform_leaf,
+    unflatten,
+)
 
-__all__ = ["coalesce", "complement", "filter_zeros", "filtered", "flatten", "left_inverse", "nullspace", "right_inverse"]
+__all__ = ["INVERSE_LIMIT", "coalesce", "complement", "filter_zeros", "filtered", "flatten", "get_1d_coord", "get_flat_coord",
+           "get_hier_coord", "is_bijective", "is_injective", "left_inverse", "nullspace", "right_inverse"]
+
+INVERSE_LIMIT = 1 << 12
+"""How far the values of a layout may reach for :func:`left_inverse` to search."""
 
 
 @on_domain
@@ -55,6 +73,15 @@ def flatten(x: Any) -> Any:
     if not isinstance(x, Layout) or not isinstance(x.shape, tuple):
         return x
     return Layout(x.flat_shape, x.flat_stride)
+
+
+def _as_layout(op: str, x: Any) -> Layout:
+    """A layout; an integer ``n`` is ``n:1``."""
+    if isinstance(x, Layout):
+        return x
+    if isinstance(x, int):
+        return Layout(x)
+    raise LayoutError(op, f"expected a layout, got {type(x).__name__}", x)
 
 
 # -- complement -------------------------------------------------------------------------------------------------------------------
@@ -107,8 +134,7 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
     >>> str(complement(Layout(4, 2), 24)), str(complement(Layout((2, 2), (1, 6)), 24))
     ('(2,3):(1,8)', '(3,2):(2,12)')
     """
-    if isinstance(layout, int):
-        layout = Layout(layout)
+    layout = _as_layout("complement", layout)
     target = 1 if cotarget is None else product(cotarget)
     shape, stride = [], []
     current: Any = 1
@@ -137,8 +163,7 @@ def right_inverse(layout: Layout) -> Layout:
     >>> str(right_inverse(Layout((4, 8), (8, 1))))
     '(8,4):(4,1)'
     """
-    if isinstance(layout, int):
-        layout = Layout(layout)
+    layout = _as_layout("right_inverse", layout)
     flat = coalesce(layout)
     modes, before = [], 1
     for s, d in zip(flat.flat_shape, flat.flat_stride, strict=True):
@@ -157,23 +182,27 @@ def right_inverse(layout: Layout) -> Layout:
 
 
 def left_inverse(layout: Layout) -> Layout:
-    """A layout ``G`` with ``layout(G(layout(i))) == layout(i)`` for all ``i``: ``G(layout(i)) == i`` if ``layout`` is one to one.
+    """The layout ``G`` with ``G(layout(i)) == i`` for all ``i`` of a one-to-one layout.
 
-    Between the values of ``layout``, ``G`` repeats the value before.
+    Modes of stride 0 do not count: ``G`` then gives the coordinate that is 0 in them, and ``layout(G(layout(i))) == layout(i)``.
+
+    Where, with the modes sorted by stride, each stride is a multiple of the one before and at least extent times stride of that
+    one, ``G`` repeats the coordinate before between the values of ``layout``. Any other static layout is decided by search
+    (:mod:`~cuteblas.layout.interpolation`): ``G`` is then some layout through the points ``layout(i) -> i``.
 
     Raises
     ------
     LayoutError
-        If, with the modes sorted by stride, a stride is not a multiple of the one before it, or is less than extent times stride
-        of the one before it.
+        If two coordinates share a value; if no layout goes through the points (a proof, by exhaustion); if a leaf is symbolic
+        and the divisibility is not certain; if a stride is negative; or undecided, if the values reach beyond
+        :data:`INVERSE_LIMIT`.
 
     Examples
     --------
-    >>> str(left_inverse(Layout((4, 8), (16, 1)))), str(left_inverse(Layout(4, 2)))
-    ('(16,4):(4,1)', '(2,4):(0,1)')
+    >>> str(left_inverse(Layout((4, 8), (16, 1)))), str(left_inverse(Layout(4, 2))), str(left_inverse(Layout((2, 2), (2, 3))))
+    ('(16,4):(4,1)', '(2,4):(0,1)', '(2,3):(1,1)')
     """
-    if isinstance(layout, int):
-        layout = Layout(layout)
+    layout = _as_layout("left_inverse", layout)
     modes = _sorted_modes(layout, "left_inverse")
     shape: list[Any] = []                                # entry i: how many values from one mode's step to the next one's
     stride: list[Any] = [0]                              # and the number of coordinates that one step of the mode is worth
@@ -182,12 +211,32 @@ def left_inverse(layout: Layout) -> Layout:
     for s, d, domain in modes:
         gap = quotient(d, last)
         if gap is None or not surely_less(reach - 1, d):
-            raise LayoutError("left_inverse", f"the stride of the mode {s}:{d} is not a multiple of {last} from {reach} on", layout)
+            return _searched_inverse(layout, modes)
         shape.append(gap)
         stride.append(domain)
         reach, last = s * d, d
     shape.append(modes[-1][0] if modes else 1)
     return coalesce(Layout(tuple(shape), tuple(stride)))
+
+
+def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layout:
+    """The left inverse of the layout that has the ``modes`` (extent, stride, number of coordinates before)."""
+    if not layout.is_static:
+        raise LayoutError("left_inverse", "with symbolic leaves it is not certain that the strides divide", layout)
+    reach = 1 + sum((s - 1) * d for s, d, _ in modes)
+    if reach > INVERSE_LIMIT:
+        raise LayoutError("left_inverse", f"the strides do not divide, and values up to {reach - 1} are not searched", layout)
+    points: dict[int, int] = {}
+    for digits in _cartesian(*(range(s) for s, _, _ in modes)):
+        value = sum(x * d for x, (_, d, _) in zip(digits, modes, strict=True))
+        index = sum(x * before for x, (_, _, before) in zip(digits, modes, strict=True))
+        if (other := points.setdefault(value, index)) != index:
+            first, second = sorted((other, index))
+            raise LayoutError("left_inverse", f"the coordinates {first} and {second} share the value {value}", layout)
+    found = layout_through(points)
+    if found is None:
+        raise LayoutError("left_inverse", "it is one to one, but no layout of any shape takes all of its values back", layout)
+    return coalesce(found)
 
 
 def nullspace(layout: Layout) -> Layout:
@@ -198,6 +247,7 @@ def nullspace(layout: Layout) -> Layout:
     >>> str(nullspace(Layout((2, 3, 4), (0, 1, 0))))
     '(2,4):(1,6)'
     """
+    layout = _as_layout("nullspace", layout)
     shape, stride, before = [], [], 1
     for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
         if d == 0:
@@ -210,3 +260,80 @@ def nullspace(layout: Layout) -> Layout:
 def is_bijective(layout: Layout) -> bool:
     """Whether the layout reaches every integer below its size exactly once (certainly, where leaves are symbolic)."""
     return size(right_inverse(layout)) == size(layout)
+
+
+def is_injective(layout: Layout) -> bool:
+    """Whether no two coordinates share a value. Sizes up to 2^20 are counted where the strides do not tell.
+
+    Raises
+    ------
+    LayoutError
+        If a leaf is symbolic, or the layout is larger, and the strides do not tell.
+    """
+    layout = _as_layout("is_injective", layout)
+    modes = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
+    if any(s == 0 for s, _ in modes):
+        return True
+    if any(not isinstance(d, ScaledBasis) and d == 0 for _, d in modes):
+        return False
+    nested = True
+    by_kind: dict[tuple[int, ...], Any] = {}
+    for s, d in sorted(modes, key=_by_stride):
+        kind, scale = (d.modes, d.value) if isinstance(d, ScaledBasis) else ((), d)
+        scale = -scale if isinstance(scale, int) and scale < 0 else scale
+        nested = nested and surely_less(by_kind.get(kind, 0), scale)
+        by_kind[kind] = by_kind.get(kind, 0) + (s - 1) * scale
+    if nested:
+        return True
+    if not layout.is_static or size(layout) > 1 << 20:
+        raise LayoutError("is_injective", "the strides do not tell whether two coordinates share a value", layout)
+    return len({layout(i) for i in range(size(layout))}) == size(layout)
+
+
+def _by_stride(mode: tuple[Any, Any]) -> tuple[bool, int]:
+    scale = scale_of(mode[1])
+    return not isinstance(scale, int), abs(scale) if isinstance(scale, int) else 0
+
+
+# -- coordinates of values --------------------------------------------------------------------------------------------------------
+def get_hier_coord(layout: Layout, value: Any) -> Any:
+    """The inverse of a one-to-one layout: the coordinate, with the profile of the shape, whose value is ``value``.
+
+    Raises
+    ------
+    LayoutError
+        If the layout is not one to one onto ``[0, size)``, or the value is certainly outside.
+
+    Examples
+    --------
+    >>> threads = Layout(((2, 16), 8), ((1, 16), 2))
+    >>> get_hier_coord(threads, 37), get_flat_coord(threads, 37), get_1d_coord(threads, 37)
+    (((1, 2), 2), (5, 2), 69)
+    """
+    current: Any = 1
+    order = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
+    digits: dict[Any, Any] = {}
+    total = size(layout)
+    check_coordinate(value, total, "get_hier_coord", layout)
+    while current != total:
+        found = [s for s, d in order if d == current]
+        if not found:
+            raise LayoutError("get_hier_coord", f"not one to one: no mode has the stride {current}", layout)
+        s = found[0]
+        digits[current] = value // current % s if current * s != total else value // current
+        current = current * s
+    return unflatten([digits[d] if s != 1 else 0 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)], layout.shape)
+
+
+def get_flat_coord(layout: Layout, value: Any) -> Any:
+    """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is ``value``.
+
+    See :func:`get_hier_coord`.
+    """
+    coord = get_hier_coord(layout, value)
+    return tuple(map(crd2idx, coord, layout.shape)) if isinstance(coord, tuple) else coord
+
+
+def get_1d_coord(layout: Layout, value: Any) -> Any:
+    """The inverse of a one-to-one layout: the index whose value is ``value``. See :func:`get_hier_coord`."""
+    return crd2idx(get_hier_coord(layout, value), layout.shape)

@@ -21,11 +21,11 @@ from typing import Any
 from .basis import ScaledBasis, scale_of
 from .core import Layout, make_layout, on_domain, trusted
 from .errors import LayoutError
-from .inttuple import dot_digits, get, merge_modes, quotient, size, surely_less
-from .swizzle import ComposedLayout, Swizzle
+from .inttuple import basis_like, dot_digits, get, merge_modes, quotient, size, surely_less, transform_leaf
+from .swizzle import ComposedLayout, Swizzle, compose_swizzles, swizzle_through
 from .symbolic import Expr, bounds
 
-__all__ = ["FIT_LIMIT", "composition"]
+__all__ = ["FIT_LIMIT", "compose", "composition", "tiler_to_layout", "with_shape"]
 
 FIT_LIMIT = 1 << 18
 """Values that fitting looks at, at most; larger static layouts that the division refuses stay undecided and are refused."""
@@ -39,16 +39,18 @@ def composition(layout: Any, tiler: Any) -> Any:
     Parameters
     ----------
     layout : Layout, ComposedLayout, Swizzle or Tensor
-        The outer function; of a composed layout or tensor, its domain side. A swizzle gives a ComposedLayout.
-    tiler : Layout, int, None or tuple
+        The outer function; of a composed layout or tensor, its domain side. A swizzle gives a ComposedLayout, or a Swizzle where
+        the inner function is one too.
+    tiler : Layout, int, None, tuple, ComposedLayout or Swizzle
         The inner function. An integer ``n`` is ``n:1``; a tuple composes mode by mode (modes beyond it are dropped) and ``None``
-        leaves a mode as it is. A stride ``d@i`` reads mode ``i`` of ``layout``.
+        leaves a mode as it is: see :func:`tiler_to_layout`. A stride ``d@i`` reads mode ``i`` of ``layout``. A swizzle inside of a
+        layout comes out on the other side as the swizzle that does the same to values, if there is one.
 
     Raises
     ------
     LayoutError
-        If the tiler reaches outside the domain of ``layout`` or no layout is this function. With symbolic leaves also where
-        the divisibility is not certain.
+        If the tiler reaches outside the domain of ``layout`` or no layout (swizzle) is this function. With symbolic leaves also
+        where the divisibility is not certain.
 
     Examples
     --------
@@ -56,22 +58,57 @@ def composition(layout: Any, tiler: Any) -> Any:
     '((2,2),3):((24,2),8)'
     """
     if isinstance(layout, Swizzle):
-        return ComposedLayout(layout, 0, tiler if isinstance(tiler, Layout) else Layout(tiler))
+        return compose_swizzles(layout, tiler)
     return _on_layout(layout, tiler)
+
+
+def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
+    """The one layout that a tiler by modes is: its strides are multiples of basis elements.
+
+    Parameters
+    ----------
+    tiler : Layout, int, None or tuple
+        ``n`` is ``n:1``; entry ``i`` of a tuple reads mode ``i`` of what is tiled.
+    layout : Layout, optional
+        What is tiled; needed where an entry is ``None``, the whole mode.
+
+    Raises
+    ------
+    LayoutError
+        If it is no tiler, has more modes than the layout, or has ``None`` for a mode that is not given.
+
+    Examples
+    --------
+    >>> str(tiler_to_layout((4, 5))), str(tiler_to_layout((Layout(4, 2), (Layout(5, 3), 2))))
+    ('(4,5):(1@0,1@1)', '(4,(5,2)):(2@0,(3@0@1,1@1@1))')
+    """
+    return _tiler(tiler, layout, ())
+
+
+def _tiler(tiler: Any, mode: Any, path: tuple[int, ...]) -> Layout:
+    if isinstance(tiler, tuple):
+        if mode is not None and len(tiler) > mode.rank:
+            raise LayoutError("composition", f"the tiler has more than {mode.rank} modes", mode, tiler)
+        return make_layout(*(_tiler(t, None if mode is None else mode[i], (*path, i)) for i, t in enumerate(tiler)))
+    if tiler is None:
+        if mode is None:
+            raise LayoutError("tiler_to_layout", "the extent of a whole mode is not given", tiler)
+        return Layout(mode.shape, basis_like(mode.shape, *path))
+    if isinstance(tiler, (int, Expr)):
+        tiler = Layout(tiler)
+    if not isinstance(tiler, Layout):
+        raise LayoutError("composition", f"a tiler is a layout, an integer, None or a tuple, got {tiler!r}", mode)
+    if not path:
+        return tiler
+    return Layout(tiler.shape, transform_leaf(tiler.stride, lambda d: ScaledBasis(scale_of(d), (*path, *_kind(d)))))
 
 
 def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
     """:func:`composition`; ``beyond`` continues the last mode of ``layout`` past its extent, as divisions that round up need."""
     if tiler is None:
         return layout
-    if isinstance(tiler, tuple):
-        if len(tiler) > layout.rank:
-            raise LayoutError("composition", f"the tiler has more than {layout.rank} modes", layout, tiler)
-        return make_layout(*(compose(mode, t, beyond) for mode, t in zip(layout, tiler, strict=False)))
     if not isinstance(tiler, Layout):
-        if not isinstance(tiler, (int, Expr)):
-            raise LayoutError("composition", f"a tiler is a layout, an integer, None or a tuple, got {tiler!r}", layout)
-        tiler = Layout(tiler)
+        tiler = tiler_to_layout(tiler, layout)
     if tiler.has_basis:
         factors = _by_position(layout, tiler, beyond)
     else:
@@ -81,7 +118,27 @@ def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
 
 @on_domain
 def _on_layout(layout: Any, tiler: Any) -> Any:
+    if isinstance(tiler, Swizzle):
+        return swizzle_through(layout, ComposedLayout(tiler, 0, Layout(size(layout))), layout)
+    if isinstance(tiler, ComposedLayout):
+        return swizzle_through(layout, tiler, compose(layout, tiler.inner))
     return compose(layout, tiler)
+
+
+def with_shape(layout: Any, shape: Any) -> Any:
+    """The same values in the same order under another shape: ``composition(layout, Layout(shape))``.
+
+    Raises
+    ------
+    LayoutError
+        If the shape has more coordinates than the layout, or no layout of that shape has these values.
+
+    Examples
+    --------
+    >>> str(with_shape(Layout((4, 6), (6, 1)), (2, (2, 3), 2)))
+    '(2,(2,3),2):(6,(12,1),3)'
+    """
+    return _on_layout(layout, Layout(shape))
 
 
 def _arrange(shape: Any, factors: Iterator[_Factors]) -> Layout:

@@ -30,7 +30,8 @@ from .inttuple import (
 from .symbolic import Expr, Var, bounds
 
 __all__ = ["Layout", "append", "coshape", "cosize", "group_modes", "make_fragment_like", "make_identity_layout", "make_layout",
-           "make_layout_like", "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset", "take", "trusted"]
+           "make_layout_like", "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset",
+           "take", "trusted"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,7 +142,12 @@ class Layout(Shaped):
         path = mode if isinstance(mode, tuple) else (mode,)
         return trusted(get(self.shape, *path), get(self.stride, *path))
 
-    # -- text -----------------------------------------------------------------------------------------------------------------
+    # -- text and pictures ----------------------------------------------------------------------------------------------------
+    def _repr_svg_(self) -> str | None:
+        from .pictures.drawings import notebook_svg
+
+        return notebook_svg(self)
+
     def __str__(self) -> str:
         return f"{spell(self.shape)}:{spell(self.stride)}"
 
@@ -303,8 +309,8 @@ def make_layout_like(layout: Layout) -> Layout:
 def make_fragment_like(layout: Any) -> Layout:
     """The compact layout of a thread's registers for a partition of ``layout``'s shape.
 
-    Mode 0, the values of a copy or MMA atom, comes first with its leftmost leaf fastest, whatever its strides; the other modes follow
-    in the order of their strides. Modes of stride 0 keep it: what is repeated is stored once.
+    Mode 0, the values of a copy or MMA atom, comes first with its leftmost leaf fastest, whatever its strides; the other modes
+    follow in the order of their strides. Modes of stride 0 keep it: what is repeated is stored once.
 
     Parameters
     ----------
@@ -339,7 +345,7 @@ def make_identity_layout(shape: Any) -> Layout:
 
 # -- measures ---------------------------------------------------------------------------------------------------------------------
 def coshape(layout: Layout) -> Any:
-    """The shape of the smallest codomain: an integer, or with basis strides a tuple; leaf by leaf ``1 + sum((extent - 1) * |stride|)``.
+    """The shape of the codomain: ``1 + sum((extent - 1) * |stride|)``, with basis strides a tuple of such sums.
 
     Raises
     ------

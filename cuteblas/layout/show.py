@@ -6,10 +6,11 @@ from typing import Any
 
 from .core import Layout
 from .errors import LayoutError
-from .inttuple import size
+from .inttuple import size, spell
 from .tensor import Tensor
+from .tiling import tile_extents, tv_owners
 
-__all__ = ["layout_table", "print_layout", "print_tensor", "tensor_table"]
+__all__ = ["layout_table", "print_layout", "print_tensor", "tensor_table", "tv_table"]
 
 
 def _grid(x: Any) -> list[list[str]]:
@@ -36,16 +37,54 @@ def layout_table(layout: Any) -> str:
      1  | 3 | 4 | 5 |
         +---+---+---+
     """
-    grid = _grid(layout)
+    return _ruled(str(layout), _grid(layout))
+
+
+def _ruled(title: str, grid: list[list[str]]) -> str:
     columns = len(grid[0]) if grid else 0
     left = len(str(max(len(grid) - 1, 0)))
     width = max((len(v) for row in grid for v in row), default=1)
     width = max(width, len(str(max(columns - 1, 0))))
     rule = " " * (left + 3) + "+" + ("-" * (width + 2) + "+") * columns
-    lines = [str(layout), (" " * (left + 4) + "".join(f" {c:>{width}}  " for c in range(columns))).rstrip(), rule]
+    lines = [title, (" " * (left + 4) + "".join(f" {c:>{width}}  " for c in range(columns))).rstrip(), rule]
     for r, row in enumerate(grid):
         lines += [f" {r:>{left}}  |" + "".join(f" {v:>{width}} |" for v in row), rule]
     return "\n".join(lines)
+
+
+def tv_table(tv: Any, tile: Any) -> str:
+    """A tile in a grid, each element as the thread and the value that hold it; ``+n``: so many more do.
+
+    Parameters
+    ----------
+    tv : Layout
+        ``(thread, value)`` to the colexicographic index in the tile.
+    tile : tuple of int
+        Extents: rows and columns, or columns only.
+
+    Examples
+    --------
+    >>> print(tv_table(Layout(((2, 2), 2), ((4, 1), 2)), (4, 2)))
+    ((2,2),2):((4,1),2) -> (4,2)
+             0      1
+        +------+------+
+     0  | T0V0 | T1V0 |
+        +------+------+
+     1  | T2V0 | T3V0 |
+        +------+------+
+     2  | T0V1 | T1V1 |
+        +------+------+
+     3  | T2V1 | T3V1 |
+        +------+------+
+    """
+    rows, columns = tile_extents(tile, tv)
+    held = tv_owners(tv, rows * columns)
+
+    def text(position: int) -> str:
+        by = held.get(position, [])
+        return f"T{by[0][0]}V{by[0][1]}{f'+{len(by) - 1}' if len(by) > 1 else ''}" if by else "-"
+
+    return _ruled(f"{tv} -> {spell(tile)}", [[text(r + rows * c) for c in range(columns)] for r in range(rows)])
 
 
 def print_layout(layout: Layout) -> None:

@@ -11,10 +11,13 @@ from typing import Any
 from .basis import ArithTuple
 from .core import Layout, cosize, slice_and_offset
 from .errors import LayoutError
-from .inttuple import Shaped, has_none
+from .inttuple import Shaped, has_none, product
 from .symbolic import Expr, IntLike, bits_of, bounds, xor_parts
 
-__all__ = ["ComposedLayout", "Swizzle"]
+__all__ = ["THROUGH_LIMIT", "ComposedLayout", "Swizzle", "compose_swizzles", "make_swizzle", "swizzle_through"]
+
+THROUGH_LIMIT = 1 << 16
+"""Values that :func:`swizzle_through` looks at, at most."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +193,122 @@ class ComposedLayout(Shaped):
         block = 1 << self.outer.changed.bit_length()
         return (n + (block - 1)) // block * block
 
+    def _repr_svg_(self) -> str | None:
+        from .pictures.drawings import notebook_svg
+
+        return notebook_svg(self)
+
     def __str__(self) -> str:
         return f"{self.outer} o {self.offset} o {self.inner}"
 
     def __repr__(self) -> str:
         return f"ComposedLayout({self.outer!r}, {self.offset!r}, {self.inner!r})"
+
+
+# -- swizzles from what they do ---------------------------------------------------------------------------------------------------
+def make_swizzle(read: int, changed: int) -> Swizzle:
+    """The swizzle that changes the bits of one mask by the bits of another.
+
+    Parameters
+    ----------
+    read, changed : int
+        Masks of equally many neighbouring bits (CuTe's ``YYY`` and ``ZZZ``) that do not overlap.
+
+    Raises
+    ------
+    LayoutError
+        If the masks are not such.
+
+    Examples
+    --------
+    >>> str(make_swizzle(0b1110000000, 0b1110000))
+    'S<3,4,3>'
+    """
+    bits = read.bit_count()
+    lowest = [(mask & -mask).bit_length() - 1 if mask > 0 else 0 for mask in (read, changed)]
+    run = (1 << bits) - 1
+    if read < 0 or changed < 0 or read & changed or (read, changed) != (run << lowest[0], run << lowest[1]):
+        raise LayoutError("make_swizzle", "takes two masks of equally many neighbouring bits that do not overlap",
+                          bin(read), bin(changed))
+    return Swizzle(bits, min(lowest), lowest[0] - lowest[1])
+
+
+def compose_swizzles(outer: Swizzle, inner: Any) -> Any:
+    """``outer`` after a layout, a swizzle or a swizzled layout.
+
+    Two swizzles are one swizzle exactly if every bit that changes does so by one other bit at the same distance, and these bits are
+    neighbours: both swizzles are linear over exclusive or, so what happens to single bits decides.
+
+    Raises
+    ------
+    LayoutError
+        If two swizzles are not one: which bit shows it.
+
+    Examples
+    --------
+    >>> str(compose_swizzles(Swizzle(1, 0, 3), Swizzle(2, 1, 3))), str(compose_swizzles(Swizzle(2, 0, 3), Swizzle(2, 0, 3)))
+    ('S<3,0,3>', 'S<0,0,3>')
+    """
+    if isinstance(inner, Swizzle):
+        return _merged(outer, inner)
+    if not isinstance(inner, ComposedLayout):
+        return ComposedLayout(outer, 0, inner if isinstance(inner, Layout) else Layout(inner))
+    if isinstance(inner.outer, Swizzle):
+        return ComposedLayout(_merged(outer, inner.outer), inner.offset, inner.inner)
+    raise LayoutError("composition", "the outer part of the layout is not a swizzle", outer, inner)
+
+
+def _merged(outer: Swizzle, inner: Swizzle) -> Swizzle:
+    flips = {}                                           # by bit: which bits of the result it flips besides itself
+    for i in range(max(outer.period, inner.period).bit_length()):
+        if flip := outer(inner(1 << i)) ^ (1 << i):
+            flips[i] = flip
+    if not flips:
+        return Swizzle(0, min(outer.base, inner.base), outer.shift)
+    lowest, highest = min(flips), max(flips)
+    for i in range(lowest, highest + 1):
+        if flips[lowest].bit_count() != 1 or flips.get(i) != flips[lowest] << (i - lowest):
+            raise LayoutError("composition", f"no swizzle is both: bit {lowest} flips {flips[lowest]:#b} of the result, "
+                                             f"bit {i} flips {flips.get(i, 0):#b}", outer, inner)
+    run = (1 << (highest - lowest + 1)) - 1
+    return make_swizzle(run << lowest, run * flips[lowest])
+
+
+def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> ComposedLayout:
+    """``c -> layout(tiler(c))`` as a swizzle after a layout.
+
+    Parameters
+    ----------
+    layout : Layout
+        The outer function.
+    tiler : ComposedLayout
+        A swizzled layout into the domain of ``layout``.
+    inner : Layout
+        ``c -> layout(tiler.inner(c))``, the same without the swizzle.
+
+    Raises
+    ------
+    LayoutError
+        If no swizzle, after ``inner`` and an offset, gives the values (every swizzle is tried); if leaves are symbolic.
+    """
+    offset, swizzle = tiler.offset, tiler.outer
+    if not isinstance(swizzle, Swizzle):
+        raise LayoutError("composition", "the outer part of the tiler is not a swizzle", layout, tiler)
+    if not (layout.is_static and inner.is_static and isinstance(offset, int)) or layout.has_basis:
+        raise LayoutError("composition", "a swizzle is not moved through symbolic leaves or basis strides", layout, tiler)
+    n = product(inner.shape)
+    if n > THROUGH_LIMIT:
+        raise LayoutError("composition", f"whether a swizzle gives these {n} values is not tried", layout, tiler)
+    pairs: dict[int, int] = {}
+    for i in range(n):
+        before, after = layout(offset) + inner(i), layout(tiler(i))
+        if pairs.setdefault(before, after) != after or before < 0:
+            raise LayoutError("composition", f"no swizzle is this: at index {i} of the tiler the value {before} becomes {after}",
+                              layout, tiler)
+    top = max((x.bit_length() for pair in pairs.items() for x in pair), default=0)
+    candidates = (Swizzle(bits, base, shift) for bits in range(top // 2 + 1) for base in range(top - 2 * bits + 1)
+                  for size in range(bits, top - bits - base + 1) for shift in {size, -size})
+    for found in candidates:
+        if all(found(before) == after for before, after in pairs.items()):
+            return ComposedLayout(found, layout(offset), inner)
+    raise LayoutError("composition", "no swizzle after the layout gives the values that this one gives inside of it", layout, tiler)

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import gcd
 
-__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "equal",
+__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "entry", "equal",
            "evaluate", "is_static", "less", "maximum", "minimum", "select", "substitute", "to_c", "variables", "xor_parts"]
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
@@ -350,8 +350,24 @@ def _floordiv(a: IntLike, b: IntLike) -> IntLike:
         return 1
     if isinstance(a, int) and a == 0:
         return 0
+    high, low = _split_by_bits(a, b)
+    if low != 0:                                         # the low bits reach no multiple of the divisor
+        return high // b
     lo, hi = bounds(a)
     return Expr("div", (a, b), 0 if _nonneg(a) else None, hi if _nonneg(a) else None)
+
+
+def _split_by_bits(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
+    """``a == high + low`` with ``high`` a multiple of a power of two that certainly divides ``b``, and ``low`` below it.
+
+    ``low`` is 0 where that is not visible or ``high`` may be negative.
+    """
+    for zeros in range(_trailing_zeros(b.bits), 0, -1):
+        low = _split(a, 1 << zeros)[1]
+        lo, hi = bounds(low)
+        if lo is not None and hi is not None and lo >= 0 and hi < 1 << zeros and _nonneg(a - low):
+            return a - low, low
+    return a, 0
 
 
 def _mod(a: IntLike, b: IntLike) -> IntLike:
@@ -378,7 +394,11 @@ def _mod(a: IntLike, b: IntLike) -> IntLike:
     bhi = None if b.hi is None else b.hi - 1
     if _nonneg(a) and hi is not None and b.lo is not None and hi < b.lo:
         return a
-    return Expr("mod", (a, b), 0, min((v for v in (hi if _nonneg(a) else None, bhi) if v is not None), default=None))
+    high, low = _split_by_bits(a, b)
+    if low != 0:
+        return high % b + low
+    zeros = min(_trailing_zeros(bits_of(a)), _trailing_zeros(b.bits))
+    return Expr("mod", (a, b), 0, min((v for v in (hi if _nonneg(a) else None, bhi) if v is not None), default=None), -(1 << zeros))
 
 
 # -- bits -------------------------------------------------------------------------------------------------------------------------
@@ -522,6 +542,13 @@ def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
     return Expr(op, (a, b), lo, hi, bits_of(a) | bits_of(b))
 
 
+def entry(array: str, index: IntLike, value: IntLike) -> IntLike:
+    """``value``, computed before and kept at ``index`` of an array of the source: the same integer, spelled ``array[index]``."""
+    if isinstance(value, int):
+        return value
+    return Expr("entry", (array, index, value), value.lo, value.hi, value.bits)
+
+
 def xor_parts(x: IntLike) -> tuple[IntLike, ...]:
     """Parts whose exclusive or is ``x``: the terms of a sum that adds without a carry, else ``x`` alone.
 
@@ -554,6 +581,8 @@ def _map(x: IntLike, leaf: Mapping[Expr, IntLike]) -> IntLike:
         return x.args[0] + sum((k * _map(t, leaf) for k, t in x.args[1]), 0)
     if x.op == "xor":
         return reduce(lambda u, v: u ^ v, (_map(t, leaf) for t in x.args[1]), x.args[0])
+    if x.op == "entry":
+        return entry(x.args[0], _map(x.args[1], leaf), _map(x.args[2], leaf))
     a = [_map(v, leaf) for v in x.args]
     if x.op == "mul":
         return reduce(lambda u, v: u * v, a)
@@ -587,6 +616,8 @@ def variables(x: IntLike) -> frozenset[str]:
         return frozenset()
     if x.op == "var":
         return frozenset(x.args)
+    if x.op == "entry":
+        return variables(x.args[2])
     parts: Iterable[IntLike] = (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args
     return frozenset().union(*(variables(p) for p in parts))
 
@@ -607,6 +638,8 @@ def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
         return x.args[0] + sum(k * evaluate(t, values) for k, t in x.args[1])
     if x.op == "xor":
         return reduce(lambda u, t: u ^ evaluate(t, values), x.args[1], x.args[0])
+    if x.op == "entry":
+        return evaluate(x.args[2], values)
     a = [evaluate(v, values) for v in x.args]
     if x.op == "mul":
         return reduce(lambda u, v: u * v, a)
@@ -634,6 +667,8 @@ def to_c(x: IntLike) -> str:
 def _check_divisions(x: IntLike) -> None:
     if isinstance(x, int) or x.op == "var":
         return
+    if x.op == "entry":
+        return _check_divisions(x.args[1])
     if x.op in ("div", "mod"):
         a, b = x.args
         if not _nonneg(a) and not (isinstance(b, int) and b & (b - 1) == 0):
@@ -653,6 +688,8 @@ def _c_parts(x: IntLike) -> tuple[str, int]:
         return (str(int(x)) if -(2**31) < x < 2**31 else f"{int(x)}LL"), (12 if x >= 0 else 9)
     if x.op == "var":
         return x.args[0], 12
+    if x.op == "entry":
+        return f"{x.args[0]}[{_c(x.args[1], 0)}]", 12
     if x.op == "sum":
         const, terms = x.args
         out = ""

@@ -6,15 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .basis import ArithTuple
+from .algebra import get_flat_coord
+from .basis import ArithTuple, E
 from .core import Layout, make_identity_layout, make_layout, slice_and_offset
 from .errors import LayoutError
-from .inttuple import Shaped, check_coordinate, dot_digits, has_none, product_each, size, zero_of
+from .inttuple import Shaped, dot_digits, has_none, product_each, quotient, size, transform_leaf, zero_of
 from .swizzle import ComposedLayout
 from .tiling import zipped_divide
 
-__all__ = ["CoordinateIterator", "CountingIterator", "Engine", "Tensor", "counting_iterator", "domain_offset", "flat_coordinate",
-           "inner_partition", "local_partition", "local_tile", "make_identity_tensor", "make_tensor", "outer_partition"]
+__all__ = ["CoordinateIterator", "CountingIterator", "Engine", "Tensor", "counting_iterator", "domain_offset",
+           "inner_partition", "local_partition", "local_tile", "make_identity_tensor", "make_tensor", "make_tma_tensor",
+           "outer_partition"]
+
+
+_TMA_DIMENSIONS = 5
 
 
 class Engine(Protocol):
@@ -134,6 +139,11 @@ class Tensor(Shaped):
 
         return cosize(self.layout, *mode)
 
+    def _repr_svg_(self) -> str | None:
+        from .pictures.drawings import notebook_svg
+
+        return notebook_svg(self)
+
     def __str__(self) -> str:
         return f"{self.engine} o {self.layout}"
 
@@ -166,6 +176,56 @@ def make_identity_tensor(shape: Any) -> Tensor:
     """
     layout = make_identity_layout(shape)
     return Tensor(counting_iterator(zero_of(layout.shape)), layout)
+
+
+def make_tma_tensor(layout: Any) -> Tensor:
+    """The coordinates by which the tensor memory accelerator knows the elements of a tensor in global memory.
+
+    The accelerator sees up to five dimensions, the contiguous one first. Here each mode of the tensor is a dimension (more than
+    one, where its leaves do not continue each other), dimension 0 is the one of stride 1, and the others follow by stride, symbolic
+    strides from left to right. The result is tiled, sliced and partitioned like the tensor itself, and its elements are what a copy
+    is told.
+
+    Parameters
+    ----------
+    layout : Layout or Tensor
+        In units of elements; modes of stride 0 or extent 1 take part in no dimension.
+
+    Raises
+    ------
+    LayoutError
+        If no stride is 1, a stride is negative or a basis element, or there are more than five dimensions.
+
+    Examples
+    --------
+    >>> str(make_tma_tensor(Layout((128, 64), (64, 1)))), str(make_tma_tensor(Layout(((8, 2), 5), ((1, 8), 32))))
+    ('ArithTuple(0,0) o (128,64):(1@1,1@0)', 'ArithTuple(0,0) o ((8,2),5):((1@0,8@0),1@1)')
+    """
+    layout = getattr(layout, "layout", layout)
+    if not isinstance(layout, Layout) or layout.has_basis:
+        raise LayoutError("make_tma_tensor", "expected a layout with integer strides, or a tensor of one", layout)
+    starts: list[tuple[Any, list[tuple[int, Any]]]] = []            # (stride, leaves with their multiples) of every dimension
+    at = 0
+    for mode in layout:
+        reach: Any = None
+        for s, d in zip(mode.flat_shape, mode.flat_stride, strict=True):
+            if s != 1 and d != 0:
+                if isinstance(d, int) and d < 0:
+                    raise LayoutError("make_tma_tensor", f"the stride {d} is negative", layout)
+                if reach is not None and d == reach:
+                    starts[-1][1].append((at, quotient(d, starts[-1][0])))
+                else:
+                    starts.append((d, [(at, 1)]))
+                reach = s * d
+            at += 1
+    if not any(d == 1 for d, _ in starts) or len(starts) > _TMA_DIMENSIONS:
+        raise LayoutError("make_tma_tensor", f"one stride is 1 and there are at most {_TMA_DIMENSIONS} dimensions, "
+                                             f"not {len(starts)} of strides {', '.join(str(d) for d, _ in starts)}", layout)
+    starts.sort(key=lambda start: (not isinstance(start[0], int), start[0] if isinstance(start[0], int) else 0))
+    strides = {leaf: k * E(i) for i, (_, members) in enumerate(starts) for leaf, k in members}
+    leaf = iter(range(at))
+    basis = transform_leaf(layout.shape, lambda _: strides.get(next(leaf), 0))
+    return Tensor(counting_iterator((0,) * len(starts)), Layout(layout.shape, basis))
 
 
 def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
@@ -267,44 +327,7 @@ def local_partition(tensor: Any, threads: Layout, index: Any, proj: Any = None) 
     proj : tuple, optional
         Marks with None the modes of ``threads`` that this tensor does not have.
     """
-    shape, coord = product_each(threads.shape), flat_coordinate(threads, index)
+    shape, coord = product_each(threads.shape), get_flat_coord(threads, index)
     if proj is not None:
         shape, coord = _project(shape, proj), _project(coord, proj)
     return outer_partition(tensor, shape, coord)
-
-
-def flat_coordinate(layout: Layout, index: Any) -> Any:
-    """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is ``index``.
-
-    Raises
-    ------
-    LayoutError
-        If the layout is not one to one onto ``[0, size)``, or the index is certainly outside.
-
-    Examples
-    --------
-    >>> flat_coordinate(Layout((32, 8), (8, 1)), 19)
-    (2, 3)
-    """
-    current: Any = 1
-    order = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
-    digits: dict[Any, Any] = {}
-    total = size(layout)
-    check_coordinate(index, total, "flat_coordinate", layout)
-    while current != total:
-        found = [s for s, d in order if d == current]
-        if not found:
-            raise LayoutError("flat_coordinate", f"not one to one: no mode has the stride {current}", layout)
-        s = found[0]
-        digits[current] = index // current % s if current * s != total else index // current
-        current = current * s
-
-    def of_mode(mode: Layout) -> Any:
-        coord, before = 0, 1
-        for s, d in zip(mode.flat_shape, mode.flat_stride, strict=True):
-            if s != 1:
-                coord = coord + digits[d] * before
-                before = before * s
-        return coord
-
-    return tuple(map(of_mode, layout)) if isinstance(layout.shape, tuple) else of_mode(layout)

@@ -14,17 +14,19 @@ the layout, and an identity layout divided alike tells which of their elements e
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-from .algebra import complement
-from .composition import compose
+from .algebra import complement, is_bijective, right_inverse
+from .composition import compose, composition
 from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain, trusted
 from .errors import LayoutError
 from .inttuple import ceil_div, leaves, product_each, quotient, size
+from .swizzle import ComposedLayout
 from .symbolic import Expr
 
-__all__ = ["blocked_product", "flat_divide", "flat_product", "logical_divide", "logical_product", "raked_product", "tile_to_shape",
-           "tiled_divide", "tiled_product", "zipped_divide", "zipped_product"]
+__all__ = ["blocked_product", "flat_divide", "flat_product", "logical_divide", "logical_product", "make_layout_tv", "raked_product",
+           "tile_extents", "tile_to_shape", "tiled_divide", "tiled_product", "tv_owners", "zipped_divide", "zipped_product"]
 
 
 def _as_tiler(tiler: Any, op: str, *operands: Any) -> Any:
@@ -107,6 +109,17 @@ def flat_divide(layout: Layout, tiler: Any) -> Layout:
 
 
 # -- products ---------------------------------------------------------------------------------------------------------------------
+def _of_blocks(f: Callable[[Any, Any], Layout]) -> Callable[[Any, Any], Any]:
+    """Let a product of layouts repeat the inner layout of a composed one."""
+    @wraps(f)
+    def wrapper(block: Any, tiler: Any) -> Any:
+        if isinstance(block, ComposedLayout):
+            return block.map_domain(lambda layout: f(layout, tiler))
+        return f(block, tiler)
+
+    return wrapper
+
+
 def _as_layouts(op: str, block: Any, tiler: Any) -> tuple[Layout, Any]:
     block = Layout(block) if isinstance(block, (int, Expr)) else block
     if not isinstance(block, Layout):
@@ -114,13 +127,14 @@ def _as_layouts(op: str, block: Any, tiler: Any) -> tuple[Layout, Any]:
     return block, _as_tiler(tiler, op, block)
 
 
+@_of_blocks
 def logical_product(block: Layout, tiler: Any) -> Layout:
     """``(block, copies)``: the block repeated, side by side in memory, as the tiler arranges the copies.
 
     Parameters
     ----------
-    block : Layout
-        What is repeated.
+    block : Layout or ComposedLayout
+        What is repeated; of a composed layout the inner one, so that a swizzle sees where each copy lies.
     tiler : Layout, int, None or tuple
         Where copy ``i`` goes, counted in copies; a tuple multiplies mode by mode.
 
@@ -140,18 +154,21 @@ def logical_product(block: Layout, tiler: Any) -> Layout:
     return make_layout(block, compose(complement(block, size(block) * cosize(tiler)), tiler))
 
 
+@_of_blocks
 def zipped_product(block: Layout, tiler: Any) -> Layout:
     """``((BlockM, BlockN), (CopiesM, CopiesN, L))``."""
     block, tiler = _as_layouts("zipped_product", block, tiler)
     return _unzip(logical_product, block, tiler, "zipped_product")
 
 
+@_of_blocks
 def tiled_product(block: Layout, tiler: Any) -> Layout:
     """``((BlockM, BlockN), CopiesM, CopiesN, L)``."""
     first, copies = zipped_product(block, tiler)
     return make_layout(first, *copies)
 
 
+@_of_blocks
 def flat_product(block: Layout, tiler: Any) -> Layout:
     """``(BlockM, BlockN, CopiesM, CopiesN, L)``."""
     first, copies = zipped_product(block, tiler)
@@ -167,6 +184,7 @@ def _ranked_product(op: str, block: Layout, tiler: Any) -> tuple[Layout, Layout]
     return first, copies
 
 
+@_of_blocks
 def blocked_product(block: Layout, tiler: Any) -> Layout:
     """Copies of a block of rank R arranged in R dimensions, each copy in one piece: mode ``i`` is ``(block_i, copies_i)``.
 
@@ -179,6 +197,7 @@ def blocked_product(block: Layout, tiler: Any) -> Layout:
     return make_layout(*map(make_layout, first, copies))
 
 
+@_of_blocks
 def raked_product(block: Layout, tiler: Any) -> Layout:
     """Copies of a block of rank R interleaved in R dimensions: mode ``i`` is ``(copies_i, block_i)``.
 
@@ -214,3 +233,77 @@ def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
         copies.append(count)
     arrangement = make_ordered_layout(tuple(copies), tuple(range(len(copies))) if order is None else order)
     return blocked_product(block, arrangement)
+
+
+def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
+    """A thread-value layout: which element of a tile each value of each thread is.
+
+    Parameters
+    ----------
+    threads : Layout
+        From the coordinate of a thread in the tile to its number; one to one onto ``[0, size)``.
+    values : Layout
+        From the coordinate of a value in a thread's block to its number; one to one onto ``[0, size)``.
+
+    Returns
+    -------
+    tile : tuple or int
+        Extents of the tile: threads times values, by mode. Each thread owns a dense block.
+    tv : Layout
+        ``(thread, value)`` to the colexicographic index in the tile.
+
+    Raises
+    ------
+    LayoutError
+        If one of the layouts is not one to one onto an interval.
+
+    Examples
+    --------
+    >>> tile, tv = make_layout_tv(Layout((4, 2), (2, 1)), Layout((1, 4)))
+    >>> tile, str(tv)
+    ((4, 8), '((2,4),4):((16,1),4)')
+    """
+    for what, layout in (("threads", threads), ("values", values)):
+        if not is_bijective(layout):
+            raise LayoutError("make_layout_tv", f"the layout of the {what} is not one to one onto [0,{size(layout)})",
+                              threads, values)
+    tile = raked_product(threads, values)
+    return product_each(tile.shape), composition(right_inverse(tile), Layout((size(threads), size(values))))
+
+
+def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
+    """A thread-value layout read backwards: the (thread, value) pairs of each position of a tile, threads in ascending order.
+
+    Parameters
+    ----------
+    tv : Layout or ComposedLayout
+        ``(thread, value) -> position``; further modes count as values.
+    count : int
+        Positions of the tile.
+
+    Raises
+    ------
+    LayoutError
+        If ``tv`` has one mode or symbolic extents, or reaches outside of the tile.
+    """
+    n, threads = size(tv), size(tv, 0)
+    if tv.rank < 2 or not isinstance(n, int) or not isinstance(threads, int):
+        raise LayoutError("tv_owners", "a thread-value layout has a mode of threads and a mode of values, of static extents", tv)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for t in range(threads):
+        for v in range(n // threads):
+            position = tv(t + threads * v)
+            if not isinstance(position, int) or not 0 <= position < count:
+                raise LayoutError("tv_owners", f"value {v} of thread {t} is at {position}, and the tile is [0,{count})", tv)
+            found.setdefault(position, []).append((t, v))
+    return found
+
+
+def tile_extents(tile: Any, tv: Any) -> tuple[int, int]:
+    """Rows and columns of a tile that is shown; a single extent is one row."""
+    extents = leaves(tile)
+    if len(extents) == 1:
+        extents = (1, *extents)
+    if len(extents) != 2 or not all(isinstance(e, int) and e > 0 for e in extents):
+        raise LayoutError("tile_extents", "a tile that is shown has one or two extents above 0", tile, tv)
+    return extents

@@ -210,6 +210,8 @@ def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> Com
     if not isinstance(swizzle, Swizzle) or n != 1 << bits or offset is None:
         raise LayoutError(op, f"a swizzle is recast by powers of two that divide its offset, not by {n}", layout)
     base = swizzle.base - bits if op == "upcast" else swizzle.base + bits
+    if swizzle.bits == 0:
+        return ComposedLayout(Swizzle(0, max(0, base), swizzle.shift), offset, recast(layout.inner, n))
     if base < 0:
         raise LayoutError(op, f"the swizzle permutes elements within a unit of {n}", layout)
     return ComposedLayout(Swizzle(swizzle.bits, base, swizzle.shift), offset, recast(layout.inner, n))

@@ -1,8 +1,10 @@
 """Problems and plans: what is computed, and by which kernels. Pure: nothing here needs a GPU."""
 
+from .contraction import plan_contraction
 from .copy import plan_copy
 from .gemm import plan_gemm
 from .plan import Argument, Launch, Plan
-from .problem import H200, CopyProblem, DeviceInfo, GemmProblem, Operand
+from .problem import H200, ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
 
-__all__ = ["H200", "Argument", "CopyProblem", "DeviceInfo", "GemmProblem", "Launch", "Operand", "Plan", "plan_copy", "plan_gemm"]
+__all__ = ["H200", "Argument", "ContractionProblem", "CopyProblem", "DeviceInfo", "GemmProblem", "Launch", "Operand", "Plan",
+           "Storage", "plan_contraction", "plan_copy", "plan_gemm"]

@@ -81,15 +81,15 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     modes = modes or (Mode(1, 1, 1),)
     i = 0                                                              # smallest stride in the target: the order of `modes`
     j = min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
-    if j != i and modes[j].src == 1 and modes[i].src != 1:
+    if j != i and modes[j].src == 1:
         return _plan_transpose(problem, device, modes, j, (src_offset, dst_offset))
     return _plan_straight(problem, device, modes, (src_offset, dst_offset))
 
 
 def is_wide(modes: tuple[Mode, ...]) -> bool:
     """Whether offsets need 64 bits."""
-    spans = (sum((m.extent - 1) * abs(m.src) for m in modes), sum((m.extent - 1) * abs(m.dst) for m in modes))
-    return max(*spans, *(m.extent for m in modes)) >= _NARROW_SPAN
+    span = max(sum((m.extent - 1) * abs(m.src) for m in modes), sum((m.extent - 1) * abs(m.dst) for m in modes))
+    return span >= _NARROW_SPAN
 
 
 def _vector(problem: CopyProblem, alignment: int, offset: int, extent: int, strides: list[int], limit: int) -> int:

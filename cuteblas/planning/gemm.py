@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..codegen.dtypes import dtype
+from .mma import plan_mma, why_not_mma
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem
 from .simt import plan_simt
@@ -47,4 +48,9 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     refused = why_not_wgmma(problem, device)
     if refused is None:
         return plan_wgmma(problem, device)
-    return plan_simt(problem, device, f"; not gemm_wgmma: {refused}" if element.name in ("float16", "bfloat16") else "")
+    if element.name not in ("float16", "bfloat16"):
+        return plan_simt(problem, device)
+    why = f"; not gemm_wgmma: {refused}"
+    if (refused := why_not_mma(problem, device)) is None:
+        return plan_mma(problem, device, why)
+    return plan_simt(problem, device, why if why.endswith(refused) else f"{why}; not gemm_mma: {refused}")

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
-from .problem import CopyProblem, DeviceInfo, GemmProblem
+from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
 
 __all__ = ["Argument", "Launch", "Plan", "Role"]
 
-Role = Literal["a", "b", "c", "src", "dst", "alpha", "beta", "workspace"]
+Role = Literal["a", "b", "c", "bias", "src", "dst", "alpha", "beta", "workspace"]
 
 
 @dataclass(frozen=True)
 class Argument:
     """The value of one kernel parameter: a constant of the plan, or something that each call supplies.
 
-    ``role`` names what the call supplies (an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace``; a number for
+    ``role`` names what the call supplies (an address for ``a``, ``b``, ``c``, ``bias``, ``src``, ``dst``, ``workspace``; a number for
     ``alpha`` and ``beta``); ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is the tensor map
     of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
     """
@@ -44,7 +44,7 @@ class Plan:
 
     Attributes
     ----------
-    problem : GemmProblem or CopyProblem
+    problem : GemmProblem, CopyProblem or ContractionProblem
         What is computed.
     device : DeviceInfo
         For which device.
@@ -61,7 +61,7 @@ class Plan:
         Why this kernel and this configuration.
     """
 
-    problem: GemmProblem | CopyProblem
+    problem: GemmProblem | CopyProblem | ContractionProblem
     device: DeviceInfo
     family: str
     config: object

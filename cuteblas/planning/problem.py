@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-__all__ = ["H200", "CopyProblem", "DeviceInfo", "GemmProblem", "Operand", "transposed"]
+__all__ = ["H200", "ContractionProblem", "CopyProblem", "DeviceInfo", "GemmProblem", "Operand", "Storage", "transposed"]
 
 ScalarKind = Literal["zero", "one", "value"]
+Modes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,70 @@ class CopyProblem:
     def bytes(self) -> int:
         """Bytes read and written."""
         return 2 * prod(self.shape) * self.itemsize
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What the memory of a tensor holds.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy's name of the element type.
+    conj : bool
+        Whether elements are conjugated as they are read.
+    alignment : int
+        The largest power of two, at most 16 (bytes), that divides the address of the first element.
+    """
+
+    dtype: str
+    conj: bool = False
+    alignment: int = 16
+
+
+@dataclass(frozen=True)
+class ContractionProblem:
+    """A contraction of two tensors as a GEMM whose modes M, N and K are each a group of modes: ``C = alpha * A B + beta * C``.
+
+    A group is a tuple of modes in any order, and a mode is its extent followed by its strides, any integers, in elements.
+
+    Attributes
+    ----------
+    m : tuple of (extent, stride in A, stride in C)
+        Modes of A and C.
+    n : tuple of (extent, stride in B, stride in C)
+        Modes of B and C.
+    k : tuple of (extent, stride in A, stride in B)
+        Modes that are summed over; a stride is 0 where only the other tensor has the mode.
+    a, b, c : Storage
+        What the tensors hold.
+    batch : tuple of (extent, stride in A, stride in B, stride in C)
+        Modes of all three.
+    alpha, beta : {"zero", "one", "value"}
+        What is known of the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B.
+    precision : str
+        As of a :class:`GemmProblem`.
+    variant : str, optional
+        A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
+    """
+
+    m: Modes
+    n: Modes
+    k: Modes
+    a: Storage
+    b: Storage
+    c: Storage
+    batch: Modes = ()
+    alpha: ScalarKind = "one"
+    beta: ScalarKind = "zero"
+    precision: str = "auto"
+    variant: str | None = None
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic operations: two for every product, four times as many for complex numbers."""
+        extents = prod(mode[0] for group in (self.m, self.n, self.k, self.batch) for mode in group)
+        return 2 * extents * (4 if self.a.dtype.startswith("complex") else 1)
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,21 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
         If the problem is no transpose of a matrix.
     """
     modes, *offsets = canonical_modes(problem)
-    m = next((mode for mode in modes if mode.dst == 1), _UNIT)
-    n = next((mode for mode in modes if mode.src == 1 and mode != m), _UNIT)
+    n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
+    m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
     if len(modes) != len({m, n} - {_UNIT}):
-        raise ValueError(f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the target; "
-                         f"got {Layout(problem.shape, problem.src_strides)} to {Layout(problem.shape, problem.dst_strides)}")
+        raise ValueError(f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the "
+                         f"target; got shape {problem.shape}, strides {problem.src_strides} and {problem.dst_strides}")
     return m, n, (offsets[0], offsets[1])
 
 
 def _layout(name: str, item: int) -> Layout | ComposedLayout:
     """The tile in shared memory."""
     rows, columns = TILE
-    return {"conflict_read": Layout(TILE, (columns, 1)), "conflict_write": Layout(TILE, (1, rows)),
-            "padded": padded(item), "swizzled": swizzled(item)}[name]
+    layouts: dict[str, Layout | ComposedLayout] = {
+        "conflict_read": Layout(TILE, (columns, 1)), "conflict_write": Layout(TILE, (1, rows)), "padded": padded(item),
+        "swizzled": swizzled(item)}
+    return layouts[name]
 
 
 def _kernel(name: str, item: int, predicated: bool, wide: bool) -> tuple[NaiveConfig | SharedConfig, GeneratedKernel]:
@@ -63,36 +65,40 @@ def _kernel(name: str, item: int, predicated: bool, wide: bool) -> tuple[NaiveCo
 def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bool, reason: str) -> Plan:
     m, n, offsets = matrix_modes(problem)
     if not predicated and (m.extent % TILE[0] or n.extent % TILE[1]):
-        raise ValueError(f"{problem.variant} checks no element: M is a multiple of {TILE[0]} and N of {TILE[1]}, got {m.extent} x {n.extent}")
+        raise ValueError(f"{problem.variant} checks no element: M is a multiple of {TILE[0]} and N of {TILE[1]}, "
+                         f"got {m.extent} x {n.extent}")
     config, kernel = _kernel(name, problem.itemsize, predicated, is_wide((m, n)))
     blocks = -(-m.extent // TILE[0]) * -(-n.extent // TILE[1])
     if blocks >= 2**31:
         raise ValueError(f"{problem.variant} would need {blocks} blocks for {m.extent} x {n.extent}; a grid has at most 2^31 - 1")
-    values = {"S": Argument("src", offset=offsets[0] * problem.itemsize), "D": Argument("dst", offset=offsets[1] * problem.itemsize)}
+    values = {"S": Argument("src", offset=offsets[0] * problem.itemsize),
+              "D": Argument("dst", offset=offsets[1] * problem.itemsize)}
     values |= {what: Argument(value=x) for what, x in (("M", m.extent), ("N", n.extent), ("dS_m", m.src), ("dD_n", n.dst))}
     launch = Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
     return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=kernel.facts)
 
 
 _SETTINGS = {
-    "naive_read": ("CuTe Naive Matrix Transpose", "lanes are neighbours along the rows of the source: reads coalesce, writes are strided"),
+    "naive_read": ("CuTe Naive Matrix Transpose",
+                   "lanes are neighbours along the rows of the source: reads coalesce, writes are strided"),
     "naive_write": ("CuTe Naive Matrix Transpose", "lanes are neighbours along the columns: writes coalesce, reads are strided"),
     "smem_conflict_read": ("Shared Memory Layout and CUDA Thread Block Layout",
                            "a row-major tile in shared memory: its columns are read from one bank"),
     "smem_conflict_write": ("Shared Memory Layout and CUDA Thread Block Layout",
                             "a column-major tile in shared memory: its rows are written to one bank"),
     "smem_padded": ("Shared Memory Padding", "rows of the tile one element apart: rows and columns meet every bank once"),
-    "smem_swizzled": ("Shared Memory Swizzling", "columns exclusive-or row: rows and columns meet every bank once, and no memory is spent"),
+    "smem_swizzled": ("Shared Memory Swizzling",
+                      "columns exclusive-or row: rows and columns meet every bank once, and no memory is spent"),
 }
-_UNPREDICATED = "; elements are not checked against the extents (Predicates and Boundary Checking)"
 
 
 def _variant(name: str, predicated: bool) -> Variant:
     section, summary = _SETTINGS[name]
     if not predicated:
-        summary += _UNPREDICATED
+        section, summary = "Predicates and Boundary Checking", f"as transpose_{name}, without checking elements against the extents"
     plan = partial(_plan, name=name.removeprefix("naive_").removeprefix("smem_"), predicated=predicated, reason=summary)
-    return Variant(f"transpose_{name}{'' if predicated else '_unpredicated'}", "copy", f"{_SOURCE}: {section}", summary, "sm_70", plan)
+    name = f"transpose_{name}{'' if predicated else '_unpredicated'}"
+    return Variant(name, "copy", f"{_SOURCE}: {section}", summary, "sm_70", plan)
 
 
 VARIANTS = tuple(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS)

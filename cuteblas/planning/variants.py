@@ -20,7 +20,11 @@ __all__ = ["Variant", "variant", "variants"]
 
 # Modules of this package that define ``VARIANTS``, a tuple of Variant.
 _MODULES: tuple[str, ...] = (
+    "hierarchy",
+    "tutorial",
+    "contraction",
     "transpose_tutorial",
+    "tma",
 )
 
 
@@ -43,6 +47,8 @@ class Variant:
     plan : callable
         From a problem and a device to a plan. It raises a :class:`ValueError` with one sentence for a problem that the kernel does
         not take.
+    example : problem, optional
+        A problem to show it with; by default the usual one of its operation.
     """
 
     name: str
@@ -51,6 +57,7 @@ class Variant:
     summary: str
     arch: str
     plan: Callable[[Any, DeviceInfo], Plan]
+    example: Any = None
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..planning.plan import Launch, Plan
-from ..planning.problem import DeviceInfo, GemmProblem
+from ..planning.problem import CopyProblem, DeviceInfo
 from .arguments import ArgumentBlock
 from .devices import capturing, device_info
 from .errors import DriverError, require
@@ -80,7 +80,9 @@ class Executor:
         self.ordinal = ordinal
         self._functions = tuple(functions)
         self._launch_kernel = launch_kernel
-        operands = ("a", "b", "c") if isinstance(plan.problem, GemmProblem) else ("src", "dst")
+        operands: tuple[str, ...] = ("src", "dst") if isinstance(plan.problem, CopyProblem) else ("a", "b", "c")
+        if any(argument.role == "bias" for launch in plan.launches for argument in launch.arguments):
+            operands = (*operands, "bias")
         self._workspace_bytes = plan.workspace_bytes if plan.launches else 0
         self._roles = (*operands, "workspace") if self._workspace_bytes else operands
         self._captured: list[object] = []     # workspaces that CUDA graphs will use again
@@ -92,7 +94,8 @@ class Executor:
         Parameters
         ----------
         addresses : sequence of int
-            Device addresses of the operands in the plan's order: A, B and C, or source and destination.
+            Device addresses of the operands in the plan's order: A, B, C and the bias of an epilogue that has one, or source and
+            destination.
         stream : int
             The ``cudaStream_t`` of CuPy's current stream.
         alpha, beta : number

@@ -7,11 +7,22 @@ import json
 import numpy as np
 import pytest
 
+import cuteblas
+from cuteblas import emulator
 from cuteblas.cli import bench, main, measurements
 from cuteblas.cli.measurements import Selection
 from cuteblas.runtime.cache import cache_directory
 
 from .fakes import FakeGpu
+
+
+@pytest.fixture
+def emulated():
+    """Kernels by name run in the emulator, in place of a GPU."""
+    if not emulator.available():
+        pytest.skip(emulator.why_unavailable())
+    with cuteblas.backend("emulator"):
+        yield
 
 
 def measured(group, seconds=(1.0,), **selection):
@@ -60,6 +71,37 @@ def test_transposes(monkeypatch):
     assert last["gb_s"] == pytest.approx(2 * 20 * 30 * 16 / 2e-3 / 1e9)
     monkeypatch.setattr(measurements, "copy", lambda x, order: np.zeros_like(x))
     assert not measured("transpose")[0]["right"]
+
+
+@pytest.mark.usefixtures("emulated")
+def test_transposes_by_name(monkeypatch):
+    rows = measured("transpose", (1e-3, 2e-3), sizes=((64, 128), (20, 30)), dtypes=("float32", "float64"), variants=True, repeats=1)
+    assert [(row["case"], row["variant"]) for row in rows[:2]] == [
+        ("float32 64x128", "transpose (planning's choice)"), ("float32 64x128", "transpose_naive_read")]
+    named = {(row["case"], row["variant"]): row for row in rows}
+    assert named["float32 64x128", "transpose_smem_conflict_read"]["conflicts"] == "32-way load"
+    assert named["float64 20x30", "transpose_smem_conflict_write"]["conflicts"] == "16-way store"
+    assert named["float32 64x128", "transpose_smem_padded_unpredicated"]["conflicts"] == "none"
+    assert ("float64 20x30", "transpose_smem_padded_unpredicated") not in named and not any(name == "tma_copy" for _, name in named)
+    assert ("float32 64x128", "tma_transpose") in named
+    first = rows[0]
+    assert (first["latency_s"], first["percent_of_copy"]) == (2e-3, 50.0) and all(row["right"] for row in rows)
+    assert first["gb_s"] == pytest.approx(2 * 64 * 128 * 4 / 2e-3 / 1e9)
+    asked = []
+    monkeypatch.setattr(measurements, "_transposes", lambda xp, which, fill: asked.append(which) or iter(()))
+    measured("transpose", sizes=(), dtypes=(), variants=True)
+    assert (asked[0].sizes, asked[0].dtypes) == (((8192,),), ("float32",))
+
+
+@pytest.mark.usefixtures("emulated")
+def test_the_table_of_named_transposes(tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    which = Selection(((64,),), ("float32",), repeats=1, variants=True)
+    assert bench.measure(FakeGpu((1e-3,)), ["transpose"], which, file, {}) == 0
+    heading, first, *_ = capsys.readouterr().out.splitlines()[2:]
+    assert heading.split() == ["kernel", "ms", "GB/s", "%", "of", "copy", "bank", "conflicts"]
+    assert first.split() == ["float32", "64x64", "transpose", "(planning's", "choice)", "1.00000", "0.0328", "100.0", "none"]
+    assert json.loads(file.read_text())["figures"]["transpose"][0]["percent_of_copy"] == 100
 
 
 def test_host_times_are_per_call():
@@ -120,11 +162,11 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["cuteblas", "bench", "host"])
     assert main(["bench"]) == 0
     assert main(["bench", "host", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision", "ieee",
-                 "--repeats", "5", "--json", str(tmp_path / "x")]) == 0
+                 "--repeats", "5", "--variants", "--json", str(tmp_path / "x")]) == 0
     (_, groups, which, file, _), (_, groups2, which2, file2, about) = asked
     assert groups == list(measurements.GROUPS) and which == Selection() and file is None
     assert groups2 == ["host", "gemm"] and file2 == tmp_path / "x"
-    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5)
+    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5, True)
     assert about == {"command": "python -m cuteblas bench host", "device": "fake"}
 
 

@@ -109,3 +109,19 @@ def test_shades_follow_the_encoding():
     assert terminal.shaded(image, ascii_only) == ["  ..", "++@@"]
     assert terminal.shaded(image, unicode) == ["  ░░", "▒▒██"]
     assert terminal.shaded([[0, 0]], ascii_only) == ["    "]
+
+
+def test_banks_of_the_tutorials_tiles():
+    """Before and after the swizzle, as the tutorial prints them: a column is one bank, then eight of eight rows."""
+    def rows(name):
+        x = np.ones((64, 64), "f4").T
+        title, heads, _, *lines, _ = picture(cuteblas.explain_copy(x, variant=f"transpose_smem_{name}").plan, plain)
+        assert title.startswith("the tile of 32x64 elements of 4 bytes")
+        return heads.split("  "), [[int(number) for number in line.split()[1:]] for line in lines]
+
+    heads, swizzled = rows("swizzled")
+    assert [head.strip() for head in heads if head.strip()] == ["(32,64):(64,1)", "S<5,0,6> o 0 o (32,64):(64,1)"]
+    assert [row[:8] for row in swizzled] == [list(range(8))] * 8
+    assert [row[8:] for row in swizzled] == [[n ^ m for n in range(8)] for m in range(8)]
+    assert [row[8:] for row in rows("padded")[1]] == [[n + m for n in range(8)] for m in range(8)]
+    assert rows("conflict_read")[1] == [list(range(8))] * 8

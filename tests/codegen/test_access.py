@@ -4,7 +4,7 @@ import pytest
 
 from cuteblas.codegen.access import sectors, wavefronts
 from cuteblas.codegen.builder import KernelBuilder
-from cuteblas.layout import Layout, local_partition
+from cuteblas.layout import Layout, local_partition, local_tile
 
 
 @pytest.mark.parametrize("stride, nbytes, actual, ideal", [
@@ -36,3 +36,20 @@ def test_a_builder_counts_what_it_writes(pad, expected):
     column = local_partition(tile, Layout((32, 1)), k.thread)
     k.copy(k.pin("column", column), k.registers("r", "float32", Layout((1, 32))), width=1)
     assert expected in k.build().facts["shared load s"]
+
+
+def test_named_integers_and_named_tensors_count_as_what_they_stand_for():
+    k = KernelBuilder("kernel", 32)
+    row = k.let("row", k.thread * 2)
+    tile = k.shared("s", "float32", Layout((64, 4), (1, 64)))
+    once = k.pin("once", local_tile(tile, (1, 4), (row, 0)))
+    k.copy(k.pin("twice", local_tile(once, (1, 2), (0, 1))), k.registers("r", "float32", Layout((1, 2))), width=1)
+    assert k.build().facts["shared load s"].endswith("2 wavefronts of at least 1")
+
+
+def test_the_worst_of_several_accesses_counts():
+    k = KernelBuilder("kernel", 32)
+    tile, part = k.shared("s", "float32", Layout((32, 32))), k.registers("r", "float32", Layout((1, 1)))
+    for column in (local_tile(tile, (1, 1), (0, k.thread)), local_tile(tile, (1, 1), (k.thread, 0))):
+        k.copy(column, part, width=1)
+    assert "32 wavefronts" in k.build().facts["shared load s"]

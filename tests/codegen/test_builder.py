@@ -4,7 +4,7 @@ import pytest
 
 from cuteblas.codegen.builder import Guard, KernelBuilder
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
+from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, domain_offset, local_tile, make_identity_tensor
 
 
 def builder(**options):
@@ -67,6 +67,12 @@ def test_modes_that_do_not_match_are_refused():
         k.copy(A, global_tensor(k, (4, 8), (1, 4), name="B"), width=1)
     with pytest.raises(CodegenError, match="not known when the kernel is generated"):
         k.copy(global_tensor(k, (4, k.integer("n")), (1, 4), name="D"), k.registers("p", "float32", Layout((4, 8))), width=1)
+    with pytest.raises(CodegenError, match="3 elements of float32 are no vector"):
+        k.copy(global_tensor(k, (3, 2), (1, 4), name="F"), k.registers("o", "float32", Layout((3, 2))), width=3)
+    with pytest.raises(CodegenError, match="is not the outer product"):
+        c, a, b = (k.registers(f"fragment{i}", "float32", Layout(shape))
+                   for i, shape in enumerate((((2, 2), 1, 1), (2, 2), (2, 1))))
+        k.fma(c, a, b)
     with pytest.raises(CodegenError, match="used twice"):
         k.pointer("A", "float32")
     with pytest.raises(TypeError, match="no element type 'float8'"):
@@ -82,6 +88,20 @@ def test_guards_compare_coordinates_with_extents():
     body = k.build().body
     assert "tid * 2 + i < M && j + 12 < N" in body
     assert Guard(cA, (M, None)).at((0, 0)) == (k.thread * 2).lt(M)
+
+
+def test_a_vector_lies_inside_or_outside_of_its_guard_as_a_whole():
+    """It does where its first coordinate and the extent are multiples of its width."""
+    def copy(multiple, start):
+        k = builder()
+        M = k.integer("M", multiple=multiple)
+        where = domain_offset((start,), local_tile(make_identity_tensor((M,)), (16,), (0,)))
+        k.copy(global_tensor(k, (16,), (1,)), k.registers("r", "float32", Layout((16,))), width=4, guard=Guard(where, (M,)))
+
+    copy(4, 8)
+    for multiple, start in ((1, 0), (2, 0), (4, 2)):
+        with pytest.raises(CodegenError, match="may lie partly outside"):
+            copy(multiple, start)
 
 
 def test_a_guard_that_always_holds_costs_nothing():
@@ -110,6 +130,16 @@ def test_a_ring_of_swizzled_stages_moves_the_pointer():
     stage = k.variable("stage", 0, hi=3)
     k.copy(s[(_, 0, stage)], k.registers("r", "float32", Layout((32,))), width=4)
     assert "&s[stage * 1024 + i * 4]" in k.build().body
+
+
+def test_shared_tensors_are_aligned_and_swizzles_fill_whole_periods():
+    k = builder(min_blocks=2)
+    k.shared("few", "float32", Layout(3))
+    k.shared("swizzled", "float32", ComposedLayout(Swizzle(3, 2, 5), 0, Layout((32, 3))))
+    kernel = k.build()
+    assert "few = cb::shared_memory<float>(0);" in kernel.body and "swizzled = cb::shared_memory<float>(128);" in kernel.body
+    assert kernel.shared_bytes == 128 + 1024 * 4
+    assert kernel.min_blocks == 2 and "__launch_bounds__(64, 2)" in kernel.body
 
 
 def test_control_flow_and_names():

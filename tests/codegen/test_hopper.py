@@ -6,9 +6,13 @@ import pytest
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.codegen.hopper import TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout
+from cuteblas.codegen.hopper import TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout, tma_load, tma_store, tma_store_wait
 from cuteblas.codegen.kernel import TensorMapSpec
-from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
+from cuteblas.layout import ArithTuple, ComposedLayout, Layout, Swizzle, local_tile, make_identity_tensor
+
+
+def plain_box(element, layout):
+    return TmaBox(element, ComposedLayout(Swizzle(0, 0, 0), 0, layout))
 
 
 @pytest.mark.parametrize("n", [8, 64, 128, 256])
@@ -38,9 +42,9 @@ def test_atoms_that_do_not_exist(element, n):
 
 def test_boxes_come_from_the_layout():
     k_major = TmaBox("float16", operand_layout(128, 64, "float16", True))
-    assert (k_major.inner_mode, k_major.box, k_major.swizzle, k_major.repeats) == (1, (64, 128), 128, ((0, 0, 0),))
+    assert (k_major.inner_mode, k_major.box, k_major.swizzle, k_major.repeats) == (1, (64, 128), 128, ((0, (0, 0)),))
     m_major = TmaBox("float16", operand_layout(192, 64, "float16", False))
-    assert (m_major.inner_mode, m_major.box, m_major.repeats) == (0, (64, 64), ((0, 0, 0), (4096, 64, 0), (8192, 128, 0)))
+    assert (m_major.inner_mode, m_major.box, m_major.repeats) == (0, (64, 64), ((0, (0, 0)), (4096, (64, 0)), (8192, (128, 0))))
     assert m_major.nbytes == 192 * 64 * 2
     spec = m_major.map((1000, 500, 3, 4), (1, 1000, 0, 500_000))
     assert spec == TensorMapSpec(dtype("float16"), (1000, 500, 4), (2000, 1_000_000), (64, 64, 1), 128)
@@ -50,10 +54,46 @@ def test_layouts_that_no_box_fills():
     swizzle = Swizzle(3, 3, 3)
     with pytest.raises(CodegenError, match="not compact"):
         _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout((64, 64), (72, 1)))).box
-    with pytest.raises(CodegenError, match="no two-dimensional box"):
-        _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout(((8, 8), 1), ((1, 8), 0)))).box
+    with pytest.raises(CodegenError, match=r"takes rows of 128 bytes, .* has 64"):
+        _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout((64, 32), (32, 1)))).swizzle
+    with pytest.raises(CodegenError, match="boxes begin at multiples of 128 bytes"):
+        _ = plain_box("float16", Layout(((8, 2), 4), ((1, 32), 8))).repeats
     with pytest.raises(CodegenError, match="no swizzle"):
         _ = TmaBox("float16", ComposedLayout(Swizzle(3, 2, 3), 0, Layout((64, 64), (64, 1)))).swizzle
+
+
+def test_boxes_without_a_swizzle_and_of_any_rank():
+    plain = plain_box("float32", Layout((32, 8)))
+    assert (plain.inner_mode, plain.box, plain.swizzle, plain.nbytes) == (0, (32, 8), 0, 1024)
+    assert plain.map((100, 50), (1, 104)) == TensorMapSpec(dtype("float32"), (100, 50), (416,), (32, 8), 0)
+    rows = plain_box("float32", Layout((8, 32), (32, 1)))
+    assert (rows.order, rows.box) == ((1, 0), (32, 8))
+    assert plain_box("float32", Layout(((4, 8), 1), ((1, 4), 0))).box == (32, 1)
+    nested = plain_box("float32", Layout((4, 32, 32), (1024, 32, 1)))
+    assert (nested.order, nested.box) == ((2, 1, 0), (32, 32, 4))
+    assert nested.map((4, 25, 60), (64, 256, 1)).strides == (1024, 256)
+    split = plain_box("float32", Layout(((4, 8), 32), ((256, 32), 1)))        # every fourth row: no box is dense there
+    assert split.box == (32, 1) and split.repeats[:2] == ((0, (0, 0)), (32, (4, 0))) and split.repeats[8] == (256, (1, 0))
+
+
+def test_coordinates_of_tma_come_from_tiled_tensors():
+    box = plain_box("float32", Layout((32, 8)))
+    k = KernelBuilder("k", 32, arch="sm_90")
+    name, extents = k.tensor_map("map"), (k.integer("I"), k.integer("J"))
+    tile = k.shared("tile", "float32", box.layout)
+    coordinates = local_tile(make_identity_tensor(extents), (32, 8), (k.block_index("bi", "x"), k.block_index("bj", "y")))
+    assert str(coordinates) == "ArithTuple(bi * 32,bj * 8) o (32,8):(1@0,1@1)"
+    tma_load(k, name, box, coordinates(0), tile, "&bar")
+    tma_store(k, name, box, coordinates(0), tile)
+    tma_store_wait(k)
+    text = k.build().body
+    assert "cb::tma_load(&tile[0], &map, &bar, bi * 32, bj * 8);" in text
+    assert "cb::tma_store(&map, &tile[0], bi * 32, bj * 8);\n  cb::tma_store_commit();\n  cb::tma_store_wait_read<0>();" in text
+    with pytest.raises(CodegenError, match="a multiple of 16 bytes, which I elements of 4 bytes are not provably"):
+        tma_load(k, name, box, ArithTuple(extents[0], 0), tile, "&bar")
+    tma_load(k, name, box, ArithTuple(-4, -3), tile, "&bar")
+    with pytest.raises(CodegenError, match="which -3 elements"):
+        tma_store(k, name, box, ArithTuple(-3, 0), tile)
 
 
 def test_descriptors_come_from_the_layout():

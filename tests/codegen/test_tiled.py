@@ -72,7 +72,7 @@ def test_every_element_of_c_has_one_owner():
 
 
 def test_threads_that_collide_are_refused():
-    with pytest.raises(CodegenError, match=r"not a bijection|exactly once"):
+    with pytest.raises(CodegenError, match="not a bijection"):
         TiledCopy(Layout((8, 4), (1, 4)), (1, 1))
-    with pytest.raises(CodegenError, match=r"not a bijection|exactly once"):
+    with pytest.raises(CodegenError, match="not a bijection"):
         TiledMma(Layout((8, 4), (2, 16)), (1, 1))

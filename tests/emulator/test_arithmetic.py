@@ -123,6 +123,31 @@ def test_multiply_accumulate_is_fused(name: str, accumulator: str) -> None:
         assert np.any(out)
 
 
+@pytest.mark.parametrize(
+    "first, second, accumulator",
+    [
+        ("float16", "float32", "float32"),
+        ("bfloat16", "float16", "float32"),
+        ("float16", "float64", "float64"),
+        ("bfloat16", "float16", "float64"),
+        ("float32", "float64", "float64"),
+        ("int8", "uint8", "int32"),
+        ("int32", "int16", "int64"),
+        ("int64", "int32", "int8"),
+    ],
+)
+def test_multiply_accumulate_takes_different_types(first: str, second: str, accumulator: str) -> None:
+    a, b, acc = sample(first, 500, 0), sample(second, 500, 1), sample(accumulator, 500, 2)
+    out = np.zeros_like(acc)
+    types = {"acc": accumulator, "a": first, "b": second, "out": accumulator}
+    each("(cb::mac(acc, a, b), acc)", {"acc": acc, "a": a, "b": b}, out, types)
+    if accumulator.startswith("int"):
+        np.testing.assert_array_equal(out, (acc.astype(np.int64) + a.astype(np.int64) * b.astype(np.int64)).astype(accumulator))
+    else:
+        exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in zip(a, b, acc, strict=True)]
+        np.testing.assert_array_equal(out, np.array([float(x) for x in exact], accumulator))
+
+
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 @pytest.mark.parametrize("conj_a", [False, True])
 @pytest.mark.parametrize("conj_b", [False, True])

@@ -127,11 +127,11 @@ STORED = {
 }
 
 
-def store_box(writeable: bool = True, **pieces: str) -> np.ndarray:
+def store_box(writeable: bool = True, columns: int = 16, **pieces: str) -> np.ndarray:
     statements = STORE
     for name, piece in (STORED | pieces).items():
         statements = statements.replace("{" + name + "}", piece)
-    target = aligned((4, 16), "uint16")
+    target = aligned((4, 16), "uint16")[:, :columns]
     target[...] = 0
     target.flags.writeable = writeable
     launch(statements, (tensor_map("map", "uint16"),), (matrix_map(target, (16, 4), element="uint16"),), shared=128)
@@ -142,6 +142,12 @@ def test_tma_stores_what_lies_inside() -> None:
     want = np.zeros((4, 16), np.uint16)
     want[:3, 8:] = 100 + np.arange(64).reshape(4, 16)[1:, :8]
     np.testing.assert_array_equal(store_box(), want)
+
+
+def test_tma_stores_over_an_edge_that_cuts_16_bytes() -> None:
+    """An H200 writes the rest of the piece too, into what follows the row."""
+    with pytest.raises(emulator.TensorMapError, match="rows of 12 elements of 2 bytes are no multiple of 16 bytes"):
+        store_box(columns=12)
 
 
 def test_tma_stores_need_fences_and_waits() -> None:

@@ -17,6 +17,7 @@ import cuteblas
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.functions import _cupy  # noqa: E402
+from cuteblas.planning.variants import variants  # noqa: E402
 
 from . import reference  # noqa: E402
 from .arrays import DTYPES, LAYOUTS, laid_out, small_arrays  # noqa: E402
@@ -33,12 +34,14 @@ def on_the_host(by_definition) -> Iterator[None]:
         install(patch)
         yield
     _cupy._ready.clear()
+    _cupy._ready_copies.clear()
     _cupy.launcher_for.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     _cupy._ready.clear()
+    _cupy._ready_copies.clear()
     cuteblas.reset_stats()
 
 
@@ -247,10 +250,23 @@ def test_other_types_are_asked():
 def test_copy(order, layout):
     for shape, dtype in (((3, 4, 5), "f4"), ((0, 3), "i8"), ((), "c16"), ((1, 7, 1), "i1"), ((2, 3), "c16")):
         x = laid_out(shape, dtype, layout)
-        expected, result = np.copy(x, order=order), cuteblas.copy(on_gpu(x), order=order)
+        expected, result = np.copy(x, order=order), [cuteblas.copy(on_gpu(x), order=order) for _ in range(2)][1]    # a repeated one
         assert type(result) is cupy.ndarray and (result.shape, result.dtype) == (expected.shape, expected.dtype)
         assert result.flags.c_contiguous == expected.flags.c_contiguous and result.flags.f_contiguous == expected.flags.f_contiguous
         np.testing.assert_array_equal(on_host(result), expected)
+
+
+def test_a_repeated_copy_takes_the_fast_path(monkeypatch):
+    x = laid_out((6, 5), "f", "C")
+    cuteblas.copy(on_gpu(x).T, order="C")
+    cuteblas.ascontiguousarray(on_gpu(x).T)
+    monkeypatch.setattr(_cupy, "new_like", None)
+    np.testing.assert_array_equal(on_host(cuteblas.copy(on_gpu(x + 1).T, order="C")), x.T + 1)
+    np.testing.assert_array_equal(on_host(cuteblas.ascontiguousarray(on_gpu(x - 1).T)), x.T - 1)
+    assert cuteblas.stats()["copy"]["calls"] == cuteblas.stats()["ascontiguousarray"]["calls"] == {"reference": 2}
+    for other, order in ((x[:5], "C"), (x.view("i4"), "C"), (x, "F"), (x[1:], "C")):
+        with pytest.raises(TypeError):
+            cuteblas.copy(on_gpu(other).T, order=order)
 
 
 def test_contiguous():
@@ -289,10 +305,40 @@ def test_ready_launchers_are_bounded(monkeypatch):
     monkeypatch.setattr(_cupy, "_MOST_READY", 4)
     for n in range(1, 9):
         cuteblas.matmul(on_gpu(np.ones((n, n))), on_gpu(np.ones((n, n))))
-    assert len(_cupy._ready) <= 4
+        cuteblas.copy(on_gpu(np.ones((n, n))))
+    assert 0 < len(_cupy._ready) <= 4 and 0 < len(_cupy._ready_copies) <= 4
 
 
 def test_cupy_is_not_imported_before_a_cupy_array_comes():
     program = ("import sys, numpy, cuteblas; cuteblas.matmul([1], [2]); cuteblas.transpose(numpy.ones((2, 3))); "
                "print([name for name in sys.modules if name.startswith(('cupy', 'cuda'))])")
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_problems_carry_the_name_of_a_kernel() -> None:
+    a = np.arange(40 * 70, dtype="f4").reshape(40, 70)
+    x, before = on_gpu(a).T, len(reference.LAUNCHED)
+    for _ in range(2):
+        results = [cuteblas.copy(x, "C", variant="transpose_smem_padded"), cuteblas.copy(x, "C"),
+                   cuteblas.ascontiguousarray(x, variant="transpose_naive_read")]
+        for result in results:
+            np.testing.assert_array_equal(on_host(result), a.T)
+    names = [plan.problem.variant for plan in reference.LAUNCHED[before:]]
+    assert names == ["transpose_smem_padded", None, "transpose_naive_read"] * 2
+    assert cuteblas.explain_copy(x, variant="tma_transpose").plan.problem.variant == "tma_transpose"
+    for call in (cuteblas.copy, cuteblas.ascontiguousarray, cuteblas.explain_copy):
+        with pytest.raises(ValueError, match="there is no copy variant 'gemm'"):
+            call(x, variant="gemm")
+    with pytest.raises(ValueError, match="names a kernel, but changes float32 to float64"):
+        cuteblas.ascontiguousarray(x, "f8", variant="transpose_naive_read")
+
+
+def test_a_product_by_name_is_another_product() -> None:
+    name = next(v.name for v in variants().values() if v.operation == "gemm")
+    a, b = (on_gpu(np.arange(64 * 64, dtype="f4").reshape(64, 64) % 7) for _ in range(2))
+    before = len(reference.LAUNCHED)
+    for variant in (None, name, name, None):
+        result = cuteblas.matmul(a, b, variant=variant)
+        np.testing.assert_array_equal(on_host(result), on_host(a) @ on_host(b))
+    assert [plan.problem.variant for plan in reference.LAUNCHED[before:]] == [None, name, name, None]
+    assert cuteblas.explain(a, b, variant=name).plan.problem.variant == name

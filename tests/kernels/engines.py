@@ -107,7 +107,7 @@ class Cuda:
         from cuteblas import runtime
 
         memory = {role: cupy.asarray(x.base.view(np.uint8)) for role, x in operands.items()}
-        roles = ("a", "b", "c") if isinstance(plan.problem, GemmProblem) else ("src", "dst")
+        roles = [r for r in ("src", "dst", "a", "b", "c", "bias") if r in operands]
         addresses = tuple(memory[r].data.ptr + operands[r].offset * operands[r].base.itemsize for r in roles)
         runtime.executor(plan).launch(addresses, cupy.cuda.get_current_stream().ptr, alpha, beta)
         for role, x in operands.items():
@@ -156,3 +156,18 @@ def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, al
     assert not np.isnan(error).any(), "poison or NaN in the result"
     within = error <= limit * UNIT[dtype] * scale + (dtype == "float16") * 2.0**-25
     assert within.all(), f"{float((error / (UNIT[dtype] * scale + 1e-300)).max())} units"
+
+
+def check_tensor_cores(c: np.ndarray, a: np.ndarray, b: np.ndarray, *, alpha=1, beta=0, before=None) -> None:
+    """Compare a product of 16-bit elements on tensor cores with float64, componentwise.
+
+    Products are exact; every step of 16 terms truncates in the float32 accumulator (two units at most), and the result is rounded to
+    C's type once.
+    """
+    wide_a, wide_b = a.astype(float), b.astype(float)
+    want = alpha * (wide_a @ wide_b) + (beta * before.astype(float) if beta else 0)
+    scale = abs(alpha) * (abs(wide_a) @ abs(wide_b)) + (abs(beta * before.astype(float)) if beta else 0)
+    rounding = {"float32": 0.0, "float16": UNIT["float16"], "bfloat16": 2.0**-8}[c.dtype.name]
+    bound = (2 + a.shape[-1] / 8) * UNIT["float32"] * scale + rounding * abs(want) * 1.01 + (c.dtype == "float16") * 2.0**-25
+    error = abs(c.astype(float) - want)
+    assert not np.isnan(error).any() and (error <= bound).all(), float((error / bound).max())

@@ -1,10 +1,12 @@
 """Copies between padded allocations that must move every element and touch nothing else."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from cuteblas.planning import plan_copy
+from cuteblas.planning import H200, plan_copy
 
 from .engines import Strided, aligned, copy_problem
 
@@ -45,3 +47,36 @@ def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset
     assert (dst.base[~inside].view(np.uint8) == 0xA5).all(), "memory outside of the target was written"
     assert item == plan.problem.itemsize
     return plan
+
+
+def transactions(plan, **operands):
+    """What the emulator counts for every warp of a plan: per request, (space, write) -> (transactions, fewest possible)."""
+    from cuteblas import emulator
+
+    if not emulator.available():
+        pytest.skip(emulator.why_unavailable())
+    found = {}
+    for launch in plan.launches:
+        memory = {role: emulator.pointer(x.view) for role, x in operands.items()}
+        values = [q.value if q.role is None else memory[q.role] + q.offset if q.tensor_map is None
+                  else (q.tensor_map, memory[q.role] + q.offset) for q in launch.arguments]
+        for access in emulator.compile(launch.kernel).launch(launch.grid, values, count=True):
+            most, least = found.get((access.space, access.write), (0, 0))
+            found[access.space, access.write] = (max(most, access.transactions / access.requests),
+                                                 max(least, access.ideal / access.requests))
+    return found
+
+
+def check_counts(extents, item, variant):
+    """Compare what the plan of a transpose counted in one access of one warp with what the emulator counts in all of them."""
+    rows, columns = extents
+    src = Strided(aligned(rows * columns, SIZES[item]), 0, (columns, rows), (1, columns))
+    dst = Strided(aligned(rows * columns, SIZES[item]), 0, (columns, rows), (rows, 1))
+    plan = plan_copy(replace(copy_problem(src, dst), variant=variant), H200)
+    promised = {}
+    for what, text in plan.facts.items():
+        numbers = re.search(r"(\d+) (?:wavefronts|sectors) of at least (\d+)", text)
+        if numbers is not None:
+            space, verb, _ = what.split()
+            promised[space, verb == "store"] = int(numbers[1]), int(numbers[2])
+    assert promised == transactions(plan, src=src, dst=dst)

@@ -5,14 +5,20 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
-from cuteblas.kernels.common import OperandAccess
+from cuteblas.codegen.dtypes import dtype
+from cuteblas.codegen.mma import mma_atom
+from cuteblas.kernels.common import BIAS_RELU, OperandAccess
+from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.kernels.gemm_simt import SimtConfig, gemm_simt
 from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.reduce_split import ReduceConfig, reduce_split
 from cuteblas.planning import H200, CopyProblem, plan_copy
+from cuteblas.planning.hierarchy import POLICIES
+from cuteblas.planning.mma import mma_tiles
 from cuteblas.planning.simt import candidates
 
 pytest.importorskip("cuda.core", reason="NVRTC comes with the extra 'test'")
@@ -64,6 +70,32 @@ def test_tensor_core_products_do_not_spill(majors, tmp_path):
     assert stack == 0 and registers <= 168
 
 
+@pytest.mark.parametrize("element, arch", [("float16", "sm_75"), ("float16", "sm_80"), ("float16", "sm_90"), ("bfloat16", "sm_89"),
+                                           ("int8", "sm_80"), ("int8", "sm_120"), ("float64", "sm_80"), ("float64", "sm_90"),
+                                           ("float16", "sm_100")])
+def test_warp_level_products_do_not_spill(element, arch, tmp_path):
+    atom = mma_atom(element, arch)
+    wide = OperandAccess(1, 16 // dtype(element).bytes)
+    crosswise = wide if element == "int8" else replace(wide, unit=0)
+    for tile in list(mma_tiles(atom, replace(H200, shared_bytes_per_block=65536 if arch == "sm_75" else 101376)))[:2]:
+        kernel = gemm_mma(MmaConfig(element, atom.accumulator, tile, wide, crosswise, OperandAccess(1, 2)))
+        registers, stack = resources(cubin(kernel, arch), tmp_path)
+        assert stack == 0, f"{kernel.name} spills"
+        assert registers * kernel.threads * kernel.min_blocks <= 65536
+
+
+@pytest.mark.parametrize("element, shape", [("float32", "huge"), ("float32", "tall"), ("float64", "huge"), ("int8", "huge")])
+def test_policies_do_not_spill(element, shape, tmp_path):
+    tile = POLICIES[element][shape].tile
+    if element == "int8":
+        element, tile = "int8x4", replace(tile, k=tile.k // 4)
+    output = "int32" if element == "int8x4" else element
+    for aligned in (False, True):
+        access = OperandAccess(0, 2), OperandAccess(1), OperandAccess(0, 2)
+        kernel = gemm_simt(SimtConfig(element, output, tile, *access, aligned=aligned))
+        assert resources(cubin(kernel, "sm_90"), tmp_path)[1] == 0, f"{kernel.name} spills"
+
+
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_fill_the_multiprocessor(item, tmp_path):
     """32 registers: eight blocks of 256 threads, all that a multiprocessor holds."""
@@ -84,4 +116,39 @@ def test_architectures(arch):
                     CopyProblem((3, 5), (1, 3), (5, 1), 16)):
         kernel = plan_copy(problem, H200).launches[0].kernel
         assert cubin(kernel, arch)
+    atom = mma_atom("float16", arch)
+    for a, b in (((1, 8), (0, 8)), ((0, 2), (1, 1))):
+        config = MmaConfig("float16", "float16", MmaTile(64, 64, 32, atom, stages=2), OperandAccess(*a), OperandAccess(*b), OperandAccess(1, 2),
+                           "value", "value")
+        assert cubin(gemm_mma(config), arch)
+    for aligned in (False, True):
+        dp4a = SimtConfig("int8x4", "int32", replace(POLICIES["int8"]["small"].tile, k=8), OperandAccess(1), OperandAccess(1), simple,
+                          aligned=aligned, epilogue=BIAS_RELU)
+        assert cubin(gemm_simt(dp4a), arch)
     assert cubin(reduce_split(ReduceConfig("float32", "float16", simple, "value", "value", 1)), arch)
+
+
+@pytest.mark.parametrize("setting", ["naive_read", "naive_write", "smem_conflict_read", "smem_conflict_write", "smem_padded",
+                                     "smem_swizzled"])
+def test_tutorial_transposes(setting, tmp_path):
+    """All element sizes on one architecture, one of them on the others; eight blocks on a multiprocessor."""
+    for suffix in ("", "_unpredicated"):
+        for item, arch in ((1, "sm_90"), (2, "sm_90"), (4, "sm_75"), (4, "sm_120"), (8, "sm_90"), (16, "sm_90")):
+            problem = CopyProblem((8192, 8192), (1, 8192), (8192, 1), item, variant=f"transpose_{setting}{suffix}")
+            kernel = plan_copy(problem, H200).launches[0].kernel
+            code = cubin(kernel, arch)
+            if arch == "sm_90":
+                registers, stack = resources(code, tmp_path)
+                assert stack == 0 and registers <= (40 if item < 16 else 64), kernel.name
+
+
+@pytest.mark.parametrize("item", [1, 2, 4, 8])
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120"])
+def test_tma(item, arch, tmp_path):
+    rows = CopyProblem((4, 8192, 8192), (2**26, 8192, 1), (2**28, 16384, 1), item, variant="tma_copy")
+    for problem in (rows, CopyProblem((8192, 8192), (1, 8192), (8192, 1), item, variant="tma_transpose")):
+        kernel = plan_copy(problem, H200).launches[0].kernel
+        code = cubin(kernel, arch)
+        if arch == "sm_90":
+            registers, stack = resources(code, tmp_path)
+            assert stack == 0 and registers <= 40, kernel.name

@@ -140,7 +140,7 @@ def test_slices_of_k_are_added_in_order(engine, dtype, alpha, beta):
 def test_every_tile(engine, monkeypatch, dtype, candidate: Candidate):
     """Every tile that planning can choose, on a ragged problem a little larger than it, in the orders that load it differently."""
     monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
-    monkeypatch.setattr(simt, "_MIN_SLICE", 10**9)
+    monkeypatch.setattr(simt, "MIN_SLICE", 10**9)
     rng = np.random.default_rng(12)
     t = candidate.tile
     m, n, k = t.n + 4, t.m + 8, 2 * t.k * t.stages + 4                  # C is row-major, so the plan transposes the problem
@@ -212,6 +212,27 @@ def test_tiles_that_do_not_divide_are_refused():
         gemm_simt(SimtConfig("float32", "float32", TileShape(96, 64, 8), *access))
     with pytest.raises(CodegenError, match="stride 1"):
         OperandAccess(None, 4)
+
+
+@pytest.mark.parametrize("order", ["MN-major", "K-major"])
+def test_shared_memory_without_bank_conflicts(order):
+    """float32 tiles meet every bank once, whichever way A and B come in; tiles of 16 rows are too narrow for full vectors."""
+    for candidate in candidates("float32"):
+        tile = candidate.tile
+        operand = OperandAccess(0, 4) if order == "MN-major" else OperandAccess(1)
+        facts = gemm_simt(SimtConfig("float32", "float32", tile, operand, operand, OperandAccess(0, 4))).facts
+        shared = {what: text for what, text in facts.items() if what.startswith("shared")}
+        conflicts = {what for what, text in shared.items() if "no bank conflict" not in text}
+        narrow = {f"shared store s{name}" for name, extent in (("A", tile.m), ("B", tile.n)) if order == "MN-major" and extent < 32}
+        assert len(shared) == 4 and conflicts == narrow, (str(tile), shared)
+
+
+@pytest.mark.parametrize("element", ["float64", "complex64"])
+@pytest.mark.parametrize("operand", [OperandAccess(0, 2), OperandAccess(1)], ids=["MN-major", "K-major"])
+def test_elements_of_8_bytes_are_stored_without_bank_conflicts(element, operand):
+    for candidate in candidates(element):
+        facts = gemm_simt(SimtConfig(element, element, candidate.tile, operand, operand, OperandAccess(0, 2))).facts
+        assert all("no bank conflict" in facts[f"shared store s{name}"] for name in "AB"), candidate
 
 
 def test_the_source_is_for_people():

@@ -99,6 +99,16 @@ def test_odd_sizes_have_no_bank_conflicts_either():
         assert all("no bank conflict" in text for name, text in facts.items() if name.startswith("shared")), facts
 
 
+def test_vectors_start_where_a_mode_that_is_walked_backwards_ends(engine):
+    """The last element of every row is aligned to 16 bytes, the first is not."""
+    plan = move(engine, scrambled((40, 72), 4), (0, 1), flip=(("src", 1), ("dst", 1)), src_offset=1, dst_offset=1)
+    assert plan.config.word == 4
+
+
+def test_a_broadcast_mode_does_not_hide_a_transposition():
+    assert plan_copy(CopyProblem((8, 64, 64), (0, 1, 64), (4096, 64, 1), 4), H200).family == "transpose"
+
+
 def test_modes_merge_and_turn():
     problem = CopyProblem((4, 1, 5, 6), (30, 7, 6, 1), (30, 9, 6, 1), 4)
     assert canonical_modes(problem) == ((Mode(120, 1, 1),), 0, 0)

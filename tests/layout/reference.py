@@ -2,7 +2,7 @@
 
 import itertools
 
-from cuteblas.layout import Layout
+from cuteblas.layout import Layout, LayoutError
 
 
 def layout(shape, stride):
@@ -65,3 +65,11 @@ def has_layout(function, shape):
     alone = [[function[tuple(x if j == i else 0 for j in range(rank))] for x in range(shape[i])] for i in range(rank)]
     return (all(v == sum(mode[x] for mode, x in zip(alone, c, strict=True)) for c, v in function.items())
             and all(map(is_layout, alone)))
+
+
+def result_or_refusal(f, *args):
+    """What ``f`` returns, or the LayoutError that it raises."""
+    try:
+        return f(*args)
+    except LayoutError as refusal:
+        return refusal

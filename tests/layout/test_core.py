@@ -8,24 +8,30 @@ import pytest
 
 from cuteblas.layout import (
     ArithTuple,
+    ComposedLayout,
     E,
     Layout,
     LayoutError,
     ScaledBasis,
+    Swizzle,
     Var,
     _,
     append,
+    coshape,
     cosize,
+    counting_iterator,
     crd2idx,
     depth,
     dice,
     flatten,
     group_modes,
     idx2crd,
+    make_fragment_like,
     make_identity_layout,
     make_layout,
     make_layout_like,
     make_ordered_layout,
+    make_tensor,
     prepend,
     rank,
     replace,
@@ -102,8 +108,10 @@ def test_measures():
     assert evaluate(cosize(Layout((m, 4), (1, 16))), {"M": 5}) == 53
     with pytest.raises(LayoutError, match="may be negative"):
         cosize(Layout(4, Var("d", None)))
-    with pytest.raises(LayoutError, match="basis"):
-        cosize(make_identity_layout((4, 5)))
+    assert (cosize(make_identity_layout((4, 5))), coshape(Layout((4, 3), (1, 8)))) == (20, 20)
+    assert coshape(Layout((4, (3, 2)), (-2 * E(1), (E(0), 0)))) == (3, 7)
+    with pytest.raises(LayoutError, match="beside basis strides"):
+        coshape(Layout((2, 2), (E(0), 1)))
 
 
 def test_evaluation_at_every_kind_of_coordinate():
@@ -255,3 +263,14 @@ def test_arithmetic_of_basis_elements():
     for bad in [(), (-1,), (1.5,)]:
         with pytest.raises(LayoutError, match="position"):
             E(*bad)
+
+
+def test_fragments_are_compact_and_keep_the_order():
+    assert str(make_fragment_like(Layout(((2, 2), 4, 3), ((64, 8), 512, 128)))) == "((2,2),4,3):((1,2),12,4)"
+    assert str(make_fragment_like(Layout((4, 3, 5), (0, 7, 1)))) == "(4,3,5):(0,5,1)"
+    assert str(make_fragment_like(Layout(((4, 2), 3), ((100, 0), 0)))) == "((4,2),3):((1,0),0)"
+    assert make_fragment_like(Layout(6, 3)) == Layout(6) and make_fragment_like(Layout((6,), (3,))) == Layout((6,), (1,))
+    swizzled = ComposedLayout(Swizzle(2, 0, 3), 0, Layout((4, 8), (8, 1)))
+    assert str(make_fragment_like(make_tensor(counting_iterator(0), swizzled))) == "(4,8):(1,4)"
+    with pytest.raises(LayoutError, match="expected a layout"):
+        make_fragment_like(4)

@@ -9,23 +9,34 @@ from cuteblas.layout import (
     LayoutError,
     Var,
     ceil_div,
+    colex_leq,
+    colex_less,
     compatible,
     congruent,
     crd2crd,
     crd2idx,
+    elem_geq,
+    elem_gtr,
     elem_scale,
+    evenly_divides,
     get,
     idx2crd,
     inner_product,
+    lex_leq,
+    lex_less,
     product,
     product_each,
     product_like,
     round_up,
     shape_div,
+    tuple_max,
+    tuple_min,
+    tuple_sum,
     unflatten,
+    unwrap,
     weakly_congruent,
 )
-from cuteblas.layout.inttuple import divides, flatten, gcd, quotient, repeat_like, surely_less, tuple_max, tuple_sum
+from cuteblas.layout.inttuple import divides, flatten, gcd, quotient, repeat_like, surely_less
 from cuteblas.layout.symbolic import evaluate
 
 
@@ -106,3 +117,29 @@ def test_symbolic_indices_divide_only_where_needed():
     t = Var("t", 0, 255)
     assert [str(c) for c in idx2crd(t, (32, 8))] == ["t & 31", "t >> 5"]
     assert [str(c) for c in idx2crd(Var("b"), (Var("M"), 8))] == ["b % M", "b / M"]
+
+
+def test_orders_of_tuples():
+    pairs = list(itertools.product(itertools.product(range(3), repeat=2), repeat=2))
+    for a, b in pairs:
+        assert (lex_less(a, b), lex_leq(a, b)) == (a < b, a <= b)
+        assert (colex_less(a, b), colex_leq(a, b)) == (a[::-1] < b[::-1], a[::-1] <= b[::-1])
+        assert (elem_gtr(a, b), elem_geq(a, b)) == (a[0] > b[0] and a[1] > b[1], a[0] >= b[0] and a[1] >= b[1])
+        assert colex_less(a, b) == (crd2idx(a, (3, 3)) < crd2idx(b, (3, 3)))
+    assert lex_less(((1, 2), 3), ((1, 3), 0)) and not colex_less(((1, 2), 3), ((1, 3), 0)) and lex_less(1, 2)
+    with pytest.raises(LayoutError, match="do not match"):
+        lex_less((1, 2), 3)
+    with pytest.raises(LayoutError, match="not certain"):
+        colex_leq((1, Var("i")), (1, 2))
+
+
+def test_even_division():
+    assert evenly_divides((128, (4, 3)), (32, 6)) and evenly_divides((128, 5), 64) and evenly_divides((128, 5), (None, 5))
+    assert not evenly_divides((128, 5), (32, 2)) and evenly_divides((Var("M") * 8, 5), (4,)) and not evenly_divides(Var("M"), 2)
+    with pytest.raises(LayoutError, match="more modes"):
+        evenly_divides(4, (2, 2))
+
+
+def test_leaves_of_tuples():
+    assert (tuple_min((3, (1, 2))), tuple_max((3, (1, 4))), tuple_sum((3, (1, 2))), tuple_min(7)) == (1, 4, 6, 7)
+    assert unwrap(((4,),)) == 4 and unwrap(((4, 5),)) == (4, 5) and unwrap(3) == 3

@@ -27,9 +27,23 @@ def test_examples(number, code):
     assert result.attempted > 0 and result.failed == 0, "".join(out)
 
 
-@pytest.mark.parametrize("module", ["algebra", "basis", "composition", "core", "inttuple", "show", "swizzle", "symbolic", "tensor",
-                                    "tiling",
-                                    "vectors"])
+ROWS = re.findall(r"^\| (`.+`) \| (.*) \| (.*) \| `(.+)` \| `(.+)` \|$", TEXT, re.MULTILINE)
+
+
+def test_the_table_has_every_name():
+    names = [name for row in ROWS for name in re.findall(r"`(.+?)`", row[0])]
+    assert sorted(names) == sorted(layout.__all__) and len(ROWS) == TEXT.count("` |\n")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_examples_of_the_table(row):
+    name = re.search(r"`(.+?)`", row[0])[1]
+    assert re.search(rf"(?<!\w){name}(?!\w)", row[3]), "the example does not use the name"
+    assert str(eval(row[3], dict(NAMES))) == row[4].replace("\\|", "|")
+
+
+@pytest.mark.parametrize("module", ["algebra", "banks", "basis", "composition", "core", "interpolation", "inttuple", "show",
+                                    "swizzle", "symbolic", "tensor", "tiling", "vectors"])
 def test_docstring_examples(module):
     module = __import__(f"cuteblas.layout.{module}", fromlist=["*"])
     result = doctest.testmod(module, extraglobs=NAMES)

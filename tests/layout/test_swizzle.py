@@ -1,6 +1,7 @@
 """Swizzles and composed layouts."""
 
 import itertools
+import random
 
 import pytest
 
@@ -21,6 +22,7 @@ from cuteblas.layout import (
     local_partition,
     local_tile,
     logical_divide,
+    make_swizzle,
     make_tensor,
     max_common_vector,
     recast_layout,
@@ -32,6 +34,7 @@ from cuteblas.layout import (
     zipped_divide,
 )
 from cuteblas.layout.symbolic import evaluate
+from tests.layout.reference import result_or_refusal
 
 SWIZZLES = [Swizzle(b, m, s) for b in range(4) for m in range(3) for s in range(-4, 5) if abs(s) >= b]
 
@@ -173,3 +176,98 @@ def test_a_vector_ends_where_the_swizzle_permutes():
     assert max_common_vector(rows, rows) == 512
     assert max_common_vector(ComposedLayout(Swizzle(3, 3, 3), 0, rows), rows) == 8
     assert max_common_vector(Tensor(counting_iterator(), rows), Tensor(counting_iterator(), Layout((8, 64), (80, 1)))) == 64
+
+
+# -- swizzles from what they do ---------------------------------------------------------------------------------------------------
+def test_swizzles_from_their_masks():
+    for swizzle in SWIZZLES:
+        if swizzle.bits:
+            assert make_swizzle(swizzle.mask, swizzle.changed) == swizzle
+    assert make_swizzle(0, 0).bits == 0
+    for read, changed in [(0b101, 0b1010000), (0b11, 0b100), (0b11, 0b110), (-1, 0)]:
+        with pytest.raises(LayoutError, match="make_swizzle"):
+            make_swizzle(read, changed)
+
+
+def test_two_swizzles_are_one_whenever_a_swizzle_is_both():
+    """All pairs: the composition is right, and refused only where no swizzle with these bits is the function."""
+    every = [Swizzle(b, m, s) for b in range(5) for m in range(4) for s in range(-5, 6) if abs(s) >= b]
+    by_images = {}
+    for s in every:
+        by_images.setdefault(tuple(s(1 << i) for i in range(12)), s)       # linear over exclusive or: these decide
+    merged = refused = 0
+    for outer, inner in itertools.product([s for s in every if s.bits < 4 and s.base < 3 and abs(s.shift) < 5], repeat=2):
+        images = tuple(outer(inner(1 << i)) for i in range(12))
+        both = result_or_refusal(composition, outer, inner)
+        if isinstance(both, LayoutError):
+            refused += 1
+            assert images not in by_images and "bit" in both.why
+        else:
+            merged += 1
+            assert images == tuple(both(1 << i) for i in range(12))
+            assert all(both(x) == outer(inner(x)) for x in range(0, 4096, 37))
+    assert merged > 800 and refused > 800
+
+
+def test_a_swizzle_over_a_swizzled_layout():
+    a = ComposedLayout(Swizzle(2, 1, 3), 5, Layout((8, 8), (8, 1)))
+    both = composition(Swizzle(1, 0, 3), a)
+    assert both == ComposedLayout(Swizzle(3, 0, 3), 5, a.inner)
+    assert all(both(i) == Swizzle(1, 0, 3)(a(i)) for i in range(64))
+    assert composition(Swizzle(2, 1, 3), a).swizzle.bits == 0              # it undoes itself
+    with pytest.raises(LayoutError, match="bit 4 flips 0b10 of the result, bit 5 flips 0b110"):
+        composition(Swizzle(1, 1, 4), a)
+    with pytest.raises(LayoutError, match="not a swizzle"):
+        composition(Swizzle(1, 0, 3), ComposedLayout(abs, 0, Layout(4)))
+
+
+def test_a_swizzle_inside_of_a_layout_comes_out():
+    """Right at every coordinate, or refused where no swizzle after the layout does it."""
+    rng = random.Random(2)
+    every = [Swizzle(b, m, s) for b in range(4) for m in range(8) for s in range(-7, 8) if abs(s) >= b]
+    found = refused = 0
+    for _trial in range(500):
+        rank = rng.choice((1, 2, 3))
+        order = rng.sample(range(rank), rank)
+        shape = [rng.choice((2, 4, 8)) for _ in range(rank)]
+        stride, d = [0] * rank, rng.choice((1, 1, 2))
+        for i in order:
+            stride[i], d = d, d * shape[i] * rng.choice((1, 1, 1, 2))
+        a = Layout(tuple(shape), tuple(stride))
+        n = size(a)
+        swizzle = rng.choice([s for s in every if s.period <= n and s.bits] or [Swizzle(1, 0, 1)])
+        b = composition(Layout(n), Layout(n // 2, rng.choice((1, 2))))
+        inside = ComposedLayout(swizzle, rng.choice((0, 0, n // 4)), b)
+        try:
+            values = [a(inside(i)) for i in range(size(b))]
+        except LayoutError:
+            continue                                                      # it reaches outside
+        outside = result_or_refusal(composition, a, inside)
+        if isinstance(outside, LayoutError):
+            refused += 1
+            start, plain = a(inside.offset), [a(b(i)) for i in range(size(b))]
+            assert not any([s(start + p) for p in plain] == values for s in every), (a, inside)
+        else:
+            found += 1
+            assert [outside(i) for i in range(size(b))] == values
+    assert found > 100 and refused > 20
+
+
+def test_a_layout_after_a_swizzle():
+    a = Layout((8, 8), (8, 1))
+    outside = composition(a, Swizzle(3, 0, 3))
+    assert str(outside) == "S<3,0,-3> o 0 o (8,8):(8,1)" and all(outside(i) == a(Swizzle(3, 0, 3)(i)) for i in range(64))
+    assert composition(Layout(64, 2), Swizzle(3, 0, 3)) == ComposedLayout(Swizzle(3, 1, 3), 0, Layout(64, 2))
+    with pytest.raises(LayoutError, match="symbolic leaves or basis strides"):
+        composition(Layout(Var("M")), Swizzle(1, 0, 1))
+    with pytest.raises(LayoutError, match="outer part of the tiler is not a swizzle"):
+        composition(Layout(8), ComposedLayout(abs, 0, Layout(4)))
+    with pytest.raises(LayoutError, match="values is not tried"):
+        composition(Layout(1 << 20), Swizzle(1, 0, 1))
+    with pytest.raises(LayoutError, match="no swizzle"):
+        composition(Layout((4, 4), (1, 5)), Swizzle(1, 0, 2))
+
+
+def test_an_identity_swizzle_is_recast_whatever_its_base():
+    a = ComposedLayout(Swizzle(0, 0, 3), 0, Layout((8, 4), (1, 8)))
+    assert recast_layout(a, 16, 64) == ComposedLayout(Swizzle(0, 0, 3), 0, Layout((2, 4), (1, 2)))

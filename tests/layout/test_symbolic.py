@@ -137,3 +137,32 @@ def test_a_swizzled_vector_stays_contiguous_symbolically():
 
     for v in range(4):
         assert swizzle(o + v) - swizzle(o) == v
+
+
+def test_division_by_a_symbol_that_is_a_multiple():
+    """Low bits that reach no multiple of the divisor stay outside of the division, so vectors along nested modes are provable."""
+    n, i = Var("n", 1, bits=-4), Var("i", 0, 99)
+    for v in range(4):
+        assert (4 * i + v) % n - (4 * i) % n == v and (4 * i + v) // n == 4 * i // n
+    assert (4 * i + 4) % n - 4 * i % n != 4                 # the next vector may begin anew
+    assert s.bits_of(4 * i % n) & 3 == 0
+    odd = Var("n", 1)
+    assert (4 * i + 1) % odd - 4 * i % odd != 1
+    for x in range(40):
+        for m in (4, 12, 20):
+            for v in range(8):
+                at = {"i": x, "n": m}
+                assert s.evaluate((4 * i + v) % n, at) == (4 * x + v) % m and s.evaluate((4 * i + v) // n, at) == (4 * x + v) // m
+    half = Var("j", 0, 7) * 2 + Var("b", 0, 1)              # only the lowest bit is free: 2 divides n too
+    assert half % n - (half - Var("b", 0, 1)) % n == Var("b", 0, 1)
+
+
+def test_entries_of_arrays_are_their_values():
+    i, m = Var("i", 0, 3), Var("m")
+    value = (m + 8 * i) % 12
+    x = s.entry("offsets", i, value)
+    assert s.to_c(x + 1) == "offsets[i] + 1" and s.variables(x) == {"i", "m"} and s.bounds(x) == s.bounds(value)
+    assert s.evaluate(x, {"i": 2, "m": 5}) == 9
+    assert s.to_c(s.substitute(x, {i: 2})) == "offsets[2]" and s.evaluate(s.substitute(x, {i: 2}), {"m": 5}) == 9
+    assert s.entry("offsets", i, 7) == 7
+    assert x == s.entry("offsets", i, value) and x != s.entry("offsets", i + 1, value)

@@ -18,13 +18,14 @@ from cuteblas.layout import (
     domain_offset,
     elem_leq,
     elem_less,
-    flat_coordinate,
+    get_flat_coord,
     local_partition,
     local_tile,
     logical_product,
     make_identity_tensor,
     make_layout,
     make_tensor,
+    make_tma_tensor,
     outer_partition,
     product_each,
     size,
@@ -120,24 +121,24 @@ def test_partitions_give_each_thread_its_elements(threads, index, tile):
     assert part.shape == (2, 3)
     for i, j in itertools.product(range(2), range(3)):
         assert part[i, j] == data[tile[0] + i * shape[0], tile[1] + j * shape[1]]
-    assert flat_coordinate(threads, index) == tile and threads(*tile) == index
+    assert get_flat_coord(threads, index) == tile and threads(*tile) == index
 
 
 @pytest.mark.parametrize("threads", ["(32,8)", "(32,8):(8,1)", "((2,4),8):((1,16),2)", "(4,1,2):(2,0,1)"])
-def test_flat_coordinate_inverts_for_every_thread(threads):
+def test_get_flat_coord_inverts_for_every_thread(threads):
     layout = Layout.parse(threads)
     t = Var("t", 0, size(layout) - 1)
-    symbolic = flat_coordinate(layout, t)
+    symbolic = get_flat_coord(layout, t)
     for i in range(size(layout)):
-        coord = flat_coordinate(layout, i)
+        coord = get_flat_coord(layout, i)
         assert layout(*coord) == i and tuple(evaluate(c, {"t": i}) for c in symbolic) == coord
-    assert flat_coordinate(Layout(8), 5) == 5
+    assert get_flat_coord(Layout(8), 5) == 5
 
 
 @pytest.mark.parametrize("threads", ["8:2", "(4,4):(1,2)", "(4,2):(1,0)", "(4,4):(1,1)"])
 def test_thread_layouts_that_are_not_one_to_one_are_refused(threads):
     with pytest.raises(LayoutError, match="not one to one"):
-        flat_coordinate(Layout.parse(threads), 1)
+        get_flat_coord(Layout.parse(threads), 1)
 
 
 def test_projected_partition():
@@ -230,3 +231,34 @@ def test_offsets_of_zero_keep_the_engine():
     engine = Memory()
     assert make_tensor(engine, (4, 4))[_, 0].engine is engine
     assert isinstance(make_tensor(engine, (4, 4))[_, 1], Tensor)
+
+
+# -- tensors of TMA coordinates ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("text, result", [
+    ("(4,5):(1,4)", "ArithTuple(0,0) o (4,5):(1@0,1@1)"),                       # the seed's two tensors
+    ("(4,5):(5,1)", "ArithTuple(0,0) o (4,5):(1@1,1@0)"),
+    ("(M,K,L):(1,ldA,batch)", "ArithTuple(0,0,0) o (M,K,L):(1@0,1@1,1@2)"),
+    ("(4,8,1,3):(8,1,7,0)", "ArithTuple(0,0) o (4,8,1,3):(1@1,1@0,0,0)"),
+    ("((8,2),(3,2)):((1,8),(100,16))", "ArithTuple(0,0,0) o ((8,2),(3,2)):((1@0,8@0),(1@2,1@1))")])
+def test_tma_tensors(text, result):
+    assert str(make_tma_tensor(Layout.parse(text))) == result
+
+
+def test_tma_coordinates_address_the_elements():
+    """Coordinate times stride of its dimension is the address of the element."""
+    a = Layout(((8, 2), (3, 2), 4), ((1, 8), (100, 16), 1000))
+    strides, coords = (1, 16, 100, 1000), make_tma_tensor(make_tensor(counting_iterator(0), a))
+    for i in range(size(a)):
+        assert sum(c * d for c, d in zip(coords[i], strides, strict=True)) == a(i)
+
+
+def test_tma_tensors_are_tiled_like_data():
+    whole = make_tma_tensor(Layout((256, 192, 3), (192, 1, 256 * 192)))
+    tile = local_tile(whole, (128, 64), (1, _, 0))
+    assert str(tile) == "ArithTuple(0,128,0) o (128,64,3):(1@1,1@0,64@0)" and tile[5, 7, 2] == (7 + 128, 128 + 5, 0)
+
+
+@pytest.mark.parametrize("bad", ["(4,5):(2,8)", "(4,5):(1,-4)", "(2,2,2,2,2,2):(1,4,16,64,256,1024)", "(4,5):(1@0,1@1)"])
+def test_tma_tensors_that_are_refused(bad):
+    with pytest.raises(LayoutError, match="make_tma_tensor"):
+        make_tma_tensor(Layout.parse(bad))

@@ -6,8 +6,11 @@ import random
 import pytest
 
 from cuteblas.layout import (
+    ComposedLayout,
+    E,
     Layout,
     LayoutError,
+    Swizzle,
     Var,
     _,
     append,
@@ -18,16 +21,21 @@ from cuteblas.layout import (
     cosize,
     flat_divide,
     flat_product,
+    get_flat_coord,
     logical_divide,
     logical_product,
     make_identity_layout,
     make_layout,
+    make_layout_tv,
     product_each,
     raked_product,
     size,
     tile_to_shape,
     tiled_divide,
     tiled_product,
+    tiler_to_layout,
+    with_shape,
+    wrap,
     zipped_divide,
     zipped_product,
 )
@@ -213,3 +221,74 @@ def test_tile_to_shape():
 def test_zipped_divide_begins_with_the_composition():
     for tiler in [(3, 8), TILER, (Layout(3, 1), Layout(4, 2))]:
         assert values(zipped_divide(GRID, tiler)[0]) == values(composition(GRID, tiler))
+
+
+# -- thread-value layouts ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("threads, values_, tile, tv", [
+    ("(4,2):(2,1)", "(1,4)", (4, 8), "((2,4),4):((16,1),4)"),
+    ("(32,8)", "(4,1)", (128, 8), "(256,4):(4,1)"),
+    ("(2,(2,2)):(1,(4,2))", "(2,2):(2,1)", (4, 8), None),
+    ("8", "2", (16,), "(8,2):(2,1)")])
+def test_thread_value_layouts(threads, values_, tile, tv):
+    threads, values_ = Layout.parse(threads), Layout.parse(values_)
+    extents, layout_tv = make_layout_tv(threads, values_)
+    assert extents == tile and (tv is None or str(layout_tv) == tv)
+    whole = Layout(extents)
+    for t, v in itertools.product(range(size(threads)), range(size(values_))):
+        corner, inside = wrap(get_flat_coord(threads, t)), wrap(get_flat_coord(values_, v))
+        where = [c * size(values_, i) + w for i, (c, w) in enumerate(zip(corner, inside, strict=True))]
+        assert layout_tv(t, v) == whole(tuple(where))
+
+
+def test_thread_value_layouts_that_are_refused():
+    with pytest.raises(LayoutError, match="the layout of the threads is not one to one"):
+        make_layout_tv(Layout(4, 2), Layout(4))
+    with pytest.raises(LayoutError, match="the layout of the values is not one to one"):
+        make_layout_tv(Layout(4), Layout((2, 2), (1, 0)))
+
+
+# -- tilers as layouts ------------------------------------------------------------------------------------------------------------
+def test_a_tiler_by_modes_is_one_layout():
+    assert str(tiler_to_layout((4, 5))) == "(4,5):(1@0,1@1)"
+    assert str(tiler_to_layout((Layout(4, 2), Layout(5, 3)))) == "(4,5):(2@0,3@1)"
+    assert str(tiler_to_layout((4, (Layout((2, 3), (E(1), E(0))), 5)))) == "(4,((2,3),5)):(1@0,((1@1@0@1,1@0@0@1),1@1@1))"
+    a = Layout((12, (4, 8), 5), (59, (13, 1), 1000))
+    assert str(tiler_to_layout((None, (2, None)), a)) == "(12,(2,8)):(1@0,(1@0@1,1@1@1))"
+    assert tiler_to_layout(7) == Layout(7) and tiler_to_layout(Layout(4, 2)) == Layout(4, 2)
+    with pytest.raises(LayoutError, match="the extent of a whole mode is not given"):
+        tiler_to_layout((None, 4))
+    with pytest.raises(LayoutError, match="more than 3 modes"):
+        tiler_to_layout((1, 2, 3, 4), a)
+    with pytest.raises(LayoutError, match="a tiler is a layout"):
+        tiler_to_layout(("x",))
+
+
+def test_composition_by_modes_is_composition_with_that_layout():
+    a = Layout((12, (4, 8), 5), (59, (13, 1), 1000))
+    for tiler in [(3, 8), (Layout(3, 4), Layout((2, 4), (1, 8))), (None, (2, None)), (Layout((2, 3), (6, 1)), None, 5), (1, 1)]:
+        both = composition(a, tiler)
+        assert both == composition(a, tiler_to_layout(tiler, a))
+        modes = [composition(mode, t) for mode, t in zip(a, tiler, strict=False)]
+        assert values(both) == values(make_layout(*modes)) and both.rank == len(tiler)
+
+
+def test_with_shape():
+    a = Layout((4, 6), (6, 1))
+    assert values(with_shape(a, (2, 12))) == values(a) and with_shape(a, (2, 12)).rank == 2
+    assert values(with_shape(a, 8)) == values(a)[:8]
+    with pytest.raises(LayoutError, match="layout has 24"):
+        with_shape(a, 25)
+
+
+# -- products of swizzled blocks --------------------------------------------------------------------------------------------------
+def test_products_of_swizzled_blocks():
+    """A block that fills whole periods of its swizzle is repeated as it is."""
+    atom = ComposedLayout(Swizzle(2, 0, 2), 0, Layout((4, 4), (4, 1)))
+    copies = Layout((2, 3), (3, 1))
+    pairs = logical_product(atom, copies)
+    whole = blocked_product(atom, copies)
+    assert isinstance(pairs, ComposedLayout) and whole.shape == ((4, 2), (4, 3))
+    for i, j, a, b in itertools.product(range(4), range(4), range(2), range(3)):
+        assert pairs((i, j), (a, b)) == whole((i, a), (j, b)) == atom(i, j) + 16 * copies(a, b)
+    assert raked_product(atom, copies).inner == raked_product(atom.inner, copies)
+    assert str(flat_product(atom, copies)) == "S<2,0,2> o 0 o (4,4,2,3):(4,1,48,16)"

@@ -92,10 +92,75 @@ def test_a_copy_of_too_many_blocks():
 
 def test_the_reason_tells_what_was_chosen_and_what_was_not():
     plan = plan_gemm(square(100, "float16", a=Operand("float16", (101, 1))), H200)
-    assert plan.family == "gemm_simt"
+    assert plan.family == "gemm_mma"
     assert "not gemm_wgmma: the strides (101, 1) of A are not positive multiples of 16 bytes" in plan.reason
     assert "computed as C^T = B A^T" in plan_gemm(square(64), H200).reason
     assert transposed(transposed(square(3, k=4))) == square(3, k=4)
+
+
+def half(m, n, k, a=(), b=(), c=(), batch=(), **c_changes):
+    """A float16 product of row-major A, B^T and C (float32), with strides over the batch."""
+    return GemmProblem(m, n, k, Operand("float16", (k, 1), a), Operand("float16", (k, 1), b),
+                       replace(Operand("float32", (n, 1), c), **c_changes), batch)
+
+
+@pytest.mark.parametrize("problem, width", [
+    (half(64, 64, 64), 2), (half(64, 63, 64), 1), (half(64, 64, 64, alignment=4), 1), (half(64, 64, 64, alignment=8), 2),
+    (half(64, 63, 64, strides=(64, 1)), 1),
+    (half(64, 64, 64, strides=(65, 1)), 1), (half(64, 64, 64, (4096,), (4096,), (4097,), (3,)), 1),
+], ids=str)
+def test_tensor_core_results_are_written_in_pairs_where_they_can(problem, width):
+    plan = plan_gemm(problem, H200)
+    assert plan.family == "gemm_wgmma" and plan.config.c.width == width
+
+
+def test_tensor_core_plans_fit_the_result():
+    assert plan_gemm(half(300, 64, 64), H200).config.columns == 64
+    assert plan_gemm(half(300, 65, 64), H200).config.columns == 128
+    assert plan_gemm(half(2**15, 2**15 + 8, 64), H200).config.wide
+    assert not plan_gemm(half(2**14, 2**15, 64), H200).config.wide
+    column = plan_gemm(replace(half(64, 1, 64), b=Operand("float16", (5, 8))), H200)
+    assert column.family == "gemm_wgmma" and not column.config.k_major_b
+    row = plan_gemm(replace(half(1, 64, 68), a=Operand("float16", (7, 1)), b=Operand("float16", (1, 64))), H200)
+    assert row.family == "gemm_wgmma"
+    spec = next(q.tensor_map for q in row.launches[0].arguments if q.role == "a")
+    assert spec.strides == (144,), "the stride of a single row is free: here it holds the row"
+
+
+@pytest.mark.parametrize("problem, why", [
+    (half(64, 64, 64, (4100,), (4096,), (4096,), (3,)), "batch strides (4100,) of A are not multiples of 16 bytes"),
+    (half(8, 8, 8, (64,) * 4, (0,) * 4, (512, 256, 128, 64), (2, 2, 2, 2)), "A has more than three batch modes"),
+    (half(2**31, 8, 8), "coordinates of tensor maps have 32 bits"),
+])
+def test_what_tensor_maps_cannot_describe(problem, why):
+    assert why in plan_gemm(problem, H200).reason
+
+
+def single(m, n, k, a, b, c, batch=(), **changes):
+    """A float32 product of operands (strides, batch strides)."""
+    return GemmProblem(m, n, k, *(Operand("float32", *o) for o in (a, b, c)), batch, **changes)
+
+
+@pytest.mark.parametrize("problem, access", [
+    (single(20, 16, 8, ((1, 20),), ((1, 16),), ((1, 20),)), "m4m4m4"),
+    (single(20, 16, 8, ((1, 20), (161,)), ((1, 16), (128,)), ((1, 20), (322,)), (2,)), "m1m4m2"),
+    (single(22, 16, 8, ((1, 24),), ((1, 18),), ((1, 24),)), "m2m2m2"),
+    (single(20, 16, 1, ((1, 3),), ((1, 5),), ((1, 20),)), "m4m4m4"),
+    (single(20, 16, 8, ((8, 1),), ((2, 3),), ((1, 20),)), "k1s1m4"),
+])
+def test_vectors_are_as_wide_as_extents_and_other_strides_allow(problem, access):
+    assert f"_{access}_" in plan_gemm(problem, H200).launches[0].kernel.name
+
+
+@pytest.mark.parametrize("problem, wide", [
+    (single(64, 64, 64, ((1, 64),), ((1, 64),), ((1, 2**24),)), False),
+    (single(65, 65, 64, ((1, 65),), ((1, 65),), ((1, 2**24),)), True),
+    (single(65, 64, 64, ((2**24, 1),), ((1, 64),), ((1, 65),)), True),
+    (single(64, 65, 64, ((1, 64),), ((2**24, 1),), ((1, 64),)), True),
+    (single(64, 64, 2**30, ((0, 0),), ((0, 0),), ((1, 64),)), True),
+])
+def test_offsets_have_64_bits_where_an_operand_reaches_far(problem, wide):
+    assert plan_gemm(problem, H200).launches[0].kernel.name.endswith("_wide") == wide
 
 
 def test_every_type_has_tiles():

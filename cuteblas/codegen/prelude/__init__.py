@@ -82,9 +82,11 @@ template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
 def _mma_atoms(body: str) -> str:
     """The ``mma.sync`` instructions that a body calls, or nothing."""
     atoms = sorted({(int(m), int(n), int(k), t) for m, n, k, t in _MMA.findall(body)})
-    declarations = "".join(f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D* d, W const* a, W const* b);\n"
-                           for m, n, k in sorted({atom[:3] for atom in atoms}))
-    return f"namespace cb {{\n{declarations}{''.join(_mma_atom(*atom) for atom in atoms)}}}  // namespace cb\n" if atoms else ""
+    if not atoms:
+        return ""
+    declarations = (f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D*, W const*, W const*);\n"
+                    for m, n, k in sorted({atom[:3] for atom in atoms}))
+    return f"namespace cb {{\n{''.join(declarations)}{''.join(_mma_atom(*atom) for atom in atoms)}}}  // namespace cb\n"
 
 
 def cuda_prelude(body: str) -> str:

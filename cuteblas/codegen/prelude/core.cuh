@@ -98,6 +98,7 @@ CB_DEVICE int dp4a(int acc, unsigned a, unsigned b) {
   asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(acc));
   return r;
 }
+CB_DEVICE void mac_dp4a(int& acc, unsigned a, unsigned b) { acc = dp4a(acc, a, b); }
 template <class T> CB_DEVICE T add(T const& a, T const& b) { return arithmetic<T>::add(a, b); }
 template <class Out, class Acc, class S> CB_DEVICE Out scale(Acc const& acc, S alpha) { return convert<Out>(arithmetic<S>::mul(alpha, convert<S>(acc))); }
 template <class Out, class Acc, class S> CB_DEVICE Out axpby(Acc const& acc, S alpha, Out const& c, S beta) {

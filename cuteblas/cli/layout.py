@@ -1,0 +1,146 @@
+"""Show a layout: its values, its size, whether it is one to one, its bank conflicts, and its picture.
+
+  python -m cuteblas layout "(8,8):(8,1)" --swizzle 3,0,3 --bytes 16 --svg out.svg
+  python -m cuteblas layout "(12,8)" --tile "(4,_)"
+  python -m cuteblas layout "((4,8),(2,2)):((32,1),(16,8))" --tv "(16,8)" --latex out.tex
+
+The operations that are asked for are done from left to right: compose, swizzle, tile.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from ..layout import (
+    ComposedLayout,
+    Layout,
+    LayoutError,
+    Swizzle,
+    complement,
+    composition,
+    cosize,
+    is_injective,
+    layout_table,
+    size,
+    tv_table,
+    zipped_divide,
+)
+from ..layout.banks import bank_report
+from ..layout.pictures import Figure, bank_picture, copy_picture, layout_picture, mma_picture, tv_picture
+
+__all__ = ["configure", "run"]
+
+_MOST = 64
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("layout", metavar="LAYOUT", help='CuTe\'s text: "(8,8):(8,1)", or a shape, which is compact')
+    parser.add_argument("--compose", metavar="LAYOUT", help="look at the values through this layout: LAYOUT o this")
+    parser.add_argument("--swizzle", metavar="B,M,S", help="swizzle the values")
+    parser.add_argument("--tile", metavar="TILER",
+                        help='divide into tiles, one to a column: "(4,2)" by mode ("_" for a whole mode), or a layout "8:2"')
+    parser.add_argument("--complement", metavar="N", type=int, help="the complement that fills up to N")
+    parser.add_argument("--bytes", metavar="N", type=int, help="bytes of an element: count and draw the banks of shared memory")
+    parser.add_argument("--tv", metavar="TILE", help='the layout maps (thread, value) into a tile of these extents: "(16,8)"')
+    parser.add_argument("--to", metavar="LAYOUT", help="with --tv: draw a copy, to the threads and values of this layout")
+    parser.add_argument("--mma", nargs=2, metavar=("A", "B"), help="with --tv: draw the matrix instruction whose C the layout is")
+    parser.add_argument("--svg", metavar="FILE", help="write the picture as SVG")
+    parser.add_argument("--latex", metavar="FILE", help="write the picture as LaTeX (TikZ)")
+
+
+def run(options: Namespace) -> int:
+    """Print what was asked for; 2 if the algebra refuses it."""
+    try:
+        layout = _derived(options)
+        lines, figure = _thread_values(options, layout) if options.tv else _values(options, layout)
+        print("\n".join(lines))
+        if options.complement is not None:
+            print(f"complement up to {options.complement}: {complement(layout, options.complement)}")
+        if options.bytes is not None:
+            print(bank_report(layout, options.bytes))
+        for path, text in ((options.svg, figure.svg), (options.latex, figure.latex)) if figure else ():
+            if path:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text())
+    except (LayoutError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _derived(options: Namespace) -> Any:
+    """The layout after the operations that change it."""
+    layout: Any = Layout.parse(options.layout)
+    if options.compose:
+        layout = composition(layout, Layout.parse(options.compose))
+    if options.swizzle:
+        layout = composition(_swizzle(options.swizzle), layout)
+    if options.tile:
+        layout = zipped_divide(layout, _tiler(options.tile))
+    return layout
+
+
+def _swizzle(text: str) -> Swizzle:
+    try:
+        bits, base, shift = map(int, text.split(","))
+    except ValueError:
+        raise LayoutError("Swizzle", "a swizzle is written B,M,S, for example 3,0,3", repr(text)) from None
+    return Swizzle(bits, base, shift)
+
+
+def _tiler(text: str) -> Any:
+    """A layout if the text has strides, else extents by mode with None for ``_``."""
+    if ":" in text:
+        return Layout.parse(text)
+    shape = Layout.parse(re.sub(r"_(?!\d)", "whole", text)).shape
+
+    def entry(x: Any) -> Any:
+        return tuple(map(entry, x)) if isinstance(x, tuple) else x if isinstance(x, int) else None
+
+    return entry(shape)
+
+
+def _values(options: Namespace, layout: Any) -> tuple[list[str], Figure | None]:
+    if options.to or options.mma:
+        raise LayoutError("layout", "--to and --mma draw thread-value layouts: give the tile with --tv", str(layout))
+    n = size(layout)
+    rows = size(layout, 0) if layout.rank > 1 else 1
+    if isinstance(n, int) and isinstance(rows, int) and n > 0 and rows <= _MOST and n // rows <= _MOST:
+        table = layout_table(layout)
+    else:
+        table = f"{layout}\n(no table: {'extents are symbolic' if not isinstance(n, int) else f'{n} values'})"
+    drawn = options.svg or options.latex
+    figure = None if not drawn else layout_picture(layout) if options.bytes is None else bank_picture(layout, options.bytes)
+    return [table, _measures(layout)], figure
+
+
+def _thread_values(options: Namespace, layout: Any) -> tuple[list[str], Figure]:
+    tile = Layout.parse(options.tv).shape
+    lines = [tv_table(layout, tile), _measures(layout)]
+    if options.mma:
+        a, b = map(Layout.parse, options.mma)
+        return lines, mma_picture(a, b, layout, _instruction_shape(a, tile))
+    if options.to:
+        return lines, copy_picture(layout, Layout.parse(options.to), tile)
+    return lines, tv_picture(layout, tile)
+
+
+def _instruction_shape(a: Layout, tile: Any) -> tuple[int, int, int]:
+    """(M, N, K): the tile is C's, and K is what A's values reach."""
+    if not isinstance(tile, tuple) or len(tile) != 2:
+        raise LayoutError("layout", "the C of a matrix instruction has a tile (M,N)", tile)
+    return (*tile, -(-cosize(a) // tile[0]))
+
+
+def _measures(layout: Layout | ComposedLayout) -> str:
+    """One line: size, cosize, one to one, compact."""
+    n, reach = size(layout), cosize(layout)
+    try:
+        once = is_injective(layout.inner if isinstance(layout, ComposedLayout) else layout)
+    except LayoutError:
+        return f"size {n}, cosize {reach}, not certain to be one to one"
+    return f"size {n}, cosize {reach}, {'' if once else 'not '}one to one, {'' if once and n == reach else 'not '}compact"

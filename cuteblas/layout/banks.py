@@ -1,0 +1,118 @@
+"""Banks of shared memory: which words of a warp's access meet, and what a layout costs when its rows and columns are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import LayoutError
+from .inttuple import size
+
+__all__ = ["BANKS", "BANK_BYTES", "BankReport", "bank_of", "bank_report", "lanes_together", "meeting", "wavefronts"]
+
+BANKS, BANK_BYTES, LANES = 32, 4, 32
+_MOST = 1 << 20                                          # elements that a report looks at
+
+
+def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
+    """Shared-memory wavefronts of one warp's access, and the fewest that its bytes allow.
+
+    Parameters
+    ----------
+    addresses : sequence of int
+        Byte address of each lane.
+    nbytes : int
+        Bytes that each lane accesses, at most 16.
+
+    Returns
+    -------
+    actual, ideal : int
+        A wavefront serves each of the 32 banks (4 bytes wide) once. Lanes are served 32, 16 or 8 at a time for accesses of up to 4,
+        of 8 and of 16 bytes, and lanes that read the same word share it.
+    """
+    group = lanes_together(nbytes)
+    actual = 0
+    for start in range(0, len(addresses), group):
+        words: dict[int, set[int]] = {}
+        for a in addresses[start:start + group]:
+            for w in range(a // BANK_BYTES, (a + nbytes - 1) // BANK_BYTES + 1):
+                words.setdefault(w % BANKS, set()).add(w)
+        actual += max(len(v) for v in words.values())
+    return actual, -(-len(addresses) // group)
+
+
+def lanes_together(nbytes: int) -> int:
+    """Lanes of a warp that are served at a time when each accesses ``nbytes``."""
+    return max(1, min(LANES, BANKS * BANK_BYTES // max(nbytes, BANK_BYTES)))
+
+
+def meeting(addresses: Sequence[int]) -> list[int]:
+    """Which of the lanes that are served together begin in the bank of which they want most different words."""
+    words: dict[int, set[int]] = {}
+    for a in addresses:
+        words.setdefault(bank_of(a, 1), set()).add(a // BANK_BYTES)
+    busiest = max(words, key=lambda bank: len(words[bank]))
+    return [lane for lane, a in enumerate(addresses) if bank_of(a, 1) == busiest]
+
+
+def bank_of(index: int, element_bytes: int) -> int:
+    """The bank in which the element at ``index`` begins."""
+    return index * element_bytes // BANK_BYTES % BANKS
+
+
+@dataclass(frozen=True)
+class BankReport:
+    """What it costs a warp to read rows and columns of a layout, one element per lane, the first 32 of each.
+
+    Attributes
+    ----------
+    rows, columns : tuple of (int, int)
+        Wavefronts and the fewest possible, for each coordinate of mode 0 and of the other modes counted together.
+    """
+
+    rows: tuple[tuple[int, int], ...]
+    columns: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        return "\n".join(f"reading a {name}: {_cost(max(costs))}" for name, costs in (("row", self.rows), ("column", self.columns)))
+
+
+def _cost(cost: tuple[int, int]) -> str:
+    actual, ideal = cost
+    waves = f"{actual} wavefront{'s' * (actual != 1)}"
+    return f"{waves}, no bank conflict" if actual <= ideal else f"{waves} where {ideal} would do: bank conflicts"
+
+
+def bank_report(layout: Any, element_bytes: int) -> BankReport:
+    """Count the bank conflicts of reading each row and each column of a layout in shared memory.
+
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+        In units of elements, with static leaves and values from 0 on.
+    element_bytes : int
+        1, 2, 4, 8 or 16.
+
+    Examples
+    --------
+    >>> print(bank_report(Layout((32, 32), (32, 1)), 4))
+    reading a row: 1 wavefront, no bank conflict
+    reading a column: 32 wavefronts where 1 would do: bank conflicts
+    """
+    if element_bytes not in (1, 2, 4, 8, 16):
+        raise LayoutError("bank_report", f"an element has 1, 2, 4, 8 or 16 bytes, not {element_bytes}", layout)
+    n = size(layout)
+    rows = size(layout, 0) if layout.rank > 1 else 1
+    if not isinstance(n, int) or not 0 < n <= _MOST:
+        raise LayoutError("bank_report", f"between 1 and {_MOST} elements are counted", layout)
+    columns = n // rows
+    values = [layout(i) for i in range(n)]
+    if not all(isinstance(v, int) and v >= 0 for v in values):
+        raise LayoutError("bank_report", "shared memory is addressed by integers from 0 on", layout)
+
+    def cost(indices: range) -> tuple[int, int]:
+        return wavefronts([values[i] * element_bytes for i in indices[:LANES]], element_bytes)
+
+    return BankReport(tuple(cost(range(r, n, rows)) for r in range(rows)),
+                      tuple(cost(range(c * rows, (c + 1) * rows)) for c in range(columns)))

@@ -1,0 +1,221 @@
+"""Which grids a layout, a thread-value layout, a swizzle, a copy or a matrix instruction is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..banks import BANKS, bank_of, bank_report, lanes_together, meeting
+from ..core import Layout
+from ..errors import LayoutError
+from ..inttuple import leaves, product, size, spell
+from ..swizzle import ComposedLayout
+from ..tensor import CoordinateIterator, CountingIterator, Tensor
+from ..tiling import tile_extents, tv_owners
+from .colours import EMPTY, by_bank, by_position, by_thread
+from .figure import MOST, Cell, Figure, Grid, grid_of
+
+__all__ = ["bank_picture", "copy_picture", "draw", "layout_picture", "mma_picture", "notebook_svg", "to_latex", "to_svg",
+           "tv_picture"]
+
+_NOTEBOOK = 32                                           # rows and columns that a layout shows of itself
+
+
+# -- layouts ----------------------------------------------------------------------------------------------------------------------
+def _extents(x: Any) -> tuple[int, int]:
+    """Rows and columns: mode 0, and all other modes counted together. A single mode lies down."""
+    n = size(x)
+    rows = size(x, 0) if x.rank > 1 else 1
+    if not isinstance(n, int) or not isinstance(rows, int):
+        raise LayoutError("draw", "a symbolic number of elements cannot be drawn", x)
+    if n == 0:
+        raise LayoutError("draw", "there are no elements to draw", x)
+    return rows, n // rows
+
+
+def _breaks(shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where nested modes begin along rows and columns."""
+    first, rest = (shape[0], shape[1:]) if isinstance(shape, tuple) and len(shape) > 1 else (1, shape)
+    return _steps(first), _steps(rest)
+
+
+def _steps(shape: Any) -> tuple[int, ...]:
+    steps, n = [], 1
+    for extent in leaves(shape)[:-1]:
+        n *= extent
+        if n > 1 and n not in steps and n != product(shape):
+            steps.append(n)
+    return tuple(steps)
+
+
+def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure:
+    """The table of a layout's values, coloured from the smallest to the largest; of a tensor, its elements.
+
+    Parameters
+    ----------
+    x : Layout, ComposedLayout or Tensor
+        Mode 0 runs down, the others, counted together, to the right. Lines separate nested modes.
+    title : str, optional
+        CuTe's text of the layout by default.
+    most : int
+        Rows and columns that are drawn, at most.
+    """
+    rows, columns = _extents(x)
+    layout = x.layout if isinstance(x, Tensor) else x
+    shows = x if isinstance(x, Tensor) and isinstance(x.engine, (CountingIterator, CoordinateIterator)) else layout
+    places = _places([layout(r + rows * c) for c in range(min(columns, most)) for r in range(min(rows, most))])
+
+    def cell(r: int, c: int) -> Cell:
+        i = r + rows * c
+        return Cell((str(shows(i)),), by_position(places[layout(i)], len(places)))
+
+    grid, cut = grid_of("", rows, columns, cell, _breaks(x.shape), most=most)
+    return Figure(str(x) if title is None else title, ((grid,),), (cut,) if cut else ())
+
+
+def _places(values: list) -> dict[Any, int]:
+    """The rank of every value among the different ones; coordinates and symbols have the order in which they appear."""
+    distinct = dict.fromkeys(values)
+    return {value: i for i, value in enumerate(sorted(distinct) if all(isinstance(v, int) for v in distinct) else distinct)}
+
+
+# -- banks ------------------------------------------------------------------------------------------------------------------------
+def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) -> Figure:
+    """The bank of shared memory in which each element begins, and what reading a row or column costs.
+
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+        In units of elements.
+    element_bytes : int
+        1, 2, 4, 8 or 16.
+    title : str, optional
+        CuTe's text of the layout by default.
+
+    Notes
+    -----
+    Right of each row and below each column stand the wavefronts that a warp takes to read it (its first 32 elements, one per lane),
+    as ``xN``; more than necessary is a warning. Frames show, in the worst column, elements that are read together from different
+    words of one bank.
+    """
+    rows, columns = _extents(layout)
+    report = bank_report(layout, element_bytes)
+
+    def bank(r: int, c: int) -> int:
+        return bank_of(layout(r + rows * c), element_bytes)
+
+    def note(cost: tuple[int, int]) -> str:
+        return f"{'!' if cost[0] > cost[1] else ''}x{cost[0]}"
+
+    worst = max(range(columns), key=lambda c: (report.columns[c][0], -c))
+    together = [layout(r + rows * worst) * element_bytes for r in range(min(rows, lanes_together(element_bytes)))]
+    framed = meeting(together) if report.columns[worst][0] > report.columns[worst][1] else []
+    grid, cut = grid_of("", rows, columns,
+                        lambda r, c: Cell((str(bank(r, c)),), by_bank(bank(r, c), BANKS), c == worst and r in framed),
+                        _breaks(layout.shape), lambda r: note(report.rows[r]), lambda c: note(report.columns[c]))
+    notes = [f"banks of {element_bytes}-byte elements; xN: N wavefronts for a warp that reads the row or column"]
+    if framed:
+        notes.append(f"framed: the elements of column {worst} that meet in bank {bank(framed[0], worst)}")
+    return Figure(str(layout) if title is None else title, ((grid,),), (*notes, *([cut] if cut else [])))
+
+
+# -- thread-value layouts ---------------------------------------------------------------------------------------------------------
+def _tv_grid(title: str, tv: Any, tile: tuple[int, int], turned: bool = False) -> tuple[Grid, list[str]]:
+    """The grid of a thread-value layout, and what has to be said about it."""
+    held = tv_owners(tv, tile[0] * tile[1])
+
+    def cell(r: int, c: int) -> Cell:
+        i, j = (c, r) if turned else (r, c)
+        by = held.get(i + tile[0] * j, [])
+        if not by:
+            return Cell(("-", ""), EMPTY)
+        more = f"+{len(by) - 1}" if len(by) > 1 else ""
+        return Cell((f"T{by[0][0]}{more}", f"V{by[0][1]}"), by_thread(by[0][0]))
+
+    grid, cut = grid_of(title, *(tile[::-1] if turned else tile), cell)
+    notes = [cut] if cut else []
+    if any(len(by) > 1 for by in held.values()):
+        notes.append("+n: n more owners of the same element")
+    if len(held) < tile[0] * tile[1]:
+        notes.append("-: an element without an owner")
+    return grid, notes
+
+
+def _together(title: str, panels: tuple[tuple[tuple[Grid, list[str]] | None, ...], ...]) -> Figure:
+    """A figure of grids; what several of them have to say is said once."""
+    notes = dict.fromkeys(note for row in panels for panel in row if panel for note in panel[1])
+    return Figure(title, tuple(tuple(panel and panel[0] for panel in row) for row in panels), tuple(notes))
+
+
+def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
+    """Which value of which thread each element of a tile is, coloured by thread.
+
+    Parameters
+    ----------
+    tv : Layout
+        ``(thread, value)`` to the colexicographic index in the tile.
+    tile : tuple of int
+        Extents of the tile: rows and columns, or columns only.
+    title : str, optional
+        CuTe's text of the layout by default.
+    """
+    return _together(f"{tv} -> {spell(tile)}" if title is None else title, ((_tv_grid("", tv, tile_extents(tile, tv)),),))
+
+
+def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) -> Figure:
+    """A copy: which value of which thread each element is where it is read, and where it is written.
+
+    Parameters
+    ----------
+    source, target : Layout
+        ``(thread, value)`` to the colexicographic index in the tile.
+    tile : tuple of int
+        Extents of the tile.
+    """
+    extents = tile_extents(tile, source)
+    return _together(f"{source} => {target}" if title is None else title,
+                     ((_tv_grid("source", source, extents), _tv_grid("target", target, extents)),))
+
+
+def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str | None = None) -> Figure:
+    """A matrix instruction: A at the left, B above, C in the corner where their rows and columns cross.
+
+    Parameters
+    ----------
+    a, b, c : Layout
+        ``(thread, value)`` to the colexicographic index in the tiles A (M, K), B (N, K) and C (M, N).
+    shape : (int, int, int)
+        M, N and K.
+    """
+    if len(shape) != 3:
+        raise LayoutError("mma_picture", "the shape is (M, N, K)", shape)
+    m, n, k = shape
+    return _together(f"C ({m},{n}) += A ({m},{k}) B ({n},{k})^T" if title is None else title,
+                     ((None, _tv_grid("B", b, (n, k), turned=True)), (_tv_grid("A", a, (m, k)), _tv_grid("C", c, (m, n)))))
+
+
+# -- anything ---------------------------------------------------------------------------------------------------------------------
+def draw(x: Any) -> Figure:
+    """The picture of a layout, composed layout or tensor; a figure is its own."""
+    if isinstance(x, Figure):
+        return x
+    if not isinstance(x, (Layout, ComposedLayout, Tensor)):
+        raise LayoutError("draw", f"expected a layout, a tensor or a figure, got {type(x).__name__}")
+    return layout_picture(x)
+
+
+def notebook_svg(x: Any) -> str | None:
+    """What a layout or tensor shows of itself in a notebook; None, so that its text is shown, where there is nothing to draw."""
+    try:
+        return layout_picture(x, most=_NOTEBOOK).svg()
+    except LayoutError:
+        return None
+
+
+def to_svg(x: Any) -> str:
+    """The SVG of a layout, composed layout, tensor or figure."""
+    return draw(x).svg()
+
+
+def to_latex(x: Any) -> str:
+    """The LaTeX (TikZ) of a layout, composed layout, tensor or figure."""
+    return draw(x).latex()

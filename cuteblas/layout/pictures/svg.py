@@ -1,0 +1,67 @@
+"""Figures as SVG: one file without outside references, with its own paper so that it reads on any background.
+
+The paper and the labels follow the reader's light or dark theme; cells are light in both, with dark text.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from .figure import Figure
+from .scene import CELL_FONT, Box, Label, scene_of
+
+__all__ = ["render"]
+
+_STYLE = """\
+.cb text{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}
+.cb .paper{fill:#ffffff}.cb .box{stroke:#ffffff}.cb .rule,.cb .marked{stroke:#1f2328}.cb .cell{fill:#111418}
+.cb .title{fill:#1f2328;font-weight:bold}.cb .axis{fill:#59636e}.cb .note{fill:#3d444d}.cb .warning{fill:#b3261e}
+@media (prefers-color-scheme: dark){
+.cb .paper{fill:#14171c}
+.cb .title{fill:#f0f2f4}.cb .axis{fill:#a3adb8}.cb .note{fill:#c5ccd3}.cb .warning{fill:#ff8f87}
+}"""
+_BASELINE = 0.35                                         # of the font size, from the middle of a line of text
+
+
+def render(figure: Figure) -> str:
+    """The SVG document of a figure."""
+    scene = scene_of(figure)
+    w, h = _number(scene.width), _number(scene.height)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
+           f'style="max-width:100%;height:auto">',
+           f"<title>{escape(figure.title)}</title>", f"<style>{_STYLE}</style>",
+           f'<rect class="paper" width="{w}" height="{h}" rx="6"/>', '<g class="box">']
+    plain = [b for b in scene.boxes if not b.marked]
+    marked = [b for b in scene.boxes if b.marked]
+    out += [_rectangle(b, 0) for b in plain]
+    out.append("</g>")
+    if marked:
+        out.append('<g class="marked" stroke-width="2">')
+        out += [_rectangle(b, 1) for b in marked]
+        out.append("</g>")
+    if scene.rules:
+        out.append('<g class="rule">')
+        out += [f'<line x1="{_number(r.x1)}" y1="{_number(r.y1)}" x2="{_number(r.x2)}" y2="{_number(r.y2)}" '
+                f'stroke-width="{_number(r.thickness)}"/>' for r in scene.rules]
+        out.append("</g>")
+    out.append(f'<g class="cell" font-size="{CELL_FONT}" text-anchor="middle">')
+    out += [f'<text x="{_number(t.x)}" y="{_baseline(t)}">{escape(t.text, quote=False)}</text>'
+            for t in scene.labels if t.style == "cell"]
+    out.append("</g>")
+    out += [f'<text class="{t.style}" x="{_number(t.x)}" y="{_baseline(t)}" font-size="{t.font}" text-anchor="{t.anchor}">'
+            f"{escape(t.text, quote=False)}</text>" for t in scene.labels if t.style != "cell"]
+    out.append("</svg>\n")
+    return "\n".join(out)
+
+
+def _rectangle(box: Box, inset: int) -> str:
+    return (f'<rect x="{_number(box.x + inset)}" y="{_number(box.y + inset)}" width="{_number(box.width - 2 * inset)}" '
+            f'height="{_number(box.height - 2 * inset)}" fill="{box.colour}"/>')
+
+
+def _baseline(label: Label) -> str:
+    return _number(label.y + _BASELINE * label.font)
+
+
+def _number(x: float) -> str:
+    return f"{x:.1f}".removesuffix(".0")

@@ -1,0 +1,197 @@
+"""Whether a GEMM can run on warp-level tensor cores, and the plan if it can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+from ..codegen.dtypes import dtype
+from ..codegen.mma import MmaAtom, mma_atom
+from ..kernels.common import Epilogue, OperandAccess
+from ..kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
+from .operands import NARROW_SPAN, Roles, alpha_kind, gemm_numbers, launch, operand_span
+from .plan import Launch, Plan
+from .problem import DeviceInfo, GemmProblem, Operand, transposed
+from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, reduction, sliced, workspace_bytes
+
+__all__ = ["MmaChoice", "choose_mma", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
+
+_VECTOR_BYTES = 16
+_STAGES = 4
+_FULL_INTENSITY = 32.0               # mn / (m + n) of a warp tile of 64 x 64: fragments then load in the shadow of multiplications
+_LAUNCH_SECONDS = 4e-6
+# Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element: enough to weigh tiles against slices of K.
+_PER_CLOCK = {1: 2048, 2: 1024, 8: 64}
+_RAMP = 0.3                          # time to start and drain, in units of the time of one block
+_STEP_SECONDS = 1e-7                 # a step along K takes at least this: a barrier, fragments and multiplications after each other
+_TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
+
+# (M, N), warps along each; the step along K is 64 bytes (128 for float64).
+_SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
+           ((32, 32), (1, 1)))
+_WIDE_SHAPES = (((128, 128), (4, 2)), ((128, 64), (4, 2)), ((64, 64), (2, 2)), ((32, 32), (2, 1)))
+
+
+@dataclass(frozen=True)
+class MmaChoice:
+    """A tile, how many slices of which depth K is split into, and the estimated time.
+
+    Attributes
+    ----------
+    tile : MmaTile
+        The tile.
+    slices, chunk : int
+        Number of slices of K and the depth of each.
+    blocks : int
+        Blocks of the grid.
+    seconds : float
+        Estimate.
+    """
+
+    tile: MmaTile
+    slices: int
+    chunk: int
+    blocks: int
+    seconds: float
+
+
+def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
+    """The same operand with stride 0 in modes of extent 1, unless the stride is 1."""
+    return replace(operand, strides=tuple(0 if n == 1 and s != 1 else s for n, s in zip(extents, operand.strides, strict=True)))
+
+
+def _access(operand: Operand, extents: tuple[int, int], most_bytes: int = _VECTOR_BYTES) -> OperandAccess:
+    """How an operand is read: along the mode with stride 1 in vectors as wide as address, extent and the other strides allow."""
+    item = dtype(operand.dtype).bytes
+    best = OperandAccess()
+    for mode in (1, 0):
+        if operand.strides[mode] != 1:
+            continue
+        others = operand.strides[1 - mode], *operand.batch_strides
+        width = gcd(most_bytes // item, max(1, operand.alignment // item), extents[mode], *others)
+        if best.unit is None or width > best.width:
+            best = OperandAccess(mode, width)
+    return best
+
+
+def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
+    atom = mma_atom(p.a.dtype, device.arch)
+    if atom is None or p.b.dtype != p.a.dtype:
+        return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype else f" and {p.b.dtype}")
+    if atom.accumulator == "int32" and p.c.dtype != "int32":
+        return f"mma.sync sums {p.a.dtype} in int32, C is {p.c.dtype}"
+    if dtype(atom.element).bytes == 2 and p.precision == "ieee":
+        return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
+        if atom.per_register == 4 and _access(_settled(operand, extents), extents).unit != 1:
+            return f"8-bit operands are contiguous along K, {name} has strides {operand.strides}"
+    return None
+
+
+def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
+    """The tiles that planning chooses among on a device, the largest first."""
+    item = dtype(atom.element).bytes
+    depth = 64 // item if item < 8 else 16
+    for (m, n), warps in _SHAPES if item < 8 else _WIDE_SHAPES:
+        tile = MmaTile(m, n, depth, atom, warps)
+        stages = min(_STAGES, device.shared_bytes_per_block // tile.stage_bytes)
+        if stages >= 2:
+            yield replace(tile, stages=stages)
+
+
+def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> MmaChoice:
+    """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
+
+    A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
+    m x n, up to that of 64 x 64. These are estimates: nothing here was fitted to measurements.
+    """
+    per_second = 2 * _PER_CLOCK[dtype(atom.element).bytes] * device.clock_hz
+    outputs = p.m * p.n * prod(p.batch)
+    total_bytes = dtype(atom.accumulator).bytes
+
+    def estimate(tile: MmaTile, split: int) -> MmaChoice:
+        chunk = -(-p.k // split // 16) * 16 if split > 1 else p.k
+        slices = -(-p.k // chunk) if split > 1 else 1
+        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
+        wm, wn = tile.mma.warp_tile
+        rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
+        block_seconds = max(2 * tile.m * tile.n * (chunk + tile.k) / (per_second * rate), (chunk / tile.k + 1) * _STEP_SECONDS)
+        seconds = block_seconds * (-(-blocks // device.multiprocessors) + _RAMP) + _LAUNCH_SECONDS
+        if slices > 1:
+            seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + _LAUNCH_SECONDS
+        return MmaChoice(tile, slices, chunk, blocks, seconds)
+
+    splits = [1]
+    while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * total_bytes <= MAX_WORKSPACE:
+        splits.append(2 * splits[-1])
+    return min((estimate(tile, split) for tile in mma_tiles(atom, device) for split in splits), key=lambda choice: choice.seconds)
+
+
+def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", epilogue: Epilogue | None = None) -> Plan:
+    """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+    rejected : str
+        Why no faster family could be used, for the plan's reason.
+    epilogue : Epilogue, optional
+        Applied to every element of C before it is rounded.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem, or for more blocks than a grid can have.
+    """
+    if (refused := why_not_mma(problem, device)) is not None:
+        raise ValueError(f"gemm_mma cannot compute this: {refused}")
+    atom = mma_atom(problem.a.dtype, device.arch)
+    assert atom is not None
+    p = problem
+    roles: Roles = {"A": "a", "B": "b", "C": "c"}
+    swapped = p.c.strides[1] != 1 and p.c.strides[0] == 1
+    if swapped:                                        # threads hold pairs of C along N
+        p, roles = transposed(p), {"A": "b", "B": "a", "C": "c"}
+        epilogue = epilogue and epilogue.transposed
+    p = replace(p, a=_settled(p.a, (p.m, p.k)), b=_settled(p.b, (p.n, p.k)))
+    choice = choose_mma(p, device, atom, may_split=epilogue is None)
+    reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
+              f"blocks on {device.multiprocessors} multiprocessors")
+    if choice.slices == 1:
+        launches: tuple[Launch, ...] = (mma_product(p, choice, {**roles, **_vectors(epilogue)}, epilogue=epilogue),)
+        workspace = 0
+    else:
+        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
+        # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
+        partial = transposed(sliced(transposed(p), choice.slices, choice.chunk, atom.accumulator))
+        launches = (mma_product(partial, choice, {**roles, "C": "workspace"}),
+                    reduction(transposed(p), choice.slices, atom.accumulator))
+        workspace = workspace_bytes(p, choice.slices, atom.accumulator)
+    if any(each.grid[0] >= 2**31 for each in launches):
+        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
+                         "the 2^31 - 1 of a grid")
+    reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
+
+
+def _vectors(epilogue: Epilogue | None) -> Roles:
+    """The vectors of an epilogue are roles of their own names."""
+    return {"bias": "bias"} if epilogue and epilogue.vectors else {}
+
+
+def mma_product(p: GemmProblem, choice: MmaChoice, roles: Roles, *, epilogue: Epilogue | None = None) -> Launch:
+    """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
+    operands = (p.a, (p.m, choice.chunk)), (p.b, (p.n, choice.chunk)), (p.c, (p.m, p.n))
+    wide = max(p.m, p.n, p.k, *(operand_span(o, extents, p.batch) for o, extents in operands)) >= NARROW_SPAN
+    c = _access(p.c, (p.m, p.n), 2 * dtype(p.c.dtype).bytes)
+    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)),
+                       c if c.unit == 1 else OperandAccess(c.unit), alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
+                       wide, epilogue=epilogue)
+    return launch(gemm_mma(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})

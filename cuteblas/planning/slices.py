@@ -1,0 +1,61 @@
+"""Products split along K: slices into a workspace, then added in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ..codegen.dtypes import dtype
+from ..kernels.common import OperandAccess
+from ..kernels.reduce_split import TILE, ReduceConfig, reduce_split
+from .operands import NARROW_SPAN, alpha_kind, launch, operand_span, unit_mode
+from .plan import Launch
+from .problem import GemmProblem, Operand
+
+__all__ = ["MAX_WORKSPACE", "MIN_SLICE", "SLICE_SECONDS", "reduction", "sliced", "workspace_bytes"]
+
+SLICE_SECONDS = 0.1e-6
+"""What one more slice costs: they are added one after the other."""
+
+MIN_SLICE = 128
+"""A slice of K is at least this deep."""
+
+MAX_WORKSPACE = 64 << 20
+"""Bytes of slices."""
+
+
+def _with_mode(operand: Operand, stride: int) -> Operand:
+    """An operand with one more batch mode, outermost."""
+    return replace(operand, batch_strides=(stride, *operand.batch_strides))
+
+
+def _slice_of_workspace(p: GemmProblem, accumulator: str) -> Operand:
+    """C with slices as one more batch mode, outermost: each slice M-major."""
+    below, strides = p.m * p.n, []
+    for n in reversed(p.batch):
+        strides.append(below)
+        below *= n
+    return Operand(accumulator, (1, p.m), (below, *reversed(strides)))
+
+
+def sliced(p: GemmProblem, count: int, chunk: int, accumulator: str) -> GemmProblem:
+    """The product of every slice of K, ``chunk`` deep, into the workspace."""
+    return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]), b=_with_mode(p.b, chunk * p.b.strides[1]),
+                   c=_slice_of_workspace(p, accumulator), batch=(count, *p.batch), alpha="one", beta="zero")
+
+
+def workspace_bytes(p: GemmProblem, count: int, accumulator: str) -> int:
+    """Size of the workspace."""
+    return prod((count, p.m, p.n, *p.batch)) * dtype(accumulator).bytes
+
+
+def reduction(p: GemmProblem, count: int, accumulator: str) -> Launch:
+    """The launch that adds the slices."""
+    partial = _slice_of_workspace(p, accumulator), (count, *p.batch)
+    wide = max(operand_span(c, (p.m, p.n), batch) for c, batch in (partial, (p.c, p.batch))) >= NARROW_SPAN
+    config = ReduceConfig(accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch), wide)
+    numbers = {"M": p.m, "N": p.n, "S": count, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
+    for i, (n, s) in enumerate(zip(reversed(p.batch), reversed(p.c.batch_strides), strict=True)):
+        numbers |= {f"L{i}": n, f"dC_l{i}": s}
+    blocks = -(-p.m // TILE[0]) * -(-p.n // TILE[1]) * prod(p.batch)
+    return launch(reduce_split(config), (blocks, 1, 1), {"W": "workspace", "C": "c"}, numbers)

@@ -1,0 +1,96 @@
+"""``python -m cuteblas bench figure``, on a GPU that is this CPU."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from cuteblas import emulator
+from cuteblas.cli import bench
+from cuteblas.cli import figure as module
+from cuteblas.cli.figure import KINDS, chart, figure
+from cuteblas.cli.measurements import Selection
+
+from .fakes import FakeGpu
+
+SIZE = (48, 40, 32)
+
+
+@pytest.fixture(autouse=True)
+def _compiler():
+    if not emulator.available():
+        pytest.skip(emulator.why_unavailable())
+
+
+def rows(**selection):
+    return list(figure(FakeGpu((4e-3, 1e-3)), Selection(**{"sizes": (SIZE,), "orders": ("NN", "TN"), "repeats": 1} | selection)))
+
+
+def test_every_type_order_and_kernel_is_measured_and_right():
+    found = rows(orders=("NN", "NT", "TN", "TT"))
+    assert all(row["right"] for row in found)
+    wanted = {(letter, orders, kernel) for letter, kind in KINDS.items() for orders in ("NN", "NT", "TN", "TT") for kernel in kind.kernels}
+    # 8-bit tensor core operands are contiguous along K: A is transposed, B is not.
+    wanted -= {("I", orders, "gemm_mma") for orders in ("NN", "NT", "TT")}
+    seen = {(row["case"][0], row["case"].split()[1], None if row["variant"].startswith("planning") else row["variant"]) for row in found}
+    assert seen == wanted
+    assert {row["variant"] for row in found if row["case"].startswith("H")} == {"gemm_huge", "planning: gemm_wgmma"}
+
+
+def test_orders_are_those_of_blas():
+    for order, strides in (("N", (1, 6)), ("T", (5, 1))):
+        x = module._operand(np, order, 6, 5, "int8", 0)
+        assert x.shape == (6, 5) and x.strides == strides
+
+
+def test_types_and_sizes_can_be_chosen():
+    found = rows(dtypes=("float64",), sizes=((16,), (24, 16, 8)), orders=("TT",))
+    assert [row["case"] for row in found if row["variant"] == "gemm_mma"] == ["DGEMM TT 16x16x16", "DGEMM TT 24x16x8"]
+
+
+def test_a_wrong_kernel_is_found(monkeypatch, capsys):
+    class Broken:
+        device = staticmethod(emulator_engine().device)
+
+        @staticmethod
+        def run(plan, a, b, c):
+            c[...] = 1.01 * (a.astype(float) @ b.astype(float))
+
+    monkeypatch.setattr(module, "_engine", lambda xp: Broken)
+    which = Selection(sizes=(SIZE,), dtypes=("float32",), orders=("NN",), repeats=1)
+    assert bench.measure(FakeGpu(), ["figure"], which, None, {}) == 1
+    assert "WRONG results: SGEMM NN 48x40x32" in capsys.readouterr().out
+
+
+def emulator_engine():
+    from cuteblas.functions.engines import EMULATOR
+
+    return EMULATOR
+
+
+def test_table_json_and_drawing(tmp_path, capsys):
+    which = Selection(sizes=(SIZE,), orders=("NN", "TN"), repeats=1)
+    about = {"device": "a <fake> GPU", "cublas": "0"}
+    data, drawing = tmp_path / "figure.json", tmp_path / "figure.svg"
+    assert bench.measure(FakeGpu((1e-3, 2e-3)), ["figure"], which, data, about, drawing) == 0
+    found = json.loads(data.read_text())["figures"]["figure"]
+    assert len(capsys.readouterr().out.splitlines()) == len(found) + 3
+    tree = ElementTree.fromstring(drawing.read_text())
+    svg = "{http://www.w3.org/2000/svg}"
+    bars = [x for x in tree.iter(f"{svg}rect") if x.find(f"{svg}title") is not None]
+    assert len(bars) == len(found)
+    zero = {round(float(x.get("y")) + float(x.get("height")), 1) for x in bars}
+    assert len(zero) == 1
+    unit = [float(x.get("height")) / row["ratio"] for x, row in zip(bars, found, strict=True)]
+    assert max(unit) - min(unit) < 0.2                      # heights are proportional to the ratios
+    edges = [(float(x.get("x")), float(x.get("x")) + float(x.get("width"))) for x in bars]
+    assert all(right <= left for (_, right), (left, _) in zip(edges, edges[1:], strict=False)), "bars overlap"
+    words = [x.text for x in tree.iter(f"{svg}text")]
+    assert any("a <fake> GPU" in word for word in words) and {"SGEMM", "WGEMM", "NN", "TN"} <= set(words)
+
+
+def test_an_empty_figure_is_a_picture():
+    assert ElementTree.fromstring(chart([], {})).tag.endswith("svg")

@@ -1,0 +1,249 @@
+"""``gemm_mma``: warp-level tensor cores for every type, order, stride, scalar and edge, in the emulator and on a GPU."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.mma import mma_atom
+from cuteblas.kernels.common import OperandAccess
+from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
+from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning import mma as planning
+from cuteblas.planning.mma import mma_tiles, plan_mma, why_not_mma
+
+from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+OUTPUT = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "float64": "float64"}
+
+
+def values(rng, shape, dtype):
+    return rng.standard_normal(shape).astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else random(rng, shape, dtype)
+
+
+def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C", c_order="C", a_place=None, b_place=None, c_place=None):
+    """Run one product and compare; returns the plan."""
+    if mma_atom(a.dtype.name, engine.device.arch) is None:
+        pytest.skip(f"{engine.device.arch} has no mma.sync for {a.dtype}")
+    output = output or OUTPUT[a.dtype.name]
+    kind = np.dtype(ml_dtypes.bfloat16) if output == "bfloat16" else np.dtype(output)
+    filler = np.array(poison(output) if kind.kind in "iu" else np.nan).astype(kind)
+    shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
+    before = values(np.random.default_rng(5), shape, output) if beta else np.full(shape, filler)
+    pa, pb = place(a, **{"order": a_order, **(a_place or {})}), place(b, **{"order": b_order, **(b_place or {})})
+    pc = place(before, **{"order": c_order, "poison": filler, **(c_place or {})})
+    problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value", beta={0: "zero", 1: "one"}.get(beta, "value"))
+    plan = plan_mma(problem, engine.device)
+    outside = np.ones(pc.base.shape, bool)
+    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
+    untouched = pc.base[outside].view(np.uint8).copy()
+    engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
+    if a.dtype == np.int8:
+        check_product(pc.view, a.astype("i4"), b.astype("i4"), "int32", alpha=alpha, beta=beta, before=before)
+    elif a.dtype == np.float64:
+        check_product(pc.view, a, b, "float64", alpha=alpha, beta=beta, before=before)
+    else:
+        check_tensor_cores(pc.view, a, b, alpha=alpha, beta=beta, before=before)
+    np.testing.assert_array_equal(pc.base[outside].view(np.uint8), untouched, err_msg="memory outside of C was written")
+    return plan
+
+
+@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_every_order_of_a_b_and_c(engine, dtype, orders):
+    rng = np.random.default_rng(1)
+    a, b = values(rng, (72, 96), dtype), values(rng, (96, 136), dtype)
+    run(engine, a, b, a_order=orders[0], b_order=orders[1], c_order=orders[2])
+
+
+@pytest.mark.parametrize("element, output", [("float16", "float16"), ("bfloat16", "float32"), ("bfloat16", "bfloat16"), ("int8", "int32")])
+def test_types(engine, element, output):
+    rng = np.random.default_rng(2)
+    run(engine, values(rng, (64, 96), element), values(rng, (96, 72), element), output, b_order="F")
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 8, 8), (8, 1, 40), (33, 31, 65), (129, 264, 72), (64, 8, 520), (128, 128, 32)])
+def test_ragged_sizes(engine, m, n, k):
+    rng = np.random.default_rng(3)
+    run(engine, values(rng, (m, k), "float16"), values(rng, (k, n), "float16"), c_place={"pad": 1})
+
+
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
+          "rows backwards": {"flip": (True, False)}, "unaligned": {"offset": 1}, "two bytes off a word": {"offset": 3, "pad": 1}}
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("operand", ["a", "b", "c"])
+def test_strides(engine, where, operand):
+    rng = np.random.default_rng(4)
+    run(engine, values(rng, (40, 48), "float16"), values(rng, (48, 56), "float16"), **{f"{operand}_place": PLACES[where]})
+
+
+def test_zero_strides_read_one_row_many_times(engine):
+    rng = np.random.default_rng(5)
+    row, b = values(rng, (1, 48), "float16"), values(rng, (48, 40), "float16")
+    pa, pb, pc = place(row), place(b), place(np.full((56, 40), np.nan, "f4"))
+    pa.shape, pa.strides = (56, 48), (0, 1)
+    engine.run(plan_mma(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    check_tensor_cores(pc.view, np.broadcast_to(row, (56, 48)), b)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float64"])
+@pytest.mark.parametrize("alpha, beta", [(2, 0), (1, 1), (-3, 2)])
+def test_alpha_and_beta(engine, dtype, alpha, beta):
+    rng = np.random.default_rng(6)
+    run(engine, values(rng, (40, 64), dtype), values(rng, (64, 24), dtype), alpha=alpha, beta=beta, b_order="F")
+
+
+@pytest.mark.parametrize("batch", [(3,), (2, 2)])
+def test_batches(engine, batch):
+    rng = np.random.default_rng(7)
+    run(engine, values(rng, (*batch, 40, 64), "float16"), values(rng, (*batch, 64, 72), "float16"), a_order="F", c_place={"pad": 4})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float64"])
+@pytest.mark.parametrize("c_order", "CF")
+def test_slices_of_k_are_added_in_order(engine, monkeypatch, dtype, c_order):
+    monkeypatch.setattr(planning, "MIN_SLICE", 32)
+    rng = np.random.default_rng(8)
+    k = 16_000 if dtype == "int8" else 4000
+    plan = run(engine, values(rng, (33, k), dtype), values(rng, (k, 40), dtype), alpha=3, beta=2, b_order="F", c_order=c_order)
+    assert plan.config.slices > 2 and len(plan.launches) == 2
+
+
+TILES = [(dtype, tile) for dtype in OUTPUT for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200)]
+
+
+@pytest.mark.parametrize("dtype, tile", TILES, ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")
+def test_every_tile(engine, monkeypatch, dtype, tile):
+    """Every tile that planning can choose, on a ragged problem a little larger than it."""
+    monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter([tile]))
+    rng = np.random.default_rng(9)
+    run(engine, values(rng, (tile.m + 8, 80), dtype), values(rng, (80, tile.n + 16), dtype), b_order="F")
+
+
+def test_older_parts_multiply_shallower_matrices(engine):
+    """sm_75: 16x8x8, two stages, and copies through registers; the same source runs everywhere."""
+    older = replace(engine.device, arch="sm_75", shared_bytes_per_block=65536)
+    rng = np.random.default_rng(10)
+    a, b = values(rng, (70, 100), "float16"), values(rng, (100, 90), "float16")
+    pa, pb, pc = place(a), place(b, "F"), place(np.full((70, 90), np.nan, "f4"))
+    plan = plan_mma(gemm_problem(pa, pb, pc), older)
+    assert "m16n8k8" in plan.launches[0].kernel.body and plan.launches[0].kernel.arch == "sm_75"
+    assert plan.launches[0].kernel.shared_bytes <= 65536
+    engine.run(plan, a=pa, b=pb, c=pc)
+    check_tensor_cores(pc.view, a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_small_integers_are_exact(engine, dtype):
+    rng = np.random.default_rng(11)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+    a, b = rng.integers(-8, 9, (40, 128)).astype(kind), rng.integers(-8, 9, (128, 48)).astype(kind)
+    pa, pb, pc = place(a), place(b), place(np.full((40, 48), np.nan, "f4"))
+    engine.run(plan_mma(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, a.astype("f4") @ b.astype("f4"))
+
+
+def test_threads_in_any_order(engine):
+    rng = np.random.default_rng(12)
+    a, b = values(rng, (64, 256), "float16"), values(rng, (256, 64), "float16")
+    pa, pb, pc = place(a), place(b), place(np.full((64, 64), np.nan, "f4"))
+    for seed in range(3):
+        engine.run(plan_mma(gemm_problem(pa, pb, pc), engine.device), seed=seed, a=pa, b=pb, c=pc)
+        check_tensor_cores(pc.view, a, b)
+
+
+def test_offsets_of_64_bits(engine):
+    rng = np.random.default_rng(13)
+    a, b = values(rng, (40, 64), "float16"), values(rng, (64, 48), "float16")
+    pa, pb, pc = place(a), place(b), place(np.full((40, 48), np.nan, "f4"))
+    problem = gemm_problem(pa, pb, pc)
+    plan = plan_mma(problem, engine.device)
+    launch = plan.launches[0]
+    wide = gemm_mma(MmaConfig("float16", "float32", plan.config.tile, OperandAccess(1, 8), OperandAccess(0, 8), OperandAccess(1, 2), wide=True))
+    assert [p.name for p in wide.params] == [p.name for p in launch.kernel.params]
+    engine.run(replace(plan, launches=(replace(launch, kernel=wide),)), a=pa, b=pb, c=pc)
+    check_tensor_cores(pc.view, a, b)
+    assert "_wide" in plan_mma(replace(problem, m=2**16, a=replace(problem.a, strides=(2**15, 1))), H200).launches[0].kernel.name
+
+
+@pytest.mark.parametrize("dtype", OUTPUT)
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_no_bank_conflicts(dtype, orders):
+    """Counted by the generator, for copies and fragments, in every order that the type allows."""
+    if dtype == "int8" and orders != "CF":
+        pytest.skip("8-bit operands are contiguous along K")
+    x = np.zeros((512, 512), ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    pc = place(np.zeros((512, 512), OUTPUT[dtype]))
+    problem = gemm_problem(place(x, orders[0]), place(x, orders[1]), pc)
+    for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200):
+        facts = gemm_mma(MmaConfig(dtype, OUTPUT[dtype], tile, *(planning._access(o, (512, 512)) for o in (problem.a, problem.b)),
+                                   OperandAccess(1, 2))).facts
+        shared = {name: text for name, text in facts.items() if name.startswith("shared")}
+        assert len(shared) == 4 and all("no bank conflict" in text for text in shared.values()), (tile, shared)
+
+
+def half(**changes):
+    x = place(np.zeros((64, 64), "f2"))
+    return replace(gemm_problem(x, x, place(np.zeros((64, 64), "f4"))), **changes)
+
+
+def test_planning_takes_it_where_wgmma_does_not_apply():
+    for arch in ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"):
+        plan = plan_gemm(half(), replace(H200, arch=arch))
+        assert plan.family == "gemm_mma" and "wgmma exists on sm_90 alone" in plan.reason
+    unaligned = half(a=replace(half().a, alignment=4))
+    plan = plan_gemm(unaligned, H200)
+    assert plan.family == "gemm_mma" and "A is not aligned to 16 bytes" in plan.reason
+    assert plan_gemm(half(), H200).family == "gemm_wgmma"
+    assert plan_gemm(half(precision="ieee"), replace(H200, arch="sm_80")).family == "gemm_simt"
+    bfloat = half(a=replace(half().a, dtype="bfloat16"), b=replace(half().b, dtype="bfloat16"))
+    plan = plan_gemm(bfloat, replace(H200, arch="sm_75"))
+    assert plan.family == "gemm_simt" and "sm_75 has no mma.sync for bfloat16" in plan.reason
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"a": replace(half().a, dtype="float32")}, "no mma.sync for float32"),
+    ({"b": replace(half().b, dtype="bfloat16")}, "no mma.sync for float16 and bfloat16"),
+    ({"a": replace(half().a, dtype="int8"), "b": replace(half().b, dtype="int8")}, "sums int8 in int32, C is float32"),
+    ({"precision": "ieee"}, "precision='ieee'"),
+    ({"k": 0}, "nothing to multiply"),
+], ids=lambda x: x if isinstance(x, str) else "")
+def test_refusals(change, why):
+    assert why in why_not_mma(half(**change), H200)
+    with pytest.raises(ValueError, match=f"gemm_mma cannot compute this: .*{why}"):
+        plan_mma(half(**change), H200)
+
+
+def test_eight_bit_operands_lie_along_k():
+    x, c = place(np.zeros((64, 64), "i1")), place(np.zeros((64, 64), "i4"))
+    assert "8-bit operands are contiguous along K, B has strides (1, 64)" in why_not_mma(gemm_problem(x, x, c), H200)
+
+
+def test_small_problems_take_small_tiles_and_deep_ones_are_split():
+    def choice(m, n, k):
+        x = half()
+        return plan_mma(replace(x, m=m, n=n, k=k, a=replace(x.a, strides=(k, 1)), b=replace(x.b, strides=(k, 1)),
+                                c=replace(x.c, strides=(n, 1))), H200).config
+
+    assert choice(64, 64, 64).tile.m <= 64 < choice(8192, 8192, 512).tile.m
+    assert choice(8192, 8192, 512).slices == 1 and choice(64, 64, 100_000).slices > 8
+
+
+def test_misuse_is_refused():
+    atom = mma_atom("float16", "sm_80")
+    access = OperandAccess(1, 8)
+    with pytest.raises(CodegenError, match="vectors of 1 or 2 along N"):
+        gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 32, atom), access, access, OperandAccess(0, 2)))
+    with pytest.raises(CodegenError, match="do not divide the tile"):
+        MmaTile(100, 64, 32, atom)
+    with pytest.raises(CodegenError, match="an even number of steps"):
+        gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 16, atom), access, access, OperandAccess(1)))
+    with pytest.raises(CodegenError, match="8-bit elements are contiguous along K"):
+        gemm_mma(MmaConfig("int8", "int32", MmaTile(64, 64, 64, mma_atom("int8", "sm_80")), OperandAccess(0, 16), OperandAccess(1, 16),
+                           OperandAccess(1)))
