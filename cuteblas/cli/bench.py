@@ -1,8 +1,8 @@
 """Measure against CuPy on this GPU, side by side in one run: medians as ratios, above 1 where cuteblas is faster.
 
   gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|)
-  transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver; with --variants by the
-             kernels that variant= names, with their bank conflicts
+  transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver
+             (both with --variants: by the kernels that variant= names, with their bank conflicts)
   figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
   host       what a call costs the host, on arrays of 16x16
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
@@ -29,13 +29,14 @@ from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selecti
 
 __all__ = ["measure", "selected"]
 
-_ALL = {**GROUPS, "figure": figure}
+_ON_REQUEST = {"figure": figure}
+_NAMES = ", ".join((*GROUPS, *_ON_REQUEST))
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("groups", nargs="*", type=_group, metavar="GROUP",
-                        help=f"of {', '.join(_ALL)}; by default {', '.join(GROUPS)}")
+                        help=f"of {_NAMES}; by default {', '.join(GROUPS)}")
     parser.add_argument("--sizes", nargs="+", type=shape, default=(), metavar="SIZE",
                         help="4096 for both; 10240x4096x4096 for a product, M, N and K; 8191x8193 for a transpose")
     parser.add_argument("--dtypes", nargs="+", type=_dtype, default=(), metavar="DTYPE",
@@ -43,7 +44,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--orders", nargs="+", type=_orders, default=ORDERS, metavar="ORDERS",
                         help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, help="as in cuteblas.matmul (default: %(default)s)")
-    parser.add_argument("--variants", action="store_true", help="measure transposes by the named kernels, side by side")
+    parser.add_argument("--variants", action="store_true", help="measure products and transposes by the named kernels, side by side")
     parser.add_argument("--repeats", type=int, default=11, help="timings of which the median is taken (default: %(default)s)")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, in seconds, with the machine and the command")
@@ -89,7 +90,7 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
     for group in groups:
         rows = figures[group] = []
         print(f"\n{group}")
-        for row in _ALL[group](machine, which):
+        for row in (_ON_REQUEST.get(group) or GROUPS[group])(machine, which):
             if not rows:
                 print(_line(row, lambda key, value: _COLUMNS[key][0]))
             print(_line(row, lambda key, value: _COLUMNS[key][1](value)), flush=True)
@@ -105,8 +106,8 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
 
 
 def _group(name: str) -> str:
-    if name not in _ALL:
-        raise ArgumentTypeError(f"the groups are {', '.join(_ALL)}, got {name!r}")
+    if name not in GROUPS and name not in _ON_REQUEST:
+        raise ArgumentTypeError(f"the groups are {_NAMES}, got {name!r}")
     return name
 
 

@@ -1,7 +1,8 @@
 """The figure of CUTLASS's first article, for this GPU: every element type in every order of its operands, relative to cuBLAS.
 
 As in BLAS, matrices lie by columns (N) unless they are transposed (T), and C by columns. cuBLAS is called directly
-(``cublasGemmEx``), so that all types have the same baseline. It sums S, H and W in float32, D in float64 and I in int32, and so do our kernels.
+(``cublasGemmEx``), so that all types have the same baseline. It sums S, H and W in float32, D in float64 and I in int32, and so do
+our kernels.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import import_module
 from math import ceil
 from typing import Any
 
@@ -54,7 +56,7 @@ KINDS = {
     "D": Kind("float64", "float64", "float64", ("gemm_huge", "gemm_mma", None), "float64"),
     "H": Kind("float16", "float16", "float32", ("gemm_huge", None), "float16, summed in float32"),
     "I": Kind("int8", "int32", "int32", ("igemm_dp4a", "gemm_mma"), "int8, summed in int32"),
-    "W": Kind("float16", "float32", "float32", ("gemm_mma", None), "float16 to float32, warp-level tensor cores"),
+    "W": Kind("float16", "float32", "float32", ("gemm_mma", None), "float16 to float32"),
 }
 
 
@@ -84,7 +86,8 @@ def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[i
         engine.run(plan, a=a, b=b, c=c)
         graded = _graded(machine, a, b, c)
         yield {"case": f"{letter}GEMM {orders} {m}x{n}x{k}", "variant": name or f"planning: {plan.family}", "ours_s": ours,
-               "rival_s": rival, "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": graded.error, "right": graded.passed}
+               "rival_s": rival, "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": graded.error,
+               "right": graded.passed}
 
 
 def _operand(xp: Any, order: str, rows: int, columns: int, element: str, seed: int) -> Any:
@@ -124,7 +127,7 @@ def _baseline(xp: Any, orders: str, a: Any, b: Any, c: Any, kind: Kind) -> Calla
     """The same product by cuBLAS; by NumPy where there is no GPU."""
     if xp is np:
         return lambda: np.matmul(a, b, out=c, dtype=kind.output, casting="unsafe")
-    from cupy_backends.cuda.libs import cublas
+    cublas = import_module("cupy_backends.cuda.libs.cublas")
 
     handle = xp.cuda.device.get_cublas_handle()
     cublas.setPointerMode(handle, _HOST_POINTERS)
@@ -220,4 +223,5 @@ def chart(rows: Sequence[Row], about: Mapping[str, str]) -> str:
         at += 40 + 5.6 * len(words)
     body = "\n".join((*lines, *bars, *shapes))
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-            f'height="{height:.0f}" font-family="sans-serif" fill="#222">\n<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n')
+            f'height="{height:.0f}" font-family="sans-serif" fill="#222">\n'
+            f'<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n')

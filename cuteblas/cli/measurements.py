@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -31,7 +31,7 @@ COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")
 _GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
 _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
-_VARIANT_SIZES, _VARIANT_DTYPES = ((8192,),), ("float32",)
+_TRANSPOSE_SIZES, _PRODUCT_SIZES, _VARIANT_DTYPES = ((8192,),), ((5120, 5120, 4096), (1024, 1024, 8192)), ("float32",)
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
 _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 
@@ -56,7 +56,7 @@ class Selection:
     repeats : int
         Timings of which the median is taken.
     variants : bool
-        Whether transposes are those of the named kernels.
+        Whether products and transposes are those of the named kernels.
     """
 
     sizes: tuple[tuple[int, ...], ...] = ()
@@ -69,6 +69,9 @@ class Selection:
 
 # -- the groups -------------------------------------------------------------------------------------------------------------------
 def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
+    if which.variants:
+        which = replace(which, sizes=which.sizes or _PRODUCT_SIZES, dtypes=which.dtypes or _VARIANT_DTYPES)
+        return (row for case in _products(machine.rival, which, _random) for row in _multiplied_by_name(machine, which, *case))
     return (_product(machine, which, *case) for case in _products(machine.rival, which, _random))
 
 
@@ -84,9 +87,25 @@ def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
             "tflops": plan.problem.flops / ours / 1e12, "error": mine.error, "rival_error": theirs.error, "right": mine.passed}
 
 
+def _multiplied_by_name(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Iterator[Row]:
+    """The product by planning's choice and by every named kernel that takes it, timed side by side with CuPy's."""
+    xp = machine.rival
+    c, d = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(2))
+    plans = _plans_by_name("gemm", lambda name: explain(a, b, c, precision=which.precision, variant=name))
+    rival, *taken = medians(machine, lambda: xp.matmul(a, b, out=d),
+                            *(partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in plans),
+                            repeats=which.repeats)
+    for (name, plan), seconds in zip(plans.items(), taken, strict=True):
+        matmul(a, b, out=c, precision=which.precision, variant=name)
+        assert isinstance(plan.problem, GemmProblem)
+        yield {"case": case, "variant": name or f"{plan.family} (planning's choice)", "ours_s": seconds, "rival_s": rival,
+               "ratio": rival / seconds, "tflops": plan.problem.flops / seconds / 1e12, "conflicts": bank_conflicts(plan),
+               "right": _graded(machine, a, b, c).passed}
+
+
 def _transpose(machine: Any, which: Selection) -> Iterator[Row]:
     if which.variants:
-        which = replace(which, sizes=which.sizes or _VARIANT_SIZES, dtypes=which.dtypes or _VARIANT_DTYPES)
+        which = replace(which, sizes=which.sizes or _TRANSPOSE_SIZES, dtypes=which.dtypes or _VARIANT_DTYPES)
         return (row for case in _transposes(machine.rival, which, _random) for row in _transposed_by_name(machine, which, *case))
     return (_transposed(machine, which, *case) for case in _transposes(machine.rival, which, _random))
 
@@ -103,8 +122,7 @@ def _transposed(machine: Any, which: Selection, case: str, x: Any) -> Row:
 
 def _transposed_by_name(machine: Any, which: Selection, case: str, x: Any) -> Iterator[Row]:
     """The transpose of planning's choice and of every named kernel that takes it, timed side by side with a copy by the driver."""
-    plans = {name: plan for name in (None, *(v.name for v in variants().values() if v.operation == "copy"))
-             if (plan := _plan_by_name(x, name)) is not None}
+    plans = _plans_by_name("copy", lambda name: explain_copy(x.T, variant=name))
     target = machine.rival.empty_like(x)
     copied, *taken = medians(machine, lambda: machine.copy(target, x),
                              *(partial(copy, x.T, order="C", variant=name) for name in plans), repeats=which.repeats)
@@ -115,12 +133,14 @@ def _transposed_by_name(machine: Any, which: Selection, case: str, x: Any) -> It
                "right": right}
 
 
-def _plan_by_name(x: Any, name: str | None) -> Plan | None:
-    """The plan of a named kernel for the transpose of an array; ``None`` if it refuses that."""
-    try:
-        return explain_copy(x.T, variant=name).plan
-    except ValueError:
-        return None
+def _plans_by_name(operation: str, told: Callable[[str | None], Explanation]) -> dict[str | None, Plan]:
+    """The plans of planning's choice (``None``) and of every named kernel that does not refuse the case."""
+    plans: dict[str | None, Plan] = {None: _plan(told(None))}
+    for v in variants().values():
+        if v.operation == operation:
+            with suppress(ValueError):
+                plans[v.name] = _plan(told(v.name))
+    return plans
 
 
 def bank_conflicts(plan: Plan) -> str:

@@ -178,8 +178,9 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
             raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
 
     k = KernelBuilder(config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
-                      summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.element} to {config.output}, "
-                              f"tile {tile}\nmma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
+                      summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+                              f"{config.element} to {config.output}, tile {tile}\n"
+                              f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
                               f"threads of C {tiled.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
     block = GemmBlock(k, config, atom.accumulator)
     tid, majors = k.thread, (config.a.unit != 0, config.b.unit != 0)

@@ -1,7 +1,7 @@
-"""Named kernels of CUTLASS's first article: block, warp and thread tiles by problem shape, dp4a, warp-level tensor cores, epilogues.
+"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores, epilogues.
 
-A policy is what the article calls one: extents of the block tile and of the thread tile, and the step along K. Everything else follows:
-how many threads, how warps tile the block, how a thread's tile is cut into quadrants of 4 x 4 whose operands are vectors.
+A policy is what the article calls one: extents of the block tile and of the thread tile, and the step along K. Everything else
+follows: how many threads, how warps tile the block, how a thread's tile is cut into quadrants of 4 x 4 whose operands are vectors.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ _HALF = {"small": _P((32, 32), (4, 4), 8), "medium": _P((32, 32), (8, 4), 16), "
 _BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32), "large": _P((64, 64), (8, 4), 32),
           "tall": _P((128, 64), (8, 4), 64), "wide": _P((64, 128), (4, 8), 64), "huge": _P((128, 128), (8, 8), 32)}
 
-POLICIES: dict[str, dict[str, Policy]] = {"float32": _SINGLE, "float64": _DOUBLE, "float16": _HALF, "bfloat16": _HALF, "int8": _BYTES}
-"""By element type and by the shape of the problem: the policies of CUTLASS 0.1, which the article describes (dispatch_policies.h)."""
+POLICIES: dict[str, dict[str, Policy]] = {
+    "float32": _SINGLE, "float64": _DOUBLE, "float16": _HALF, "bfloat16": _HALF, "int8": _BYTES,
+}
+"""By element type and by the shape of the problem: those of CUTLASS 0.1, which the article describes (dispatch_policies.h)."""
 
 
 def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -113,7 +115,8 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
         For other types, or K no multiple of 4.
     """
     if (problem.a.dtype, problem.b.dtype, problem.c.dtype) != ("int8", "int8", "int32"):
-        raise ValueError(f"igemm_dp4a multiplies int8 by int8 to int32, got {problem.a.dtype} by {problem.b.dtype} to {problem.c.dtype}")
+        raise ValueError(f"igemm_dp4a multiplies int8 by int8 to int32, got {problem.a.dtype} by {problem.b.dtype} to "
+                         f"{problem.c.dtype}")
     shape = next((s for s in ("huge", "large", "medium") if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
 
@@ -150,8 +153,8 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
     policy = policy.transposed if swapped else policy
     extents, by = (p.m, p.n, 0 if p.alpha == "zero" else p.k), (*policy.block, policy.depth)
     if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
-        raise ValueError(f"{name} has no predicates: M, N, K = {problem.m}, {problem.n}, {extents[2]} are not multiples of the tile "
-                         f"{by[1] if swapped else by[0]}x{by[0] if swapped else by[1]}x{by[2]}")
+        raise ValueError(f"{name} has no predicates: M, N, K = {problem.m}, {problem.n}, {extents[2]} are not multiples of the "
+                         f"tile {by[1] if swapped else by[0]}x{by[0] if swapped else by[1]}x{by[2]}")
     blocks, tile = _blocks(p, policy), policy.tile
     if blocks > _LARGEST_GRID:
         raise ValueError(f"{name} needs {blocks} blocks; a grid has at most {_LARGEST_GRID}")
@@ -162,9 +165,9 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
     choice = Choice(tile, 1, p.k, blocks, 0.0)
     launch = simt_product(p, choice, roles, aligned=aligned)
     launches, workspace = (words.copies, words.bytes) if words is not None else ((), 0)
-    reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in {tile.warps} "
-              f"warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared memory and of "
-              f"registers, {'no predicates' if aligned else 'predicated'}")
+    reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
+              f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
+              f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
     reason += f"; {words.note}" if words is not None else ""
     reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
     launches = (*launches, launch if words is None else words.shift(launch))
@@ -219,8 +222,8 @@ class _Words:
             strides.append(below)
             below *= n
         target = Operand("int8", (p.k, 1), tuple(reversed(strides)))
-        copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides), (*target.batch_strides, *target.strides), 1,
-                           operand.alignment, 16)
+        copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
+                           (*target.batch_strides, *target.strides), 1, operand.alignment, 16)
         source: Role = self.roles[pointer]
         for launch in plan_copy(copy, self._device).launches:
             self.copies += (_with_roles(launch, {"src": (source, 0), "dst": ("workspace", self.bytes)}),)
@@ -259,8 +262,8 @@ def _policies() -> tuple[Variant, ...]:
             (m, n), (tm, tn) = policy.block, policy.thread
             summary = (f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), double buffering, "
                        + ("extents that the tile divides" if aligned else "ragged extents by predicates"))
-            made.append(Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm", f"{_SOURCE}: CUTLASS GEMM policies", summary,
-                                "sm_75", partial(plan_policy, shape, aligned)))
+            made.append(Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm", f"{_SOURCE}: CUTLASS GEMM policies",
+                                summary, "sm_75", partial(plan_policy, shape, aligned)))
     return tuple(made)
 
 

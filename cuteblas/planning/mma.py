@@ -58,7 +58,8 @@ class MmaChoice:
 
 def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
     """The same operand with stride 0 in modes of extent 1, unless the stride is 1."""
-    return replace(operand, strides=tuple(0 if n == 1 and s != 1 else s for n, s in zip(extents, operand.strides, strict=True)))
+    first, second = (0 if n == 1 and s != 1 else s for n, s in zip(extents, operand.strides, strict=True))
+    return replace(operand, strides=(first, second))
 
 
 def _access(operand: Operand, extents: tuple[int, int], most_bytes: int = _VECTOR_BYTES) -> OperandAccess:

@@ -18,9 +18,9 @@ Role = Literal["a", "b", "c", "bias", "src", "dst", "alpha", "beta", "workspace"
 class Argument:
     """The value of one kernel parameter: a constant of the plan, or something that each call supplies.
 
-    ``role`` names what the call supplies (an address for ``a``, ``b``, ``c``, ``bias``, ``src``, ``dst``, ``workspace``; a number for
-    ``alpha`` and ``beta``); ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is the tensor map
-    of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
+    ``role`` names what the call supplies (an address for ``a``, ``b``, ``c``, ``bias``, ``src``, ``dst``, ``workspace``; a number
+    for ``alpha`` and ``beta``); ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is the tensor
+    map of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
     """
 
     role: Role | None = None
@@ -49,8 +49,8 @@ class Plan:
     device : DeviceInfo
         For which device.
     family : str
-        The kernel family: ``"gemm_simt"``, ``"gemm_wgmma"``, ``"transpose"``, ``"copy"``, or ``"nothing"`` when there is nothing to
-        do.
+        The kernel family: ``"gemm_simt"``, ``"gemm_mma"``, ``"gemm_wgmma"``, ``"transpose"``, ``"copy"``, ..., or ``"nothing"``
+        when there is nothing to do.
     config : object
         The family's frozen configuration (tile, stages, ...).
     launches : tuple of Launch

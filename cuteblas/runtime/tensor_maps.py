@@ -16,7 +16,8 @@ _BYTES, _ALIGNMENT = 128, 64
 # Bits are what is copied, so an element type only needs the right size; floating types matter where the driver could fill with NaN.
 _DATA_TYPES = {
     "bool": "UINT8", "int8": "UINT8", "uint8": "UINT8", "b8": "UINT8", "int16": "UINT16", "uint16": "UINT16", "b16": "UINT16",
-    "int32": "INT32", "uint32": "UINT32", "int8x4": "UINT32", "b32": "UINT32", "int64": "INT64", "uint64": "UINT64", "b64": "UINT64",
+    "int32": "INT32", "uint32": "UINT32", "int8x4": "UINT32", "b32": "UINT32",
+    "int64": "INT64", "uint64": "UINT64", "b64": "UINT64",
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "complex64": "UINT64",
 }
 

@@ -94,6 +94,17 @@ def test_transposes_by_name(monkeypatch):
 
 
 @pytest.mark.usefixtures("emulated")
+def test_products_by_name():
+    rows = measured("gemm", (4e-3, 2e-3), sizes=((64, 64, 16), (20, 30, 8)), dtypes=("float32",), orders=("NT",), variants=True, repeats=1)
+    named = {(row["case"], row["variant"]): row for row in rows}
+    assert rows[0]["variant"] == "gemm_simt (planning's choice)" and all(row["right"] for row in rows)
+    assert ("float32 64x64x16 NT", "gemm_naive_tiled_rolled") in named and ("float32 20x30x8 NT", "gemm_huge") in named
+    assert ("float32 20x30x8 NT", "gemm_huge_aligned") not in named and ("float32 64x64x16 NT", "igemm_dp4a") not in named
+    assert named["float32 64x64x16 NT", "gemm_naive_tiled_dense"]["conflicts"] != "none"
+    assert rows[0]["ratio"] == pytest.approx(2) and rows[0]["tflops"] == pytest.approx(2 * 64 * 64 * 16 / 2e-3 / 1e12)
+
+
+@pytest.mark.usefixtures("emulated")
 def test_the_table_of_named_transposes(tmp_path, capsys):
     file = tmp_path / "figures.json"
     which = Selection(((64,),), ("float32",), repeats=1, variants=True)
@@ -162,10 +173,10 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["cuteblas", "bench", "host"])
     assert main(["bench"]) == 0
     assert main(["bench", "host", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision", "ieee",
-                 "--repeats", "5", "--variants", "--json", str(tmp_path / "x")]) == 0
-    (_, groups, which, file, _), (_, groups2, which2, file2, about) = asked
-    assert groups == list(measurements.GROUPS) and which == Selection() and file is None
-    assert groups2 == ["host", "gemm"] and file2 == tmp_path / "x"
+                 "--repeats", "5", "--variants", "--json", str(tmp_path / "x"), "--svg", str(tmp_path / "y")]) == 0
+    (_, groups, which, file, _, drawing), (_, groups2, which2, file2, about, drawing2) = asked
+    assert groups == list(measurements.GROUPS) and which == Selection() and file is drawing is None
+    assert groups2 == ["host", "gemm"] and (file2, drawing2) == (tmp_path / "x", tmp_path / "y")
     assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5, True)
     assert about == {"command": "python -m cuteblas bench host", "device": "fake"}
 

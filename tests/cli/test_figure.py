@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -32,10 +33,12 @@ def rows(**selection):
 def test_every_type_order_and_kernel_is_measured_and_right():
     found = rows(orders=("NN", "NT", "TN", "TT"))
     assert all(row["right"] for row in found)
-    wanted = {(letter, orders, kernel) for letter, kind in KINDS.items() for orders in ("NN", "NT", "TN", "TT") for kernel in kind.kernels}
+    every = ("NN", "NT", "TN", "TT")
+    wanted = {(letter, orders, kernel) for letter, kind in KINDS.items() for orders in every for kernel in kind.kernels}
     # 8-bit tensor core operands are contiguous along K: A is transposed, B is not.
     wanted -= {("I", orders, "gemm_mma") for orders in ("NN", "NT", "TT")}
-    seen = {(row["case"][0], row["case"].split()[1], None if row["variant"].startswith("planning") else row["variant"]) for row in found}
+    seen = {(row["case"][0], row["case"].split()[1], None if row["variant"].startswith("planning") else row["variant"])
+            for row in found}
     assert seen == wanted
     assert {row["variant"] for row in found if row["case"].startswith("H")} == {"gemm_huge", "planning: gemm_wgmma"}
 
@@ -87,7 +90,7 @@ def test_table_json_and_drawing(tmp_path, capsys):
     unit = [float(x.get("height")) / row["ratio"] for x, row in zip(bars, found, strict=True)]
     assert max(unit) - min(unit) < 0.2                      # heights are proportional to the ratios
     edges = [(float(x.get("x")), float(x.get("x")) + float(x.get("width"))) for x in bars]
-    assert all(right <= left for (_, right), (left, _) in zip(edges, edges[1:], strict=False)), "bars overlap"
+    assert all(right <= left for (_, right), (left, _) in pairwise(edges)), "bars overlap"
     words = [x.text for x in tree.iter(f"{svg}text")]
     assert any("a <fake> GPU" in word for word in words) and {"SGEMM", "WGEMM", "NN", "TN"} <= set(words)
 

@@ -88,8 +88,8 @@ def test_no_ldmatrix_for_64_bit_elements_and_broken_quadruples():
     assert WarpMma(HALF, (2, 2), (1, 1)).matrices(1, True) is None
 
 
-@pytest.mark.parametrize("element, depth, k_major", [("float16", 32, True), ("float16", 64, True), ("float16", 32, False), ("int8", 64, True),
-                                                     ("int8", 128, True), ("float16", 16, True)])
+@pytest.mark.parametrize("element, depth, k_major", [("float16", 16, True), ("float16", 32, True), ("float16", 64, True),
+                                                     ("float16", 32, False), ("int8", 64, True), ("int8", 128, True)])
 def test_eight_rows_meet_every_bank_once(element, depth, k_major):
     item = 1 if element == "int8" else 2
     tile = operand_tile(128, depth, element, k_major)

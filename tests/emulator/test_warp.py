@@ -27,9 +27,9 @@ cb::store_global<4>(&C[4 * t], r);
 """
 
 
-def load(form: str = "", row: str = "8 * (t ^ 1)", barrier: str = "cb::syncthreads();", threads: int = 32, shared: int = 512, **options):
+def load(form: str = "", row: str = "8 * (t ^ 1)", barrier: str = "cb::syncthreads();", threads: int = 32, shared: int = 512):
     out = np.zeros((threads, 4), np.uint32)
-    launch(LOAD.format(form=form, row=row, barrier=barrier), (ptr("C", "uint32"),), (out,), threads=threads, shared=shared, **options)
+    launch(LOAD.format(form=form, row=row, barrier=barrier), (ptr("C", "uint32"),), (out,), threads=threads, shared=shared)
     return out.view(np.uint16).reshape(threads, 4, 2)
 
 
@@ -49,8 +49,10 @@ def test_ldmatrix_gives_pairs_of_a_row_or_of_a_column(transposed: bool) -> None:
     ({"row": "8 * t + 512"}, emulator.SharedOutOfBounds, "shared memory"),
     ({"barrier": "", "row": "8 * (t > 0 ? t - 1 : 0)"}, emulator.DataRace, "no barrier orders the two"),
     ({"shared": 1024, "row": "8 * t + 256"}, emulator.UnwrittenRead, "nothing has written"),
-    ({"barrier": "cb::syncthreads(); if (t == 7) cb::ldmatrix_x4(reinterpret_cast<unsigned*>(e), &s[8 * t]);"}, emulator.BarrierError, "as one"),
-    ({"barrier": "cb::syncthreads(); if (t == 31) return;"}, emulator.Deadlock, "warp 0 at the same warp-wide instruction: 31 of 32"),
+    ({"barrier": "cb::syncthreads(); if (t == 7) cb::ldmatrix_x4(reinterpret_cast<unsigned*>(e), &s[8 * t]);"},
+     emulator.BarrierError, "as one"),
+    ({"barrier": "cb::syncthreads(); if (t == 31) return;"},
+     emulator.Deadlock, "warp 0 at the same warp-wide instruction: 31 of 32"),
     ({"threads": 16}, emulator.MisuseError, "a whole warp"),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_misuse_of_ldmatrix(change: dict, error: type, words: str) -> None:
@@ -128,7 +130,7 @@ def test_eight_bit_products_wrap_in_32_bits() -> None:
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_sums_of_16_bit_products_are_truncated_as_a_whole(element: str) -> None:
-    """1 + 16 * 2^-26 keeps 2 bits below the last of the accumulator: each term alone is lost, where a rounded sum would keep 2^-22."""
+    """To 1, 16 terms of 2^-26 add nothing: each is below the 2 bits that are kept; terms of 2^-25 add up exactly."""
     atom = next(a for a in MMA_ATOMS if a.element == element)
     m, n, k = atom.shape
     kind = numpy_type(element)

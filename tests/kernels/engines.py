@@ -161,8 +161,8 @@ def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, al
 def check_tensor_cores(c: np.ndarray, a: np.ndarray, b: np.ndarray, *, alpha=1, beta=0, before=None) -> None:
     """Compare a product of 16-bit elements on tensor cores with float64, componentwise.
 
-    Products are exact; every step of 16 terms truncates in the float32 accumulator (two units at most), and the result is rounded to
-    C's type once.
+    Products are exact; every step of 16 terms truncates in the float32 accumulator (two units at most), and the result is rounded
+    to C's type once.
     """
     wide_a, wide_b = a.astype(float), b.astype(float)
     want = alpha * (wide_a @ wide_b) + (beta * before.astype(float) if beta else 0)

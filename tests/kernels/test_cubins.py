@@ -118,12 +118,12 @@ def test_architectures(arch):
         assert cubin(kernel, arch)
     atom = mma_atom("float16", arch)
     for a, b in (((1, 8), (0, 8)), ((0, 2), (1, 1))):
-        config = MmaConfig("float16", "float16", MmaTile(64, 64, 32, atom, stages=2), OperandAccess(*a), OperandAccess(*b), OperandAccess(1, 2),
-                           "value", "value")
-        assert cubin(gemm_mma(config), arch)
+        access = OperandAccess(*a), OperandAccess(*b), OperandAccess(1, 2)
+        kernel = gemm_mma(MmaConfig("float16", "float16", MmaTile(64, 64, 32, atom, stages=2), *access, "value", "value"))
+        assert cubin(kernel, arch)
     for aligned in (False, True):
-        dp4a = SimtConfig("int8x4", "int32", replace(POLICIES["int8"]["small"].tile, k=8), OperandAccess(1), OperandAccess(1), simple,
-                          aligned=aligned, epilogue=BIAS_RELU)
+        tile = replace(POLICIES["int8"]["small"].tile, k=8)
+        dp4a = SimtConfig("int8x4", "int32", tile, OperandAccess(1), OperandAccess(1), simple, aligned=aligned, epilogue=BIAS_RELU)
         assert cubin(gemm_simt(dp4a), arch)
     assert cubin(reduce_split(ReduceConfig("float32", "float16", simple, "value", "value", 1)), arch)
 

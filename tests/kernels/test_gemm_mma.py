@@ -25,7 +25,8 @@ def values(rng, shape, dtype):
     return rng.standard_normal(shape).astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else random(rng, shape, dtype)
 
 
-def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C", c_order="C", a_place=None, b_place=None, c_place=None):
+def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C", c_order="C", a_place=None, b_place=None,
+        c_place=None):
     """Run one product and compare; returns the plan."""
     if mma_atom(a.dtype.name, engine.device.arch) is None:
         pytest.skip(f"{engine.device.arch} has no mma.sync for {a.dtype}")
@@ -60,7 +61,8 @@ def test_every_order_of_a_b_and_c(engine, dtype, orders):
     run(engine, a, b, a_order=orders[0], b_order=orders[1], c_order=orders[2])
 
 
-@pytest.mark.parametrize("element, output", [("float16", "float16"), ("bfloat16", "float32"), ("bfloat16", "bfloat16"), ("int8", "int32")])
+@pytest.mark.parametrize("element, output", [("float16", "float16"), ("bfloat16", "float32"), ("bfloat16", "bfloat16"),
+                                             ("int8", "int32")])
 def test_types(engine, element, output):
     rng = np.random.default_rng(2)
     run(engine, values(rng, (64, 96), element), values(rng, (96, 72), element), output, b_order="F")
@@ -72,8 +74,9 @@ def test_ragged_sizes(engine, m, n, k):
     run(engine, values(rng, (m, k), "float16"), values(rng, (k, n), "float16"), c_place={"pad": 1})
 
 
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
-          "rows backwards": {"flip": (True, False)}, "unaligned": {"offset": 1}, "two bytes off a word": {"offset": 3, "pad": 1}}
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2},
+          "backwards": {"flip": (True, True)}, "rows backwards": {"flip": (True, False)},
+          "unaligned": {"offset": 1}, "two bytes off a word": {"offset": 3, "pad": 1}}
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -165,7 +168,8 @@ def test_offsets_of_64_bits(engine):
     problem = gemm_problem(pa, pb, pc)
     plan = plan_mma(problem, engine.device)
     launch = plan.launches[0]
-    wide = gemm_mma(MmaConfig("float16", "float32", plan.config.tile, OperandAccess(1, 8), OperandAccess(0, 8), OperandAccess(1, 2), wide=True))
+    access = OperandAccess(1, 8), OperandAccess(0, 8), OperandAccess(1, 2)
+    wide = gemm_mma(MmaConfig("float16", "float32", plan.config.tile, *access, wide=True))
     assert [p.name for p in wide.params] == [p.name for p in launch.kernel.params]
     engine.run(replace(plan, launches=(replace(launch, kernel=wide),)), a=pa, b=pb, c=pc)
     check_tensor_cores(pc.view, a, b)
@@ -245,5 +249,5 @@ def test_misuse_is_refused():
     with pytest.raises(CodegenError, match="an even number of steps"):
         gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 16, atom), access, access, OperandAccess(1)))
     with pytest.raises(CodegenError, match="8-bit elements are contiguous along K"):
-        gemm_mma(MmaConfig("int8", "int32", MmaTile(64, 64, 64, mma_atom("int8", "sm_80")), OperandAccess(0, 16), OperandAccess(1, 16),
-                           OperandAccess(1)))
+        tile = MmaTile(64, 64, 64, mma_atom("int8", "sm_80"))
+        gemm_mma(MmaConfig("int8", "int32", tile, OperandAccess(0, 16), OperandAccess(1, 16), OperandAccess(1)))

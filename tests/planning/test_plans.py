@@ -166,3 +166,13 @@ def test_offsets_have_64_bits_where_an_operand_reaches_far(problem, wide):
 def test_every_type_has_tiles():
     for element in ("bool", "int8", "uint64", "float16", "bfloat16", "complex64", "complex128"):
         assert candidates(element)
+
+
+def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_does():
+    for size, precision in ((1024, "auto"), (4096, "ieee")):
+        assert plan_gemm(square(size, "float64", precision=precision), H200).family == "gemm_mma"
+    assert plan_gemm(square(512, "float64"), H200).family == "gemm_simt"
+    assert plan_gemm(square(4096, "float64"), replace(H200, arch="sm_89")).family == "gemm_simt"
+    assert plan_gemm(square(4096, "float64", alpha="zero"), H200).family == "gemm_simt"
+    strided = square(4096, "float64", a=Operand("float64", (8192, 2)))
+    assert plan_gemm(strided, H200).launches
