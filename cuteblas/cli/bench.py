@@ -44,7 +44,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--orders", nargs="+", type=_orders, default=ORDERS, metavar="ORDERS",
                         help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, help="as in cuteblas.matmul (default: %(default)s)")
-    parser.add_argument("--variants", action="store_true", help="measure products and transposes by the named kernels, side by side")
+    parser.add_argument("--variants", action="store_true",
+                        help="measure products and transposes by the named kernels, side by side")
     parser.add_argument("--repeats", type=int, default=11, help="timings of which the median is taken (default: %(default)s)")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, in seconds, with the machine and the command")

@@ -209,8 +209,8 @@ def _arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
             plan = plan_for(copy_problem(CUPY.memory(a), CUPY.memory(new), variant), CUPY.device(a))
             if len(_ready_copies) >= _MOST_READY:
                 _ready_copies.clear()
-            _ready_copies[key] = _ReadyCopy(launcher_for(plan, data.device_id), tally(function, "calls", plan.family).tick, new.strides,
-                                            new.nbytes, several_devices())
+            tick = tally(function, "calls", plan.family).tick
+            _ready_copies[key] = _ReadyCopy(launcher_for(plan, data.device_id), tick, new.strides, new.nbytes, several_devices())
     return new
 
 

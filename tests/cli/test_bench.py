@@ -95,7 +95,8 @@ def test_transposes_by_name(monkeypatch):
 
 @pytest.mark.usefixtures("emulated")
 def test_products_by_name():
-    rows = measured("gemm", (4e-3, 2e-3), sizes=((64, 64, 16), (20, 30, 8)), dtypes=("float32",), orders=("NT",), variants=True, repeats=1)
+    rows = measured("gemm", (4e-3, 2e-3), sizes=((64, 64, 16), (20, 30, 8)), dtypes=("float32",), orders=("NT",), variants=True,
+                    repeats=1)
     named = {(row["case"], row["variant"]): row for row in rows}
     assert rows[0]["variant"] == "gemm_simt (planning's choice)" and all(row["right"] for row in rows)
     assert ("float32 64x64x16 NT", "gemm_naive_tiled_rolled") in named and ("float32 20x30x8 NT", "gemm_huge") in named
