@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 
 from ..codegen.dtypes import dtype
@@ -13,9 +13,9 @@ from ..kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from .operands import NARROW_SPAN, Roles, alpha_kind, gemm_numbers, launch, operand_span
 from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
-from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, reduction, sliced, workspace_bytes
+from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
 
-__all__ = ["MmaChoice", "choose_mma", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
+__all__ = ["choose_mma", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _STAGES = 4
@@ -31,29 +31,6 @@ _TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
            ((32, 32), (1, 1)))
 _WIDE_SHAPES = (((128, 128), (4, 2)), ((128, 64), (4, 2)), ((64, 64), (2, 2)), ((32, 32), (2, 1)))
-
-
-@dataclass(frozen=True)
-class MmaChoice:
-    """A tile, how many slices of which depth K is split into, and the estimated time.
-
-    Attributes
-    ----------
-    tile : MmaTile
-        The tile.
-    slices, chunk : int
-        Number of slices of K and the depth of each.
-    blocks : int
-        Blocks of the grid.
-    seconds : float
-        Estimate.
-    """
-
-    tile: MmaTile
-    slices: int
-    chunk: int
-    blocks: int
-    seconds: float
 
 
 def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
@@ -104,7 +81,7 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
             yield replace(tile, stages=stages)
 
 
-def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> MmaChoice:
+def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
     """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
 
     A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
@@ -114,7 +91,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
     outputs = p.m * p.n * prod(p.batch)
     total_bytes = dtype(atom.accumulator).bytes
 
-    def estimate(tile: MmaTile, split: int) -> MmaChoice:
+    def estimate(tile: MmaTile, split: int) -> Choice[MmaTile]:
         chunk = -(-p.k // split // 16) * 16 if split > 1 else p.k
         slices = -(-p.k // chunk) if split > 1 else 1
         blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
@@ -124,7 +101,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
         seconds = block_seconds * (-(-blocks // device.multiprocessors) + _RAMP) + _LAUNCH_SECONDS
         if slices > 1:
             seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + _LAUNCH_SECONDS
-        return MmaChoice(tile, slices, chunk, blocks, seconds)
+        return Choice(tile, slices, chunk, blocks, seconds)
 
     splits = [1]
     while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * total_bytes <= MAX_WORKSPACE:
@@ -187,7 +164,7 @@ def _vectors(epilogue: Epilogue | None) -> Roles:
     return {"bias": "bias"} if epilogue and epilogue.vectors else {}
 
 
-def mma_product(p: GemmProblem, choice: MmaChoice, roles: Roles, *, epilogue: Epilogue | None = None) -> Launch:
+def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, *, epilogue: Epilogue | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
     operands = (p.a, (p.m, choice.chunk)), (p.b, (p.n, choice.chunk)), (p.c, (p.m, p.n))
     wide = max(p.m, p.n, p.k, *(operand_span(o, extents, p.batch) for o, extents in operands)) >= NARROW_SPAN

@@ -11,7 +11,7 @@ from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
 from .operands import NARROW_SPAN, Roles, alpha_kind, gemm_numbers, launch, operand_span, unit_mode
 from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
-from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, reduction, sliced, workspace_bytes
+from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
 
 __all__ = ["MAX_VECTOR", "Candidate", "Choice", "candidates", "choose", "plan_simt", "simt_access", "simt_product"]
 
@@ -83,30 +83,7 @@ def candidates(element: str) -> tuple[Candidate, ...]:
     return _DOUBLE if accumulator.bytes == 8 else _SINGLE
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A tile, how many slices of which depth K is split into, and the estimated time.
-
-    Attributes
-    ----------
-    tile : TileShape
-        The tile.
-    slices, chunk : int
-        Number of slices of K and the depth of each.
-    blocks : int
-        Blocks of the grid.
-    seconds : float
-        Estimate.
-    """
-
-    tile: TileShape
-    slices: int
-    chunk: int
-    blocks: int
-    seconds: float
-
-
-def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True) -> Choice:
+def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True) -> Choice[TileShape]:
     """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
 
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
@@ -118,7 +95,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     k = 0 if p.alpha == "zero" else p.k
     outputs = p.m * p.n * prod(p.batch)
 
-    def estimate(candidate: Candidate, split: int) -> Choice:
+    def estimate(candidate: Candidate, split: int) -> Choice[TileShape]:
         t = candidate.tile
         chunk = -(-k // split // 16) * 16 if split > 1 else k
         slices = -(-k // chunk) if split > 1 else 1
@@ -189,7 +166,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> P
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 
-def simt_product(p: GemmProblem, choice: Choice, roles: Roles, *, aligned: bool = False,
+def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,
                  epilogue: Epilogue | None = None) -> Launch:
     """The launch of ``gemm_simt``; the outermost batch mode walks over slices if there are several.
 

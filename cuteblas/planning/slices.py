@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Generic, TypeVar
 
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
@@ -12,7 +13,7 @@ from .operands import NARROW_SPAN, alpha_kind, launch, operand_span, unit_mode
 from .plan import Launch
 from .problem import GemmProblem, Operand
 
-__all__ = ["MAX_WORKSPACE", "MIN_SLICE", "SLICE_SECONDS", "reduction", "sliced", "workspace_bytes"]
+__all__ = ["MAX_WORKSPACE", "MIN_SLICE", "SLICE_SECONDS", "Choice", "reduction", "sliced", "workspace_bytes"]
 
 SLICE_SECONDS = 0.1e-6
 """What one more slice costs: they are added one after the other."""
@@ -22,6 +23,32 @@ MIN_SLICE = 128
 
 MAX_WORKSPACE = 64 << 20
 """Bytes of slices."""
+
+
+Tile = TypeVar("Tile")
+
+
+@dataclass(frozen=True)
+class Choice(Generic[Tile]):
+    """A tile, how many slices of which depth K is split into, and the estimated time.
+
+    Attributes
+    ----------
+    tile : TileShape or MmaTile
+        The tile.
+    slices, chunk : int
+        Number of slices of K and the depth of each.
+    blocks : int
+        Blocks of the grid.
+    seconds : float
+        Estimate.
+    """
+
+    tile: Tile
+    slices: int
+    chunk: int
+    blocks: int
+    seconds: float
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:
