@@ -50,6 +50,10 @@ class Choice(Generic[Tile]):
     blocks: int
     seconds: float
 
+    def __str__(self) -> str:
+        split = f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
+        return f"{self.tile}{split}" + (f"; estimated at {self.seconds * 1e6:.3g} us" if self.seconds else "")
+
 
 def _with_mode(operand: Operand, stride: int) -> Operand:
     """An operand with one more batch mode, outermost."""
