@@ -17,7 +17,8 @@ __all__ = ["MAX_VECTOR", "Candidate", "Choice", "candidates", "choose", "plan_si
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 _LAUNCH_SECONDS = 4e-6
-_GATHER_PENALTY = 14.0               # element-wise copies: this over the extent that shares them is the loss
+_GATHER_PENALTY = 14.0               # element-wise copies: this over the extent that shares them is the loss,
+_HIDDEN_BELOW = 128                  # no more than at this extent: many small blocks hide them
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ _SINGLE = (
     Candidate(_T(128, 256, 8, warp=(4, 8), stages=4), 0.75, 0.0),
     Candidate(_T(128, 128, 8, stages=4, min_blocks=2), 0.71, 0.05),
     Candidate(_T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3), 0.70, 0.25),
-    Candidate(_T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4), 0.65, 0.75),
-    Candidate(_T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4), 0.63, 1.6),
-    Candidate(_T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8), 0.44, 2.5),
+    Candidate(_T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4), 0.65, 0.4),
+    Candidate(_T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4), 0.63, 1.0),
+    Candidate(_T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8), 0.44, 1.0),
     Candidate(_T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4), 0.35, 2.0),
     Candidate(_T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4), 0.35, 2.0),
 )
@@ -100,7 +101,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
         chunk = -(-k // split // 16) * 16 if split > 1 else k
         slices = -(-k // chunk) if split > 1 else 1
         blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
-        gathered = _GATHER_PENALTY * ((a.unit != 0) / t.n + (b.unit != 0) / t.m)
+        gathered = _GATHER_PENALTY * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
         flops = 2 * t.m * t.n * (4 if accumulator.is_complex else 1) * (chunk + t.k)
         block_seconds = flops / (per_second * candidate.rate) * (1 + gathered)
         busiest = -(-blocks // device.multiprocessors)
