@@ -155,8 +155,8 @@ def _described(x: Any) -> str:
 
 
 def _plan_rows(plan: Plan) -> list[tuple[str, str]]:
+    from ..planning.floors import floor_of
     from ..planning.problem import CopyProblem, GemmProblem
-    from .floors import floor_of
 
     problem, floor = plan.problem, floor_of(plan.problem, plan.family, plan.device)
     rows = (_gemm_rows(problem) if isinstance(problem, GemmProblem) else _copy_rows(problem) if isinstance(problem, CopyProblem)

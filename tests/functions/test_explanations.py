@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.functions.floors import compulsory_bytes, floor_of, multiply_adds_per_clock
+from cuteblas.planning.floors import compulsory_bytes, floor_of, multiply_adds_per_clock
 from cuteblas.planning.problem import H200, CopyProblem, GemmProblem, Operand
 
 

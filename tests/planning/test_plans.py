@@ -176,3 +176,9 @@ def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_doe
     assert plan_gemm(square(4096, "float64", alpha="zero"), H200).family == "gemm_simt"
     strided = square(4096, "float64", a=Operand("float64", (8192, 2)))
     assert plan_gemm(strided, H200).launches
+
+
+def test_element_wise_copies_do_not_count_against_small_tiles():
+    """At 256 the small tile is the fastest (docs/performance/gemm-simt.md), although one operand is copied element by element."""
+    config = plan_gemm(square(256), H200).config
+    assert (config.tile.m, config.tile.n, config.slices) == (32, 32, 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
+from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
 
 __all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
 
