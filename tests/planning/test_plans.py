@@ -181,4 +181,4 @@ def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_doe
 def test_element_wise_copies_do_not_count_against_small_tiles():
     """At 256 the small tile is the fastest (docs/performance/gemm-simt.md), although one operand is copied element by element."""
     config = plan_gemm(square(256), H200).config
-    assert (config.tile.m, config.tile.n, config.slices) == (32, 32, 1)
+    assert (config.tile.m, config.tile.n, config.slices) == (32, 32, 1) and config.seconds < 10.8e-6
