@@ -1,25 +1,47 @@
-"""Suites that judge from outside, on any backend: ``pytest conformance --backend numpy|emulator|cuda``."""
+"""Suites that judge from outside, on any backend: ``pytest conformance --backend numpy|definition|emulator|cuda``.
+
+At the end stands a table with a row for each suite; docs/conformance.md has them for every backend.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cuteblas
+import cuteblas.linalg
 from cuteblas import emulator, runtime
+from tests.functions import reference
+
+os.environ["SCIPY_ARRAY_API"] = "1"         # SciPy reads it once, when it is imported, and scikit-learn insists on it
 
 # CuPy's allocations are aligned to more than this many bytes, the most that kernels ask for.
 _ALIGNMENT = 16
 _ON_GPU = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
+_PRODUCTS = ("dot", "vdot", "inner", "outer", "tensordot", "einsum", "einsum_path", "kron", "vecdot", "matvec", "vecmat",
+             "swapaxes", "moveaxis", "rollaxis", "transpose", "permute_dims", "matrix_transpose", "asfortranarray")
+_LINALG = ("multi_dot", "matrix_power", "matmul", "vecdot", "tensordot", "outer", "matrix_transpose")
+_BACKENDS = ("numpy", "definition", "emulator", "cuda")
+_HERE = Path(__file__).parent
+_XFAILS = _HERE / "numpy_suite_xfails.txt"
+_ANSWERED = "answered"
+
+_OUTCOMES = ("passed", "skipped", "xfailed", "failed", "error")
+# Routes of calls that no kernel had a part in, besides those delegated with a reason.
+_WITHOUT_KERNELS = frozenset({"numpy", "nothing", "identity", "matmul", "a view", "element by element"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--backend", choices=("numpy", "emulator", "cuda"), default="numpy",
-                     help="what works on the arrays: NumPy's BLAS, the generated kernels on the CPU, or the GPU")
+    parser.addoption("--backend", choices=_BACKENDS, default="numpy",
+                     help="what works on the arrays: NumPy's BLAS, all of our code but the kernels, which are evaluated by their "
+                          "definition, the generated kernels on the CPU, or the GPU")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,14 +49,88 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{mark}(*, reason): a mark in NumPy's own tests")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that ``numpy_suite_xfails.txt`` lists for this backend."""
+    backend = config.getoption("--backend")
+    for line in _XFAILS.read_text(encoding="utf-8").splitlines():
+        if not line or line.startswith("#"):
+            continue
+        (what, backends, test), reason = line.partition("|")[0].split(), line.partition("|")[2].strip()
+        mark = pytest.mark.skip(reason=reason) if what == "skip" else pytest.mark.xfail(reason=reason, strict=True)
+        for item in items:
+            if backend in backends.split(",") and test in item.nodeid:
+                item.add_marker(mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note with every test by which routes calls of our functions were answered."""
+    answered: Counter[tuple[str, str]] = Counter()
+    reset = cuteblas.reset_stats
+
+    def note() -> None:
+        for function, groups in cuteblas.stats().items():
+            for route, count in groups.get("calls", {}).items():
+                answered[function, route] += count
+
+    def note_and_reset() -> None:
+        note()
+        reset()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuteblas, "reset_stats", note_and_reset)
+        reset()
+        try:
+            return (yield)
+        finally:
+            note()
+            item.user_properties.append((_ANSWERED, [(*key, count) for key, count in answered.items()]))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print a table of the suites, and which routes answered the calls of our functions."""
+    outcomes: dict[str, Counter[str]] = {}
+    routes: dict[str, Counter[str]] = {}
+    for outcome in _OUTCOMES:
+        for report in terminalreporter.stats.get(outcome, ()):
+            suite, _, rest = report.nodeid.partition("::")
+            if not suite.startswith(f"{_HERE.name}/") or not rest:
+                continue
+            row = outcomes.setdefault(suite.removeprefix(f"{_HERE.name}/"), Counter())
+            row[outcome] += 1
+            for function, route, count in dict(report.user_properties).get(_ANSWERED, ()):
+                row["calls"] += count
+                row["on kernels"] += count * _is_kernel(route)
+                routes.setdefault(function, Counter())[route] += count
+    if not outcomes:
+        return
+    columns = [name for name in (*_OUTCOMES, "calls", "on kernels")
+               if name not in _OUTCOMES[3:] or any(row[name] for row in outcomes.values())]
+    terminalreporter.section(f"conformance on the backend {config.getoption('--backend')}")
+    for line in (["suite", *columns], ["---", *["---:"] * len(columns)],
+                 *([f"`{suite}`", *(str(row[name]) for name in columns)] for suite, row in sorted(outcomes.items()))):
+        terminalreporter.write_line(f"| {' | '.join(line)} |")
+    if config.get_verbosity() > 0:
+        for function, counts in sorted(routes.items()):
+            described = ", ".join(f"{route}: {count}" for route, count in sorted(counts.items()))
+            terminalreporter.write_line(f"{function:24} {counts.total():6}   {described}")
+
+
+def _is_kernel(route: str) -> bool:
+    """Whether a route of ``cuteblas.stats`` is a family of kernels."""
+    return route not in _WITHOUT_KERNELS and not route.startswith(("delegated", "inverse"))
+
+
 @pytest.fixture(scope="session")
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """The backend's name; tests are skipped where it cannot work."""
     name = request.config.getoption("--backend")
-    reason = {"numpy": lambda: None, "emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable}[name]()
+    reason = {"emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable}.get(name, lambda: None)()
     if reason:
         pytest.skip(f"the backend {name} cannot work here: {reason}")
-    with cuteblas.backend("emulator" if name == "emulator" else "numpy"):
+    with pytest.MonkeyPatch.context() as patch, cuteblas.backend("emulator" if name in ("definition", "emulator") else "numpy"):
+        if name == "definition":
+            reference.install(patch)
         yield name
 
 
@@ -48,6 +144,38 @@ def matmul(backend: str) -> Callable[..., Any]:
 def copy(backend: str) -> Callable[..., Any]:
     """``cuteblas.copy`` on NumPy arrays, as ``matmul``."""
     return _copy_by_way_of_the_gpu if backend == "cuda" else cuteblas.copy
+
+
+@pytest.fixture(scope="session")
+def products(backend: str) -> dict[str, Callable[..., Any]]:
+    """Our functions by NumPy's names for them, on NumPy arrays; on the GPU by way of CuPy arrays as ``matmul``."""
+    ours = {name: getattr(cuteblas, name) for name in _PRODUCTS}
+    ours |= {f"linalg.{name}": getattr(cuteblas.linalg, name) for name in _LINALG}
+    return {name: _by_way_of_the_gpu(call) for name, call in ours.items()} if backend == "cuda" else ours
+
+
+def _by_way_of_the_gpu(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function on NumPy arrays that uploads them, and downloads what it returns; what cannot be uploaded stays on the host."""
+    def on_gpu(*arguments: Any, **named: Any) -> Any:
+        nested = isinstance(arguments[0], (list, tuple)) if arguments else False
+        given = list(arguments[0]) if nested else list(arguments)
+        out = named.get("out")
+        arrays = [x for x in given if isinstance(x, np.ndarray)] + ([] if out is None else [out])
+        if not arrays or not all(type(x) is np.ndarray and x.dtype in _ON_GPU and x.flags.writeable for x in arrays):
+            return call(*arguments, **named)
+        moved = dict(zip(map(id, arrays), _uploaded(arrays), strict=True))
+        given = [moved.get(id(x), x) for x in given]
+        if out is not None:
+            named["out"] = moved[id(out)]
+        result = call(given, *arguments[1:], **named) if nested else call(*given, **named)
+        if out is not None:
+            out[...] = cuteblas.copy(moved[id(out)], "C").get()
+            return out
+        if not hasattr(result, "get"):
+            return result
+        return _downloaded(result) if result.ndim else result.get()[()]
+
+    return on_gpu
 
 
 def _uploaded(arrays: list[np.ndarray]) -> list[Any]:

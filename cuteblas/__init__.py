@@ -4,38 +4,63 @@
 >>> cuteblas.matmul([[1, 2], [3, 4]], [1, 1])
 array([3, 7])
 
-``matmul``, ``transpose``, ``copy`` and ``ascontiguousarray`` take NumPy and CuPy arrays and return what they were given.
+``matmul``, ``dot``, ``einsum`` and all other products of NumPy, ``transpose`` and its kin, ``copy`` and ``ascontiguousarray`` take
+NumPy and CuPy arrays and return what they were given; ``cuteblas.linalg`` has those of ``numpy.linalg``.
 ``explain`` and ``stats`` say what a call runs and what was run; ``backend("emulator")`` runs the GPU's kernels on the CPU. The
 layout algebra and the kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
 """
 
 from importlib import import_module as _import_module
 
+from .array import asarray, ndarray
+from .array.install import enabled, install, uninstall
+from .array.install import obey_environment as _obey_environment
 from .functions import (
     Explanation,
     ascontiguousarray,
+    asfortranarray,
     backend,
     copy,
     current_backend,
+    dot,
+    einsum,
+    einsum_path,
     explain,
     explain_copy,
+    inner,
+    kron,
     matmul,
     matrix_transpose,
+    matvec,
+    moveaxis,
+    outer,
+    permute_dims,
     reset_stats,
+    rollaxis,
     stats,
+    swapaxes,
+    tensordot,
     transpose,
+    vdot,
+    vecdot,
+    vecmat,
 )
 
 __version__ = "0.1.0"
 
-__all__ = ["Explanation", "ascontiguousarray", "backend", "copy", "current_backend", "explain", "explain_copy", "matmul",
-           "matrix_transpose", "reset_stats", "stats", "transpose"]
+__all__ = ["Explanation", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot", "einsum",
+           "einsum_path", "enabled", "explain", "explain_copy", "inner", "install", "kron", "matmul", "matrix_transpose", "matvec",
+           "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis", "stats", "swapaxes", "tensordot", "transpose",
+           "uninstall", "vdot", "vecdot", "vecmat"]
 
-_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "kernels", "layout", "planning", "runtime"})
+_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "kernels", "layout", "linalg", "planning",
+                          "runtime"})
 
 
 def __getattr__(name: str) -> object:
-    """Import a subpackage when it is first used."""
+    """Import a subpackage, or the decorator of epilogues, when it is first used."""
+    if name == "epilogue":
+        return _import_module(f"{__name__}.epilogues").epilogue
     if name in _SUBPACKAGES:
         return _import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -43,3 +68,6 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_SUBPACKAGES})
+
+
+_obey_environment()

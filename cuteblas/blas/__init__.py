@@ -1,0 +1,20 @@
+"""BLAS routines with the signatures of ``scipy.linalg.blas`` on NumPy arrays, CuPy arrays and everything with DLPack.
+
+>>> import numpy as np
+>>> from cuteblas import blas
+>>> blas.dgemm(1, np.eye(2), [[1, 2], [3, 4]], trans_b='T')
+array([[1., 3.],
+       [2., 4.]])
+
+``sgemm dgemm cgemm zgemm``, ``hgemm`` (float16), ``bgemm`` (bfloat16) and ``igemm`` (int8 into int32) fix their types; ``gemm``
+takes them from the operands. ``gemm_batched`` and ``gemm_grouped`` multiply lists of problems; ``cuteblas.blas.pointers`` has the
+same routines over addresses and leading dimensions; ``plan`` keeps what a product needs for later calls.
+"""
+
+from . import pointers
+from .groups import gemm_batched, gemm_grouped
+from .plans import GemmPlan, plan
+from .routines import bgemm, cgemm, dgemm, gemm, hgemm, igemm, sgemm, zgemm
+
+__all__ = ["GemmPlan", "bgemm", "cgemm", "dgemm", "gemm", "gemm_batched", "gemm_grouped", "hgemm", "igemm", "plan", "pointers",
+           "sgemm", "zgemm"]

@@ -1,11 +1,13 @@
 """The command line, ``python -m cuteblas COMMAND``.
 
 A command is a module of this package with ``configure(parser)``, which declares its options, and ``run(options)``, which returns
-the exit status. Only the module of the command that was asked for is imported.
+the exit status. Only the module of the command that was asked for is imported. What is no command but a program is run.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
@@ -13,6 +15,7 @@ from importlib import import_module
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "run": "run a CuPy program on these kernels; the word may be left out: python -m cuteblas PROGRAM ARGUMENT ...",
     "demo": "multiply and transpose real data, check it against NumPy, show plans and layouts",
     "explain": "show the plan for shapes, without data",
     "kernels": "list the kernels, those that variant= names and those that planning chooses, or show one",
@@ -22,6 +25,11 @@ COMMANDS = {
     "cache": "show or clear the compiled kernels on disk",
 }
 """Names of the modules and one line about each."""
+
+
+def names_program(argument: str) -> bool:
+    """Whether an argument in the place of a command begins a program instead."""
+    return argument in ("-m", "-c", "--compare") or argument.endswith(".py") or os.path.exists(argument)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = ArgumentParser("python -m cuteblas", description=f"commands:\n{listing}", formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     parser.add_argument("rest", nargs="...", metavar="...", help="options of the command; COMMAND --help lists them")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] not in COMMANDS and names_program(arguments[0]):
+        arguments = ["run", *arguments]
     chosen = parser.parse_args(arguments)
     module = import_module(f".{chosen.command}", __package__)
     options = ArgumentParser(f"python -m cuteblas {chosen.command}", description=module.__doc__,

@@ -3,6 +3,8 @@
   gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|)
   transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver
              (both with --variants: by the kernels that variant= names, with their bank conflicts)
+  epilogue   products with an epilogue, beside the same without one, and beside CuPy's followed by one elementwise kernel
+  reduce     sums along the rows and along the columns of a matrix
   figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
   host       what a call costs the host, on arrays of 16x16
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
@@ -146,6 +148,10 @@ def _hundredths(value: float) -> str:
     return f"{value:.2f}"
 
 
+def _thousandths(value: float) -> str:
+    return f"{value:.3f}"
+
+
 def _digits(value: float) -> str:
     return f"{value:.3g}"
 
@@ -158,6 +164,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "ours_s": ("us", _microseconds),
     "rival_s": ("CuPy us", _microseconds),
     "copy_s": ("copy us", _microseconds),
+    "plain_s": ("plain us", _microseconds),
+    "of_plain": ("of plain", _thousandths),
     "nvrtc_s": ("NVRTC ms", _milliseconds),
     "cached_s": ("cached ms", _milliseconds),
     "ratio": ("ratio", _hundredths),
@@ -172,7 +180,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 """By key of a row: the heading, and how a value is printed."""
 
-_WIDTHS = {"case": 33, "kernel": 11, "variant": 43, "conflicts": 14}
+_WIDTHS = {"case": 41, "kernel": 11, "variant": 43, "conflicts": 14}
 
 
 def _line(row: Row, text: Callable[[str, Any], str]) -> str:

@@ -79,11 +79,11 @@ def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[i
     c, theirs = (xp.empty((n, m), kind.output).T for _ in range(2))
     engine = _engine(xp)
     plans = {name: plan for name in kind.kernels if (plan := _planned(a, b, c, name, engine.device(a))) is not None}
-    calls = (lambda plan=plan: engine.run(plan, a=a, b=b, c=c) for plan in plans.values())
+    calls = (lambda plan=plan: engine.run(plan, {"a": a, "b": b, "c": c}) for plan in plans.values())
     rival, *taken = medians(machine, _baseline(xp, orders, a, b, theirs, kind), *calls, repeats=which.repeats)
     for (name, plan), ours in zip(plans.items(), taken, strict=True):
         c[...] = 0
-        engine.run(plan, a=a, b=b, c=c)
+        engine.run(plan, {"a": a, "b": b, "c": c})
         graded = _graded(machine, a, b, c)
         yield {"case": f"{letter}GEMM {orders} {m}x{n}x{k}", "variant": name or f"planning: {plan.family}", "ours_s": ours,
                "rival_s": rival, "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": graded.error,

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import runtime
+from .. import epilogues, runtime
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation, copy, explain, explain_copy, matmul
-from ..planning import GemmProblem, Plan
+from ..functions.engines import EMULATOR, Engine
+from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
+from ..planning.floors import compulsory_bytes
 from ..planning.variants import variants
 from ..runtime.architectures import target_architecture
 from .grading import Grade, grade
@@ -32,6 +34,7 @@ ORDERS = ("NN", "NT", "TN", "TT")
 _GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
 _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
 _TRANSPOSE_SIZES, _PRODUCT_SIZES, _VARIANT_DTYPES = ((8192,),), ((5120, 5120, 4096), (1024, 1024, 8192)), ("float32",)
+_EPILOGUE_SIZES, _EPILOGUE_DTYPES = ((1024,), (4096,)), ("float32", "float16")
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
 _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 
@@ -153,6 +156,83 @@ def bank_conflicts(plan: Plan) -> str:
     return ", ".join(found) or "none"
 
 
+def _reduce(machine: Any, which: Selection) -> Iterator[Row]:
+    xp, engine = machine.rival, _engine(machine)
+    for case, x in _transposes(xp, which, _random):
+        for axis in (1, 0):
+            y = x if axis else x.T
+            sums, theirs = xp.empty(len(y), x.dtype), xp.empty(len(y), x.dtype)
+            strides = tuple(s // x.itemsize for s in y.strides)
+            problem = ReductionProblem(y.shape[0], y.shape[1], Operand(x.dtype.name, strides, alignment=engine.memory(y).alignment),
+                                       Operand(x.dtype.name, (1, 0)))
+            plan = plan_reduction(problem, engine.device(x))
+            ours, rival = medians(machine, partial(engine.run, plan, {"src": y, "dst": sums}),
+                                  partial(xp.sum, x, axis=axis, dtype=x.dtype, out=theirs), repeats=which.repeats)
+            yield {"case": f"{case} along {axis}", "kernel": plan.family, "ours_s": ours, "rival_s": rival, "ratio": rival / ours,
+                   "gb_s": compulsory_bytes(problem) / ours / 1e9, "right": _summed(xp, y, sums)}
+
+
+def _epilogue(machine: Any, which: Selection) -> Iterator[Row]:
+    """Products with an epilogue, beside the same product without and beside CuPy's product followed by one elementwise kernel."""
+    xp, none_chosen = machine.rival, not which.dtypes
+    which = replace(which, sizes=which.sizes or _EPILOGUE_SIZES, dtypes=which.dtypes or _EPILOGUE_DTYPES,
+                    orders=which.orders if which.orders != ORDERS else ("NN",))
+    for case, a, b in _products(xp, which, _random):
+        bias = _random(xp, (1, b.shape[1]), a.dtype.name, 7)
+        c, d, e = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(3))
+        precision = "ieee" if none_chosen and a.dtype == np.float32 else which.precision
+        fused = {"relu": epilogues.relu(), "bias": epilogues.bias(bias=bias), "bias_gelu": epilogues.bias_gelu(bias=bias)}
+        for name, bound in fused.items():
+            after = _elementwise(xp, name, bias)
+
+            def separately(after: Callable[[Any], Any] = after, a: Any = a, b: Any = b, e: Any = e) -> None:
+                xp.matmul(a, b, out=e)
+                after(e)
+
+            ours, plain, rival = medians(machine, partial(matmul, a, b, out=c, epilogue=bound, precision=precision),
+                                         partial(matmul, a, b, out=d, precision=precision), separately, repeats=which.repeats)
+            separately()
+            yield {"case": f"{case} {name} {precision}", "ours_s": ours, "plain_s": plain, "of_plain": ours / plain,
+                   "rival_s": rival, "ratio": rival / ours, "right": _close(xp, c, e, a, b, bias)}
+
+
+def _elementwise(xp: Any, name: str, bias: Any) -> Callable[[Any], Any]:
+    """An epilogue as a user of the library writes it after a product, in place and in one kernel."""
+    if xp is np:
+        bound = getattr(epilogues, name)(**({"bias": bias} if name != "relu" else {}))
+        return lambda y: np.copyto(y, bound(y), casting="same_kind")
+    body = {"relu": "y = max(y, T(0))", "bias": "y = y + bias",
+            "bias_gelu": "float x = float(y) + float(bias); y = T(0.5f * x * (1.0f + erff(x * 0.70710678f)))"}[name]
+    kernel = xp.ElementwiseKernel("T bias", "T y", body, f"after_{name}")
+    return lambda y: kernel(bias, y)
+
+
+def _close(xp: Any, c: Any, d: Any, a: Any, b: Any, bias: Any) -> bool:
+    """Whether two results of an epilogue differ by no more than the rounding of their sums."""
+    scale = float(abs(a[:1]).max() * abs(b[:, :1]).max()) * a.shape[1]**0.5 * 8 + float(abs(bias).max())
+    unit = float(np.finfo(a.dtype).eps)
+    return bool((abs(c.astype("f8") - d.astype("f8")) <= 64 * unit * scale).all())
+
+
+def _engine(machine: Any) -> Engine:
+    """What runs plans on the arrays of a machine."""
+    if machine.rival is np:
+        return EMULATOR
+    from ..functions._cupy import CUPY
+
+    return CUPY
+
+
+def _summed(xp: Any, x: Any, sums: Any) -> bool:
+    """Whether sums along the last mode are right to two units of u sum |x| (and the rounding of 16-bit sums)."""
+    if not np.issubdtype(x.dtype, np.inexact):
+        return bool((sums == x.sum(axis=1, dtype=x.dtype)).all())
+    wide = xp.complex128 if x.dtype.kind == "c" else xp.float64
+    unit, sum_unit = np.finfo(x.dtype).eps / 2, np.finfo(np.promote_types(x.dtype, np.float32)).eps / 2
+    want, scale = x.sum(axis=1, dtype=wide), abs(x).sum(axis=1, dtype=xp.float64)
+    return bool((abs(sums - want) <= 4 * sum_unit * scale + 2 * unit * abs(want)).all())
+
+
 def _host(machine: Any, which: Selection) -> Iterator[Row]:
     xp = machine.rival
     a, b, c = (_random(xp, _HOST_EXTENTS, "float32", seed) for seed in range(3))
@@ -183,7 +263,7 @@ def _compile(machine: Any, which: Selection) -> Iterator[Row]:
 
 
 GROUPS: dict[str, Callable[[Any, Selection], Iterator[Row]]] = {
-    "gemm": _gemm, "transpose": _transpose, "host": _host, "compile": _compile,
+    "gemm": _gemm, "transpose": _transpose, "epilogue": _epilogue, "reduce": _reduce, "host": _host, "compile": _compile,
 }
 """By name: what yields the rows of a table."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import gcd
 
-from ..codegen.hopper import WgmmaAtom, WgmmaMma
+from ..codegen.hopper import WgmmaMma
 from ..codegen.tiled import TiledMma
 from ..kernels.gemm_simt import TileShape
+from ..kernels.gemm_split import GemmSplitConfig
 from ..kernels.gemm_wgmma import WgmmaConfig
 from ..kernels.permute import TransposeConfig
 from ..kernels.transpose_tutorial import TILE, SharedConfig
@@ -49,7 +50,8 @@ def tile_picture(plan: Plan, paint: Paint) -> list[str]:
     for i in range(size(mma.tv_c)):
         owner[mma.tv_c(i)] = i % threads
     grid = [[owner[m + rows * n] for n in range(columns)] for m in range(rows)]
-    turned = plan.launches[0].arguments[0].role == "b"               # computed as C^T: show C
+    first = next(argument.role for argument in plan.launches[0].arguments if argument.role in ("a", "b"))
+    turned = first == "b"                                            # computed as C^T: show C
     if turned:
         grid, extents, (rows, columns) = [list(row) for row in zip(*grid, strict=True)], extents[::-1], (columns, rows)
     height, width = _block(grid)
@@ -73,8 +75,8 @@ def _mma_of(config: object) -> tuple[TiledMma | WgmmaMma, tuple[int, int]] | Non
     tile = getattr(config, "tile", None)
     if isinstance(tile, TileShape):
         return tile.mma, (tile.m, tile.n)
-    if isinstance(config, WgmmaConfig):
-        return WgmmaMma(WgmmaAtom(config.columns, config.element), config.groups), (config.rows, config.columns)
+    if isinstance(config, (WgmmaConfig, GemmSplitConfig)):
+        return config.mma, (config.rows, config.columns)
     return None
 
 

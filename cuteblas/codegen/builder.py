@@ -113,6 +113,13 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
         return name
 
+    def gate(self, value: int) -> None:
+        """A parameter ``gate``, the address of a word in device memory: the kernel does nothing unless the word has this value."""
+        word = self.pointer("gate", "uint32", alignment=4)
+        self.emit(f"unsigned {self._fresh('gate_word')};")
+        self.emit(f"cb::load_global<1>(&gate_word, {word.name});")
+        self.emit(f"if (gate_word != {value}u) return;")
+
     def tensor_map(self, name: str) -> str:
         """A TMA tensor map parameter; returns its C++ name."""
         self._params.append(Param(self._fresh(name), "tensor_map", dtype("b8")))
@@ -150,6 +157,10 @@ class KernelBuilder:
     def grid_size(self, name: str, axis: str) -> Expr:
         """The number of blocks along ``axis`` (x, y or z)."""
         return self._declare(name, f"gridDim.{axis}", Var(name, 1))
+
+    def flag(self, name: str, condition: str) -> Expr:
+        """An integer that is 1 if a C++ condition holds, else 0."""
+        return self._declare(name, f"{condition} ? 1 : 0", Var(name, 0, 1))
 
     def variable(self, name: str, value: IntLike, hi: int | None = None) -> Expr:
         """A mutable integer, 0 to ``hi``, changed by :meth:`assign`."""

@@ -101,6 +101,8 @@ class GeneratedKernel:
         Blocks that should fit on a multiprocessor at once (the second launch bound).
     cluster : tuple of int
         Blocks of a cluster along x, y, z.
+    row : tuple of Param
+        What a row of the table of a kernel for many problems holds: see :mod:`~cuteblas.codegen.grouped`.
     facts : mapping of str to str
         What generation proved or counted, for people: layouts, bank conflicts, vector widths.
     """
@@ -113,6 +115,7 @@ class GeneratedKernel:
     arch: str = "sm_70"
     min_blocks: int = 1
     cluster: tuple[int, int, int] = (1, 1, 1)
+    row: tuple[Param, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
 
     @cached_property

@@ -16,7 +16,8 @@ from __future__ import annotations
 from . import errors
 from .compiler import available, why_unavailable
 from .errors import *  # noqa: F403
-from .kernel import AccessCount, EmulatedKernel, Pointer, compile, pointer
+from .kernel import AccessCount, EmulatedKernel, Pointer, Table, compile, pointer
 from .plans import run
 
-__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "available", "compile", "pointer", "run", "why_unavailable", *errors.__all__]
+__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "available", "compile", "pointer", "run", "why_unavailable",
+           *errors.__all__]

@@ -18,7 +18,7 @@ from .errors import CompilerError
 __all__ = ["available", "build", "why_unavailable"]
 
 _FOLDER = Path(__file__).parent
-_HEADERS = ("interface.h", "device.h")
+_HEADERS = ("interface.h", "device.h", "split.h", "values.h")
 _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
                  "-Wno-psabi")
 

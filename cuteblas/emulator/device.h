@@ -110,9 +110,19 @@ inline bfloat16 to_bfloat16(float value) {
     return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
 }
 
+// A float that rounds to any shorter format as the value itself does: if the value is not a float, the neighbour towards zero or away
+// from it whose last bit is set.
+inline float round_to_odd(double value) {
+    float const nearest = static_cast<float>(value);
+    double const back = nearest;
+    if (back == value || value != value) return nearest;
+    uint const bits = bit_cast<uint>(nearest);
+    return bit_cast<float>((bits - (__builtin_fabs(back) > __builtin_fabs(value) ? 1u : 0u)) | 1u);
+}
+
 // A real number as float or double, exactly where the type can hold it.
 template <class Real, class T>
-Real real(T const& value) {
+Real real_number(T const& value) {
     if constexpr (same<T, half> || same<T, bfloat16>) {
         return to_float(value);
     } else {
@@ -243,6 +253,18 @@ void cp_async_wait() {
 // Barriers
 
 inline void syncthreads(CB_SITE) { cuteblas_runtime->syncthreads(site.line); }
+
+// Threads vote before a first barrier and read the result before a second; the last reader clears it for the next vote.
+inline bool syncthreads_or(bool x, CB_SITE) {
+    static bool any = false;
+    static unsigned readers = 0;
+    any |= x;
+    cuteblas_runtime->syncthreads(site.line);
+    bool const result = any;
+    if (++readers == blockDim.x) any = false, readers = 0;
+    cuteblas_runtime->syncthreads(site.line);
+    return result;
+}
 inline void syncwarp(CB_SITE) { cuteblas_runtime->syncwarp(site.line); }
 inline void named_barrier_sync(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, true, site.line); }
 inline void named_barrier_arrive(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, false, site.line); }
@@ -348,21 +370,44 @@ auto max(A a, B b) -> decltype(a + b) {
     return a > b ? a : b;
 }
 
+template <class T>
+bool is_zero(T const& x) {
+    return x == T{};
+}
+template <class T>
+bool is_zero(complex<T> const& x) {
+    return x.re == T{} && x.im == T{};
+}
+
 template <class Out, class Acc>
 Out convert(Acc const& value, CB_SITE) {
     using namespace detail;
     expect_delivered(value, site);
     if constexpr (same<Out, Acc>) {
         return value;
-    } else if constexpr (same<Out, half>) {
-        return to_half(float(value));
-    } else if constexpr (same<Out, bfloat16>) {
-        return to_bfloat16(float(value));
     } else if constexpr (same<Acc, half> || same<Acc, bfloat16>) {
-        return Out(to_float(value));
+        return convert<Out>(to_float(value), site);
+    } else if constexpr (same<Out, half> || same<Out, bfloat16>) {
+        float shorter;
+        if constexpr (same<Acc, double>) {
+            shorter = round_to_odd(value);
+        } else {
+            shorter = static_cast<float>(value);
+        }
+        if constexpr (same<Out, half>) {
+            return to_half(shorter);
+        } else {
+            return to_bfloat16(shorter);
+        }
     } else if constexpr (is_complex<Out>) {
         using Part = decltype(Out::re);
-        return Out{Part(value.re), Part(value.im)};
+        if constexpr (is_complex<Acc>) {
+            return Out{Part(value.re), Part(value.im)};
+        } else {
+            return Out{Part(value), Part{}};
+        }
+    } else if constexpr (same<Out, bool>) {
+        return !is_zero(value);
     } else {
         return static_cast<Out>(value);
     }
@@ -383,7 +428,7 @@ void mac(Acc& acc, A const& a, B const& b) {
     } else if constexpr (is_integer<Acc>) {
         acc = static_cast<Acc>(static_cast<uint64>(acc) + static_cast<uint64>(a) * static_cast<uint64>(b));
     } else {
-        acc = fused(real<Acc>(a), real<Acc>(b), acc);
+        acc = fused(real_number<Acc>(a), real_number<Acc>(b), acc);
     }
 }
 
@@ -396,10 +441,9 @@ inline int dp4a(int acc, uint a, uint b) {
 
 inline void mac_dp4a(int& acc, uint a, uint b) { acc = dp4a(acc, a, b); }
 
-namespace detail {
-
 template <class S>
 S multiply(S const& a, S const& b) {
+    using namespace detail;
     if constexpr (same<S, bool>) {
         return a && b;
     } else if constexpr (is_complex<S>) {
@@ -410,8 +454,6 @@ S multiply(S const& a, S const& b) {
         return a * b;
     }
 }
-
-}  // namespace detail
 
 template <class S>
 S add(S const& a, S const& b) {
@@ -429,12 +471,11 @@ S add(S const& a, S const& b) {
 
 template <class Out, class Acc, class S>
 Out scale(Acc const& acc, S alpha, CB_SITE) {
-    return convert<Out>(detail::multiply(alpha, convert<S>(acc, site)), site);
+    return convert<Out>(multiply(alpha, convert<S>(acc, site)), site);
 }
 
 template <class Out, class Acc, class S>
 Out axpby(Acc const& acc, S alpha, Out const& c, S beta, CB_SITE) {
-    using namespace detail;
     return convert<Out>(add(multiply(alpha, convert<S>(acc, site)), multiply(beta, convert<S>(c, site))), site);
 }
 
@@ -467,3 +508,6 @@ To const* recast(From const* r) {
 #undef CB_SITE
 
 }  // namespace cb
+
+#include "split.h"
+#include "values.h"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 from .compiler import build
 from .errors import BY_CODE, TensorMapError
 
-__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "compile", "pointer"]
+__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "compile", "pointer"]
 
 _MESSAGE_CAPACITY = 1 << 16
 _COUNT_CAPACITY = 4096
@@ -66,6 +66,23 @@ def pointer(array: np.ndarray, *, writable: bool | None = None) -> Pointer:
     """
     low, high = byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
     return Pointer(array.ctypes.data, low, high - low, array.flags.writeable if writable is None else writable, array)
+
+
+@dataclass(frozen=True)
+class Table(Pointer):
+    """Words in memory of which some are addresses: a pointer argument through which a kernel reaches further memory.
+
+    Attributes
+    ----------
+    targets : tuple of Pointer
+        The memory that words point into.
+    """
+
+    targets: tuple[Pointer, ...] = ()
+
+    def __add__(self, offset: int) -> Table:
+        """The same table, seen from an address that lies ``offset`` bytes further on."""
+        return replace(self, address=self.address + offset)
 
 
 @dataclass(frozen=True)
@@ -231,7 +248,8 @@ class EmulatedKernel:
             raise TypeError(f"kernel {self.name} takes {len(self.params)} arguments, got {len(args)}")
         launch = _Launch()
         windows: list[_Window] = []
-        values = [self._encode(param, arg, windows) for param, arg in zip(self.params, args, strict=True)]
+        tables: list[_TranslatedTable] = []
+        values = [self._encode(param, arg, windows, tables) for param, arg in zip(self.params, args, strict=True)]
         launch.windows = (_Window * max(len(windows), 1))(*windows)
         launch.window_count = len(windows)
         launch.kernel = self.name.encode()
@@ -249,6 +267,8 @@ class EmulatedKernel:
         launch.counting, launch.counts, launch.count_capacity = count, counts, _COUNT_CAPACITY
         library = _runtime()
         with _turn:
+            for table in tables:
+                table.translate(lambda window: library.cuteblas_translate(ctypes.byref(launch), window))
             storage = [_aligned(value if isinstance(value, bytes) else
                                 library.cuteblas_translate(ctypes.byref(launch), value).to_bytes(8, "little")) for value in values]
             addresses = (ctypes.c_void_p * max(len(storage), 1))(*(address for address, _ in storage))
@@ -259,7 +279,7 @@ class EmulatedKernel:
         return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes, c.requests, c.transactions,
                                  c.ideal) for c in counts[:launch.count_size])
 
-    def _encode(self, param: Param, arg: Any, windows: list[_Window]) -> bytes | int:
+    def _encode(self, param: Param, arg: Any, windows: list[_Window], tables: list[_TranslatedTable]) -> bytes | int:
         """The bytes of an argument, or for a pointer the index of its window."""
         if param.kind == "scalar":
             return _scalar_bytes(param.dtype, arg)
@@ -267,6 +287,9 @@ class EmulatedKernel:
         if not isinstance(memory, Pointer):
             raise TypeError(f"argument {param.name!r} of kernel {self.name} is a pointer; pass emulator.pointer(array), "
                             f"not {type(memory).__name__}")
+        if isinstance(memory, Table):
+            tables.append(_TranslatedTable(memory, windows))
+            memory = tables[-1].pointer
         windows.append(_Window(param.name.encode(), memory.address, memory.base, memory.base + memory.nbytes,
                                memory.writable and not (param.kind == "pointer" and param.const)))
         if spec is None:
@@ -276,6 +299,41 @@ class EmulatedKernel:
     def _quote(self, line: int) -> str:
         lines = self.body.splitlines()
         return f"\n    {line}: {lines[line - 1].strip()}" if 0 < line <= len(lines) else ""
+
+
+class _TranslatedTable:
+    """A copy of a table whose addresses are those that kernels see."""
+
+    def __init__(self, table: Table, windows: list[_Window]):
+        self._address, self._owner = _aligned(ctypes.string_at(table.base, table.nbytes))
+        self.pointer = Pointer(self._address + table.address - table.base, self._address, table.nbytes, writable=False)
+        self._words = table.nbytes // 8
+        self._exact: dict[int, int] = {}
+        self._windows: dict[int, _Window] = {}
+        for target in table.targets:
+            high = target.base + target.nbytes
+            number = self._exact.setdefault(target.address, len(windows))
+            if number == len(windows):
+                name = f"array {len(self._exact) - 1} of the table"
+                windows.append(_Window(name.encode(), target.address, target.base, high, target.writable))
+                self._windows[number] = windows[-1]
+            else:                                        # two views that begin at one address: they reach what both hold
+                known = windows[number]
+                known.low, known.high = min(known.low, target.base), max(known.high, high)
+                known.writable = known.writable or target.writable
+
+    def translate(self, seen: Callable[[int], int]) -> None:
+        """Replace addresses, once all windows are known."""
+        words = (ctypes.c_uint64 * self._words).from_address(self._address)
+        lowest = min((window.low for window in self._windows.values()), default=0)
+        end = max((window.high for window in self._windows.values()), default=0)
+        for i, word in enumerate(words):
+            if word in self._exact:
+                words[i] = seen(self._exact[word])
+            elif lowest <= word < end:                   # an address within an array: of one matrix of a batch
+                number = next((n for n, w in self._windows.items() if w.low <= word < w.high), None)
+                if number is not None:
+                    words[i] = seen(number) + word - self._windows[number].address
 
 
 def _linear(block: int | tuple[int, ...], grid: tuple[int, ...]) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..planning.plan import Argument, Plan
-from .kernel import Pointer, compile, pointer
+from .kernel import Pointer, Table, compile, pointer
 
 __all__ = ["run"]
 
@@ -16,7 +16,8 @@ __all__ = ["run"]
 _WORKSPACE_ALIGNMENT = 256
 
 
-def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0, *, seed: int | None = None) -> None:
+def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0, *,
+        numbers: Mapping[str, Any] | None = None, reached: Iterable[np.ndarray] = (), seed: int | None = None) -> None:
     """Execute every launch of a plan on NumPy arrays, in order.
 
     Parameters
@@ -24,10 +25,14 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
     plan : Plan
         The plan; its problem must describe the arrays' strides and alignments.
     operands : mapping of str to numpy.ndarray
-        The memory of the roles ``a``, ``b``, ``c``, ``src`` and ``dst`` that the plan names: an argument is the address of the
-        array's first element.
+        The memory of the roles that the plan takes as addresses (``plan.problem.roles``): an argument is the address of the array's
+        first element.
     alpha, beta : number
-        The values of those roles.
+        The values of those roles, unless they are among the operands.
+    numbers : mapping of str to number, optional
+        Those of an epilogue, by role.
+    reached : iterable of numpy.ndarray
+        Arrays that a plan for many problems reaches through the addresses in its ``table``.
     seed : int, optional
         Shuffles the order in which threads run.
 
@@ -39,13 +44,16 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
         If the plan names an operand that is not there.
     """
     memory = {role: pointer(array) for role, array in operands.items()}
+    if targets := tuple(map(pointer, reached)):
+        table = memory["table"]
+        memory["table"] = Table(table.address, table.base, table.nbytes, False, table.owner, targets)
     memory["workspace"] = _workspace(plan.workspace_bytes)
-    scalars = {"alpha": alpha, "beta": beta}
+    scalars = {"alpha": alpha, "beta": beta, **(numbers or {})}
 
     def value(argument: Argument) -> Any:
         if argument.role is None:
             return argument.value
-        if argument.role in scalars:
+        if argument.role not in memory:
             return scalars[argument.role]
         where = memory[argument.role] + argument.offset
         return where if argument.tensor_map is None else (argument.tensor_map, where)

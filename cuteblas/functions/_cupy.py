@@ -3,9 +3,10 @@ arrives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import cupy
@@ -20,21 +21,19 @@ from .gufunc import Product, judge
 from .kinds import kind_of
 from .memory import Memory
 from .named import refuse_variant
-from .problems import Staging, copy_problem, has_kernels, stage
+from .problems import has_kernels, stage
 from .products import delegate, fast_paths
+from .routing import repeaters
 
-__all__ = ["CUPY", "Cupy", "contiguous", "copied", "judged", "launcher_for", "matmul", "on_device_of", "repeated_matmul",
-           "require_one_device"]
-
-# Ready launchers are few in practice; a program with ever new shapes starts over at this number.
-_MOST_READY = 8192
+__all__ = ["CUPY", "Cupy", "Recorder", "contiguous", "copied", "judged", "launcher_for", "matmul", "on_device_of", "repeated",
+           "repeated_matmul", "require_one_device"]
 
 
 @lru_cache(maxsize=4096)
-def launcher_for(plan: Plan, ordinal: int) -> Callable[[tuple[int, ...], int], Any]:
+def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     """What launches a plan on a device, which is the current one; compiled once.
 
-    It is a function of the addresses (of a, b, c; or of src, dst) and of a stream's handle.
+    It is a function of the addresses in the order of the problem's roles, of a stream's handle and of scalars.
     """
     from .. import runtime
 
@@ -116,14 +115,155 @@ class Cupy:
         else:
             move("matmul: alignment", self, without_imaginary_part(src, dst.dtype).astype(dst.dtype), dst)
 
-    def run(self, plan: Plan, **arrays: Any) -> None:
+    def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
+            numbers: Mapping[str, Any] | None = None) -> None:
         """Launch a plan on the current stream."""
-        roles = ("a", "b", "c") if isinstance(plan.problem, GemmProblem) else ("src", "dst")
+        roles = plan.problem.roles
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
-        launch(tuple(arrays[role].data.ptr for role in roles), current_stream())
+        launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
+
+
+def _scalars(plan: Plan, alpha: Any, beta: Any, numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """What a launch takes behind the addresses: the numbers of a product that is not a plain one."""
+    if not isinstance(plan.problem, GemmProblem):
+        return ()
+    kinds = (alpha, plan.problem.alpha), (beta, plan.problem.beta)
+    return (*(1 if kind == "device" else x for x, kind in kinds), numbers)
 
 
 CUPY = Cupy()
+
+
+# -- calls that have run before ---------------------------------------------------------------------------------------------------
+# They are few in practice; a program with ever new shapes starts over at this number.
+_MOST_READY = 8192
+
+
+class _Ready(NamedTuple):
+    """A call that has run: everything that one with the same key needs."""
+
+    launch: Callable[..., Any]
+    pick: Callable[[list[int]], tuple[int, ...]]        # from the addresses of inputs and result those that the plan takes
+    tick: Callable[[], int]
+    several_devices: bool
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    nbytes: int
+    near: tuple[tuple[int, int, int], ...]              # the number of an input, and between which distances from it the result
+                                                        # reaches into its range
+
+
+_ready: dict[tuple, _Ready] = {}
+
+
+def _key(x: Any) -> tuple:
+    """What a key says of an array."""
+    return x.shape, x.strides, x.dtype, x.data.ptr & 15, x.data.device_id
+
+
+def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -> Any:
+    """The result of a call if the like of it has run before, else ``None``.
+
+    Shapes, strides, types, alignments and devices of a call that was accepted decide everything about it, except whether ``out``
+    overlaps an input. That is judged by address ranges here; where they meet, the long way finds out.
+
+    Parameters
+    ----------
+    head : hashable
+        The function, and all arguments that are no arrays: equal ones mean the same. It says how many inputs there are.
+    inputs : tuple
+        The operands.
+    out : array or None
+        Receives the result. An input that is ``out`` itself, element by element, is left out of ``inputs``.
+    *scalars
+        What the launch takes behind addresses and stream.
+    """
+    key, addresses = [head], []
+    for x in inputs if out is None else (*inputs, out):
+        if type(x) is not cupy.ndarray:
+            return None
+        data = x.data
+        address = data.ptr
+        addresses.append(address)
+        key.append((x.shape, x.strides, x.dtype, address & 15, data.device_id))       # as _key: a call of it would be noticed
+    try:
+        ready = _ready.get(tuple(key))
+    except TypeError:                                   # an argument without a hash
+        return None
+    if ready is None or (ready.several_devices and current_device() != data.device_id):
+        return None
+    if out is None:
+        memory = cupy.cuda.alloc(ready.nbytes)
+        address = memory.ptr
+        if address & 15:
+            return None
+        addresses.append(address)
+        out = cupy.ndarray(ready.shape, ready.dtype, memory, ready.strides)
+    else:
+        for i, below, above in ready.near:
+            if below < address - addresses[i] < above:
+                return None
+    ready.launch(ready.pick(addresses), current_stream(), *scalars)
+    ready.tick()
+    return out
+
+
+class Recorder(Cupy):
+    """The engine of one call, which notes what the call comes to."""
+
+    def __init__(self) -> None:
+        self._launched: list[tuple[Plan, Mapping[str, Any]]] = []
+        self._created = 0
+        self._assigned = False
+
+    def empty(self, like: Memory) -> Any:
+        """A new array from CuPy's allocator."""
+        self._created += 1
+        return super().empty(like)
+
+    def assign(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` with any cast."""
+        self._assigned = True
+        super().assign(dst, src)
+
+    def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
+            numbers: Mapping[str, Any] | None = None) -> None:
+        """Launch a plan on the current stream."""
+        self._launched.append((plan, arrays))
+        super().run(plan, arrays, alpha, beta, numbers)
+
+    def remember(self, function: str, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> None:
+        """Let :func:`repeated` answer calls like this one, if it came to one launch on the operands and the result themselves.
+
+        Parameters
+        ----------
+        function : str
+            On whose account they are counted.
+        head, inputs, out
+            As :func:`repeated` will get them.
+        result : array
+            What the call returned.
+        roles : sequence of str
+            What each input and, last, the result is to a plan.
+        """
+        arrays = (*inputs, result)
+        if len(self._launched) != 1 or self._assigned or self._created != (out is None) or {type(x) for x in arrays} != {cupy.ndarray}:
+            return
+        (plan, given), = self._launched
+        named = dict(zip(roles, arrays, strict=True))
+        wanted = plan.problem.roles
+        if any(role not in named or given[role].data.ptr != named[role].data.ptr for role in wanted):
+            return
+        pick = tuple if tuple(wanted) == tuple(roles) else itemgetter(*map(list(roles).index, wanted))
+        *spans, (low, high) = (self.memory(x).span for x in arrays)
+        near = tuple((i, first - high, end - low) for i, (first, end) in enumerate(spans))
+        ready = _Ready(launcher_for(plan, result.data.device_id), pick, tally(function, "calls", plan.family).tick,
+                       several_devices(), result.shape, result.strides, result.dtype, result.nbytes, near)
+        if len(_ready) >= _MOST_READY:
+            _ready.clear()
+        with suppress(TypeError):                       # an argument without a hash
+            _ready[head, *map(_key, inputs if out is None else arrays)] = ready
 
 
 def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
@@ -134,10 +274,17 @@ def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, argu
     product = judged(x1, x2, out, arguments)
     with on_device_of(x1):
         staging = stage(CUPY.memory(x1), CUPY.memory(x2), None if out is None else CUPY.memory(out), product, precision, variant)
-        result = execute(CUPY, x1, x2, out, staging)
-        if not (arguments or staging.copies or variant) and result.size:
-            _remember(x1, x2, out, result, staging, precision)
+        engine = Recorder()
+        result = execute(engine, x1, x2, out, staging)
+        if not arguments and variant is None:
+            for name in (precision, None) if precision == "auto" else (precision,):
+                engine.remember("matmul", ("matmul", name), (x1, x2), out, result, "abc")
     return result
+
+
+def repeated_matmul(x1: Any, x2: Any, out: Any, precision: str | None) -> Any:
+    """The product of plain CuPy arrays if the like of it has run before, else ``None``."""
+    return repeated(("matmul", precision), (x1, x2), out)
 
 
 def judged(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
@@ -179,108 +326,17 @@ def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
     return _arranged("ascontiguousarray", a, "C", variant)
 
 
-class _ReadyCopy(NamedTuple):
-    """A copy that was made before: everything that a call with the same key needs."""
-
-    launch: Callable[[tuple[int, ...], int], Any]
-    tick: Callable[[], int]
-    strides: tuple[int, ...]
-    nbytes: int
-    several_devices: bool
-
-
-_ready_copies: dict[tuple, _ReadyCopy] = {}
-
-
 def _arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
     """A new array with the elements of ``a`` in an order; what has run before is launched at once."""
-    data = a.data
-    key = function, order, variant, a.shape, a.strides, a.dtype, data.ptr & 15, data.device_id
-    ready = _ready_copies.get(key)
-    if ready is not None and not (ready.several_devices and current_device() != data.device_id):
-        memory = cupy.cuda.alloc(ready.nbytes)
-        if not memory.ptr & 15:
-            ready.launch((data.ptr, memory.ptr), current_stream())
-            ready.tick()
-            return cupy.ndarray(a.shape, a.dtype, memory, ready.strides)
-    with on_device_of(a):
-        new = new_like(function, CUPY, a, order, variant)
-        if new.size:
-            plan = plan_for(copy_problem(CUPY.memory(a), CUPY.memory(new), variant), CUPY.device(a))
-            if len(_ready_copies) >= _MOST_READY:
-                _ready_copies.clear()
-            tick = tally(function, "calls", plan.family).tick
-            _ready_copies[key] = _ReadyCopy(launcher_for(plan, data.device_id), tick, new.strides, new.nbytes, several_devices())
+    head = function, order, variant
+    new = repeated(head, (a,), None)
+    if new is None:
+        with on_device_of(a):
+            engine = Recorder()
+            new = new_like(function, engine, a, order, variant)
+            engine.remember(function, head, (a,), None, new, ("src", "dst"))
     return new
 
 
-class _Ready(NamedTuple):
-    """A product that was run before: everything that a call with the same key needs."""
-
-    launch: Callable[[tuple[int, ...], int], Any]
-    tick: Callable[[], int]
-    shape: tuple[int, ...]
-    several_devices: bool
-    spans: tuple[int, ...]              # first byte and one past the last, relative to the address, of x1, x2 and out
-
-
-_ready: dict[tuple, _Ready] = {}
-
-
-def repeated_matmul(x1: Any, x2: Any, out: Any, precision: str | None) -> Any:
-    """The product of plain CuPy arrays if the like of it has run before, else ``None``.
-
-    Shapes, strides, types, alignments and devices of a call that NumPy accepted decide everything about it, except whether ``out``
-    overlaps an input. That is judged by address ranges here; where they meet, the long way finds out.
-    """
-    if type(x2) is not cupy.ndarray:
-        return None
-    data1, data2 = x1.data, x2.data
-    address1, address2 = data1.ptr, data2.ptr
-    device = data1.device_id
-    if out is None:
-        ready = _ready.get((x1.shape, x1.strides, x1.dtype, x2.shape, x2.strides, x2.dtype, address1 & 15, address2 & 15,
-                            device, data2.device_id, precision))
-        if ready is None or (ready.several_devices and current_device() != device):
-            return None
-        out = cupy.empty(ready.shape, x1.dtype)         # what is cast is not remembered
-        address3 = out.data.ptr
-        if address3 & 15:
-            return None
-    else:
-        if type(out) is not cupy.ndarray:
-            return None
-        data3 = out.data
-        address3 = data3.ptr
-        ready = _ready.get((x1.shape, x1.strides, x1.dtype, x2.shape, x2.strides, x2.dtype, address1 & 15, address2 & 15,
-                            device, data2.device_id, precision, out.shape, out.strides, out.dtype, address3 & 15, data3.device_id))
-        if ready is None or (ready.several_devices and current_device() != device):
-            return None
-        low1, high1, low2, high2, low3, high3 = ready.spans
-        low3 += address3
-        high3 += address3
-        if (low3 < address1 + high1 and address1 + low1 < high3) or (low3 < address2 + high2 and address2 + low2 < high3):
-            return None
-    ready.launch((address1, address2, address3), current_stream())
-    ready.tick()
-    return out
-
-
-def _remember(x1: Any, x2: Any, out: Any, result: Any, staging: Staging, precision: str) -> None:
-    """Let :func:`repeated_matmul` answer calls like this one."""
-    if out is None and not result.flags.c_contiguous:
-        return
-    if len(_ready) >= _MOST_READY:
-        _ready.clear()
-    plan = plan_for(staging.problem, CUPY.device(x1))
-    spans = tuple(end for x in (x1, x2, result) for end in CUPY.memory(x).span)
-    ready = _Ready(launcher_for(plan, x1.data.device_id), tally("matmul", "calls", plan.family).tick, result.shape,
-                   several_devices(), spans)
-    key = (x1.shape, x1.strides, x1.dtype, x2.shape, x2.strides, x2.dtype, x1.data.ptr & 15, x2.data.ptr & 15,
-           x1.data.device_id, x2.data.device_id)
-    of_out = () if out is None else (out.shape, out.strides, out.dtype, out.data.ptr & 15, out.data.device_id)
-    for name in (precision, None) if precision == "auto" else (precision,):
-        _ready[(*key, name, *of_out)] = ready
-
-
 fast_paths[cupy.ndarray] = repeated_matmul
+repeaters[cupy.ndarray] = repeated

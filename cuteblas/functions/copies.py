@@ -1,4 +1,4 @@
-"""Copies that arrange elements anew: ``copy`` and ``ascontiguousarray``, by the copy kernels."""
+"""Copies that arrange elements anew: ``copy``, ``ascontiguousarray`` and ``asfortranarray``, by the copy kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .counters import tally
 from .kinds import kind_of
 from .named import BY_NUMPY, check_variant, refuse_variant
 
-__all__ = ["ascontiguousarray", "checked_order", "copy", "why_not_words"]
+__all__ = ["ascontiguousarray", "asfortranarray", "checked_order", "copy", "why_not_words"]
 
 
 
@@ -79,21 +79,53 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, variant: str | None = None) 
         from ._cupy import contiguous
 
         return contiguous(a, dtype, variant)
+    return _contiguous("ascontiguousarray", np.ascontiguousarray, "C", a, dtype, variant)
+
+
+def asfortranarray(a: Any, dtype: Any = None, *, variant: str | None = None) -> Any:
+    """The array itself if it is Fortran-contiguous, else a Fortran-contiguous copy, as ``numpy.asfortranarray``; 1-D for a scalar.
+
+    Parameters
+    ----------
+    a : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out.
+    dtype : dtype, optional
+        Element type of the result. A change of type is left to NumPy or CuPy.
+    variant : str, optional
+        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+
+    Raises
+    ------
+    TypeError
+        For an unknown dtype, in NumPy's words.
+    ValueError
+        For an unknown variant, one that does not take this copy, or where no kernel runs.
+    """
+    check_variant(variant, "copy")
+    if kind_of(a) == "cupy":
+        from ._cupy_products import fortran
+
+        return fortran(a, dtype, variant)
+    return _contiguous("asfortranarray", np.asfortranarray, "F", a, dtype, variant)
+
+
+def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None) -> Any:
+    """An array on the host, contiguous in that order."""
     if current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
-        return _by_numpy("ascontiguousarray", "numpy", np.ascontiguousarray, a, dtype)
+        return _by_numpy(function, "numpy", call, a, dtype)
     array = np.asarray(a)
     reason = why_not_words(array.dtype)
     if dtype is not None and np.dtype(dtype) != array.dtype:
         reason = f"changes {array.dtype} to {np.dtype(dtype)}"
     if reason is not None:
         refuse_variant(variant, reason)
-        return _by_numpy("ascontiguousarray", f"delegated to NumPy: {reason}", np.ascontiguousarray, a, dtype)
-    if array.flags.c_contiguous:
-        return _by_numpy("ascontiguousarray", "nothing", np.ascontiguousarray, a)
+        return _by_numpy(function, f"delegated to NumPy: {reason}", call, a, dtype)
+    if array.flags.c_contiguous if order == "C" else array.flags.f_contiguous:
+        return _by_numpy(function, "nothing", call, a)
     from .execution import EMULATOR, new_like
 
-    return new_like("ascontiguousarray", EMULATOR, array, "C", variant)
+    return new_like(function, EMULATOR, array, order, variant)
 
 
 def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:

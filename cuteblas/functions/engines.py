@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..planning.plan import Plan
-from ..planning.problem import H200, CopyProblem, DeviceInfo, GemmProblem
+from ..planning.problem import H200, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
 from .memory import Memory
 
 __all__ = ["EMULATOR", "Emulator", "Engine", "plan_for", "without_imaginary_part"]
@@ -31,15 +32,18 @@ class Engine(Protocol):
     def assign(self, dst: Any, src: Any) -> None:
         """``dst[...] = src`` with any cast."""
 
-    def run(self, plan: Plan, **arrays: Any) -> None:
-        """Run a plan on arrays by role."""
+    def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
+            numbers: Mapping[str, Any] | None = None) -> None:
+        """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by role."""
 
 
-def plan_for(problem: GemmProblem | CopyProblem, device: DeviceInfo) -> Plan:
+def plan_for(problem: GemmProblem | CopyProblem | ReductionProblem, device: DeviceInfo) -> Plan:
     """The plan for a problem on a device; planning is imported by the first call."""
-    from ..planning import plan_copy, plan_gemm
+    from ..planning import plan_copy, plan_gemm, plan_reduction
 
-    return plan_gemm(problem, device) if isinstance(problem, GemmProblem) else plan_copy(problem, device)
+    if isinstance(problem, GemmProblem):
+        return plan_gemm(problem, device)
+    return plan_copy(problem, device) if isinstance(problem, CopyProblem) else plan_reduction(problem, device)
 
 
 def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
@@ -70,11 +74,12 @@ class Emulator:
         """``dst[...] = src`` with any cast."""
         np.copyto(dst, without_imaginary_part(src, dst.dtype), casting="unsafe")
 
-    def run(self, plan: Plan, **arrays: np.ndarray) -> None:
+    def run(self, plan: Plan, arrays: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0,
+            numbers: Mapping[str, Any] | None = None) -> None:
         """Run a plan in the emulator."""
         from .. import emulator
 
-        emulator.run(plan, arrays)
+        emulator.run(plan, arrays, alpha, beta, numbers=numbers)
 
 
 EMULATOR = Emulator()

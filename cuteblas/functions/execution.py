@@ -34,7 +34,7 @@ def execute(engine: Engine, x1: Any, x2: Any, out: Any, staging: Staging) -> Any
     c = out if out is not None and staging.c.reason is None else engine.empty(staging.c.memory)
     if staging.c.memory.size:
         plan = plan_for(staging.problem, engine.device(x1))
-        engine.run(plan, a=_staged(engine, x1, staging.a), b=_staged(engine, x2, staging.b), c=c)
+        engine.run(plan, {"a": _staged(engine, x1, staging.a), "b": _staged(engine, x2, staging.b), "c": c})
         tally("matmul", "calls", plan.family).tick()
     else:
         tally("matmul", "calls", "nothing").tick()
@@ -70,5 +70,5 @@ def move(function: str, engine: Engine, src: Any, dst: Any, variant: str | None 
         tally(function, "calls", "nothing").tick()
         return
     plan = plan_for(copy_problem(source, engine.memory(dst), variant), engine.device(src))
-    engine.run(plan, src=src, dst=dst)
+    engine.run(plan, {"src": src, "dst": dst})
     tally(function, "calls", plan.family).tick()

@@ -15,7 +15,7 @@ from .products import MatmulArguments, checked_precision, host_operands, single_
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
-    from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand
+    from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, Problem, ReductionProblem
 
 __all__ = ["Explanation", "explain", "explain_copy"]
 
@@ -156,11 +156,8 @@ def _described(x: Any) -> str:
 
 def _plan_rows(plan: Plan) -> list[tuple[str, str]]:
     from ..planning.floors import floor_of
-    from ..planning.problem import CopyProblem, GemmProblem
-
-    problem, floor = plan.problem, floor_of(plan.problem, plan.family, plan.device)
-    rows = (_gemm_rows(problem) if isinstance(problem, GemmProblem) else _copy_rows(problem) if isinstance(problem, CopyProblem)
-            else _contraction_rows(problem))
+    floor = floor_of(plan.problem, plan.family, plan.device)
+    rows = _problem_rows(plan.problem)
     rows += [("kernel", f"{plan.family}: {plan.reason}"), ("tile", str(plan.config))]
     for launch in plan.launches:
         kernel = launch.kernel
@@ -171,6 +168,20 @@ def _plan_rows(plan: Plan) -> list[tuple[str, str]]:
              ("floor", f"{_si(floor.seconds)}s on {plan.device.name}, limited by {floor.limit} "
                        f"(arithmetic {_si(floor.arithmetic_s)}s, traffic {_si(floor.traffic_s)}s)")]
     return rows
+
+
+def _problem_rows(problem: Problem) -> list[tuple[str, str]]:
+    from ..planning.problem import CopyProblem, GemmProblem, GroupedProblem, ReductionProblem
+
+    if isinstance(problem, GemmProblem):
+        return _gemm_rows(problem)
+    if isinstance(problem, CopyProblem):
+        return _copy_rows(problem)
+    if isinstance(problem, ReductionProblem):
+        return _reduction_rows(problem)
+    if isinstance(problem, GroupedProblem):
+        return [row for p in problem.problems for row in _gemm_rows(p)]
+    return _contraction_rows(problem)
 
 
 def _facts(plan: Plan) -> dict[str, str]:
@@ -197,6 +208,13 @@ def _copy_rows(problem: CopyProblem) -> list[tuple[str, str]]:
     return [("problem", f"copy words of {problem.itemsize} bytes"),
             ("layouts", f"source {_tuple(problem.shape)}:{_tuple(problem.src_strides)}, aligned to {problem.src_alignment} bytes"),
             ("layouts", f"target {_tuple(problem.shape)}:{_tuple(problem.dst_strides)}, aligned to {problem.dst_alignment} bytes")]
+
+
+def _reduction_rows(problem: ReductionProblem) -> list[tuple[str, str]]:
+    extents = problem.i, problem.j
+    return [("problem", f"R[i] = {problem.op} of X[i, j] over j in {problem.accumulator}, I = {problem.i}, J = {problem.j}"),
+            ("layouts", "X (I,J) " + _layout(problem.x, extents, problem.batch)),
+            ("layouts", "R (I,J) " + _layout(problem.r, extents, problem.batch))]
 
 
 def _contraction_rows(problem: ContractionProblem) -> list[tuple[str, str]]:

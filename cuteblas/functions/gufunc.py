@@ -1,7 +1,7 @@
-"""NumPy's judgement of a matmul call, asked for before anything runs and without NumPy computing anything.
+"""NumPy's judgement of a call of matmul and its kin, asked for before anything runs and without NumPy computing anything.
 
 The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the words of their refusals are
-NumPy's own: :func:`judge` calls ``numpy.matmul`` itself, on stand-ins that cost nothing.
+NumPy's own: :func:`judge` calls ``numpy.matmul`` itself (or ``vecdot``, ``matvec``, ``vecmat``), on stand-ins that cost nothing.
 
 * Types: operands of shape (1, 1) with the true dtypes.
 * Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type of the loop. NumPy casts inputs
@@ -22,16 +22,16 @@ from numpy.lib.stride_tricks import as_strided
 
 from .memory import Memory, contiguous_strides, is_contiguous
 
-__all__ = ["Product", "judge"]
+__all__ = ["Product", "judge", "shadow"]
 
-_numpy_matmul: Any = np.matmul          # its arguments here are what users give, right or wrong
+_CORE_RANKS = {"matmul": (2, 2), "vecdot": (1, 1), "matvec": (2, 1), "vecmat": (1, 2)}       # at most
 _SHAPE_ARGUMENTS = frozenset({"axes", "axis", "keepdims"})
 _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matmul that NumPy accepts.
+    """A product of matrices or vectors that NumPy accepts.
 
     Attributes
     ----------
@@ -43,6 +43,7 @@ class Product:
         Extents of the batch modes, broadcast over both operands and ``out``.
     core1, core2, core3 : tuple of int
         Axes of the operands and of the result that are not batch modes: (m, k), (k, n) and (m, n), without those that vectors lack.
+        With ``keepdims``, ``core3`` is an axis of extent 1.
     shape, strides : tuple of int
         Of a new array for the result; strides in bytes.
     """
@@ -84,7 +85,7 @@ class _Shadow:
         self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": "|i1", "data": (16, True)}
 
 
-def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> Product:
+def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any = np.matmul) -> Product:
     """What ``numpy.matmul(x1, x2, out, **arguments)`` would compute.
 
     Parameters
@@ -93,40 +94,43 @@ def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, An
         The operands; ``out`` may be ``None``.
     arguments : mapping
         Keyword arguments of ``numpy.matmul`` except ``out``, unchecked.
+    ufunc : numpy.ufunc
+        ``numpy.matmul``, ``vecdot``, ``matvec`` or ``vecmat``.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.matmul`` raises, in its words.
     """
-    dtype = _judge_types(x1, x2, out, arguments)
-    _judge_shapes(x1, x2, out, arguments)
+    dtype = _judge_types(x1, x2, out, arguments, ufunc)
+    _judge_shapes(x1, x2, out, arguments, ufunc)
 
-    core1, core2, core3 = _core_axes(x1, x2, arguments.get("axes"))
+    core1, core2, core3 = _core_axes(x1, x2, arguments, ufunc)
     batch = np.broadcast_shapes(_without(x1.shape, core1), _without(x2.shape, core2))
     rank = len(batch) + len(core3) if out is None else len(out.shape)
     core3 = _normalized(core3, rank)
     m = x1.shape[core1[0]] if len(core1) == 2 else 1
     n = x2.shape[core2[1]] if len(core2) == 2 else 1
     if out is not None:
-        batch = _without(out.shape, core3)
+        wider = _without(out.shape, core3)
+        batch = (1,) * (len(batch) - len(wider)) + wider            # NumPy lets ``out`` lack axes of extent 1
         shape, strides = out.shape, out.strides
     else:
         extents = iter(batch)
-        core = dict(zip(core3, (m,) * (len(core1) - 1) + (n,) * (len(core2) - 1), strict=True))
+        core = dict(zip(core3, (m,) * (len(core1) - 1) + (n,) * (len(core2) - 1) or (1,) * len(core3), strict=True))
         shape = tuple(core[axis] if axis in core else next(extents) for axis in range(rank))
-        strides = contiguous_strides(shape, dtype.itemsize, _order_of_axes(x1, x2, core1, core2, arguments))
+        strides = contiguous_strides(shape, dtype.itemsize, _order_of_axes(x1, x2, core1, core2, arguments, ufunc))
     return Product(dtype, m, n, x1.shape[core1[-1]], batch, core1, core2, core3, shape, strides)
 
 
-def _judge_types(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> np.dtype:
+def _judge_types(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> np.dtype:
     operands = [np.zeros((1, 1), x.dtype) for x in (x1, x2)]
     typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS or _malformed(name, arguments)}
     if out is not None:                     # whether it can be written is NumPy's first question
         result = np.zeros((1, 1), out.dtype)
         result.flags.writeable = out.writeable
-        _numpy_matmul(*operands, out=result, **typed)
-    return _numpy_matmul(*operands, **typed).dtype
+        ufunc(*operands, out=result, **typed)
+    return ufunc(*operands, **typed).dtype
 
 
 def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
@@ -134,12 +138,11 @@ def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
     return not isinstance(arguments[name], bool) if name == "keepdims" else {"axes", "axis"} <= arguments.keys()
 
 
-def _judge_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any]) -> None:
+def _judge_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> None:
     shaped = {name: value for name, value in arguments.items() if name not in _TYPE_ARGUMENTS}
     try:
-        _numpy_matmul(_one_element(_WITNESS, x1.shape), _one_element(_WITNESS, x2.shape),
-                  out=None if out is None else _one_element(_SCRATCH, out.shape),
-                  dtype=np.int8, casting="unsafe", **shaped)
+        ufunc(_one_element(_WITNESS, x1.shape), _one_element(_WITNESS, x2.shape),
+              out=None if out is None else _one_element(_SCRATCH, out.shape), dtype=np.int8, casting="unsafe", **shaped)
     except _Accepted:
         return
 
@@ -148,14 +151,19 @@ def _one_element(element: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return as_strided(element, shape, (0,) * len(shape))
 
 
-def _core_axes(x1: Memory, x2: Memory, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def _core_axes(x1: Memory, x2: Memory, arguments: Mapping[str, Any],
+               ufunc: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Core axes of both inputs, and those of the result as they are given: they may count from the end."""
     ranks = len(x1.shape), len(x2.shape)
-    if axes is None:
-        cores = [min(rank, 2) for rank in ranks]
-        named = [tuple(range(-core, 0)) for core in (*cores, sum(cores) - 2)]
+    kept = 1 if arguments.get("keepdims") else 0
+    if arguments.get("axes") is not None:
+        named = [axis if isinstance(axis, tuple) else (axis,) for axis in arguments["axes"]]
+        named += [(-1,) * kept] * (3 - len(named))
+    elif arguments.get("axis") is not None:
+        named = [(arguments["axis"],)] * (2 + kept) + [()] * (1 - kept)
     else:
-        named = [axis if isinstance(axis, tuple) else (axis,) for axis in axes]
+        cores = [min(rank, most) for rank, most in zip(ranks, _CORE_RANKS[ufunc.__name__], strict=True)]
+        named = [tuple(range(-core, 0)) for core in (*cores, sum(cores) - 2 + kept)]
     return _normalized(named[0], ranks[0]), _normalized(named[1], ranks[1]), named[2]
 
 
@@ -168,15 +176,20 @@ def _without(values: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[int, ...],
-                   arguments: Mapping[str, Any]) -> list[int]:
+                   arguments: Mapping[str, Any], ufunc: Any) -> list[int]:
     """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
     order = arguments.get("order", "K")
     if order in ("A", "a"):             # empty arrays are contiguous in both orders, so this question needs the true shapes
         order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
-    named = {"axes": arguments["axes"]} if arguments.get("axes") is not None else {}
-    strides = _numpy_matmul(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named).strides
+    named = {name: arguments[name] for name in _SHAPE_ARGUMENTS if arguments.get(name) is not None}
+    strides = ufunc(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named).strides
     return sorted(range(len(strides)), key=lambda axis: -strides[axis])
 
 
 def _shadow(x: Memory, k: int) -> np.ndarray:
-    return np.asarray(_Shadow(tuple(0 if axis == k else min(extent, 2) for axis, extent in enumerate(x.shape)), x.strides))
+    return shadow(tuple(0 if axis == k else min(extent, 2) for axis, extent in enumerate(x.shape)), x.strides)
+
+
+def shadow(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """An array whose elements must not be read: NumPy decides by its strides in which order the axes of a result lie."""
+    return np.asarray(_Shadow(shape, strides))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
 
-from ..planning.problem import CopyProblem, GemmProblem, Operand
+from ..codegen.epilogue import EpilogueGraph
+from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
 from .gufunc import Product
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
 
-__all__ = ["Staged", "Staging", "copy_problem", "gemm_problem", "has_kernels", "stage"]
+__all__ = ["Matrix", "Staged", "Staging", "copy_problem", "folded_problem", "gemm_problem", "has_kernels", "matrix", "readable",
+           "stage", "writable"]
 
 _KERNEL_DTYPES = frozenset(("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
                             "float16", "float32", "float64", "complex64", "complex128"))
@@ -75,8 +78,8 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precisio
     their own size. ``out`` is computed elsewhere and then assigned if it has another type or alignment, or if it shares memory
     with an input or with itself.
     """
-    a, b = _readable(x1, product.dtype), _readable(x2, product.dtype)
-    c = _new(product.shape, product.strides, product.dtype) if out is None else _writable(out, a, b, product.dtype)
+    a, b = readable(x1, product.dtype), readable(x2, product.dtype)
+    c = _new(product.shape, product.strides, product.dtype) if out is None else writable(out, (a, b), product.dtype)
     return Staging(product, a, b, c, gemm_problem(product, a.memory, b.memory, c.memory, precision, variant))
 
 
@@ -90,86 +93,131 @@ def _unfit(x: Memory, dtype: np.dtype) -> str | None:
     return None if x.whole_elements else "elements are not aligned to their size"
 
 
-def _readable(x: Memory, dtype: np.dtype) -> Staged:
+def readable(x: Memory, dtype: np.dtype) -> Staged:
+    """An input as kernels of that type can read it."""
     reason = _unfit(x, dtype)
     return Staged(x) if reason is None else _new(x.shape, strides_by_order(replace(x, dtype=dtype), "K"), dtype, reason)
 
 
-def _writable(out: Memory, a: Staged, b: Staged, dtype: np.dtype) -> Staged:
+def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
+    """An output as kernels of that type can write it while they read the inputs."""
     reason = _unfit(out, dtype)
-    if reason is None and any(x.reason is None and overlap(out, x.memory) for x in (a, b)):
+    if reason is None and any(x.reason is None and overlap(out, x.memory) for x in inputs):
         reason = "shares memory with an input"
     if reason is None and overlaps_itself(out):
         reason = "shares memory with itself"
     return Staged(out) if reason is None else _new(out.shape, contiguous_strides(out.shape, dtype.itemsize), dtype, reason)
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A stack of matrices in memory.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy's name of the element type.
+    rows, columns : int
+        Strides in elements from one row to the next, and from one column to the next.
+    batch : tuple of int
+        Strides in elements of the batch modes, 0 where the matrix is the same.
+    alignment : int
+        The largest power of two, at most 16 (bytes), that divides the address.
+    conj : bool
+        Whether elements are conjugated as they are read.
+    """
+
+    dtype: str
+    rows: int
+    columns: int
+    batch: tuple[int, ...]
+    alignment: int = 16
+    conj: bool = False
+
+    def operand(self, batch: tuple[int, ...], strides: tuple[int, int]) -> Operand:
+        """The same memory as an operand of kernels, with these strides."""
+        return Operand(self.dtype, strides, batch, self.conj, self.alignment)
+
+
+def matrix(x: Memory, core: tuple[int | None, int | None], batch: tuple[int, ...], *, conj: bool = False) -> Matrix:
+    """The stack of matrices whose rows and columns are counted by the axes ``core``; ``None`` for an axis that a vector lacks.
+
+    Strides of modes of extent 1 become 0.
+    """
+    steps = [stride // x.dtype.itemsize if extent > 1 else 0 for stride, extent in zip(x.strides, x.shape, strict=True)]
+    rows, columns = (0 if axis is None else steps[axis] for axis in core)
+    rest = [step for axis, step in enumerate(steps) if axis not in core]
+    return Matrix(x.dtype.name, rows, columns, (0,) * (len(batch) - len(rest)) + tuple(rest), x.alignment, conj)
+
+
 def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: str = "auto",
                  variant: str | None = None) -> GemmProblem:
-    """The problem of multiplying operands that kernels can read.
+    """The problem of multiplying operands that kernels can read."""
+    (a_k, *a_m), (b_k, *b_n), core_c = product.core1[::-1], product.core2, list(product.core3)
+    c_m = core_c.pop(0) if a_m else None
+    c_n = core_c.pop(0) if b_n else None
+    core_a, core_b = (a_m[0] if a_m else None, a_k), (b_k, b_n[0] if b_n else None)
+    operands = (matrix(x, core, product.batch) for x, core in ((a, core_a), (b, core_b), (c, (c_m, c_n))))
+    return folded_problem((product.m, product.n, product.k), product.batch, *operands, precision=precision, variant=variant)
 
-    Strides of modes of extent 1 become 0. Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are
-    merged; a mode along which B does not move becomes part of M where the strides of A and C allow it, and likewise one of A part
-    of N.
+
+def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Matrix, b: Matrix, c: Matrix, *,
+                   graph: EpilogueGraph | None = None, operands: Mapping[str, Matrix] | None = None,
+                   outputs: Mapping[str, Matrix] | None = None, alpha: ScalarKind = "one", beta: ScalarKind = "zero",
+                   precision: str = "auto", variant: str | None = None, compute: str | None = None) -> GemmProblem:
+    """The problem of multiplying matrices A (m, k) and B (k, n) into C (m, n), with as few batch modes as possible.
+
+    Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are merged; a mode along which B does not
+    move becomes part of M where the strides of A, of C and of everything that is laid out over C allow it, and likewise one of A
+    part of N.
     """
-    (a_k, *a_m), a_batch = _modes(a, product.core1[::-1], product.batch)
-    (b_k, *b_n), b_batch = _modes(b, product.core2, product.batch)
-    core_c, c_batch = _modes(c, product.core3, product.batch)
-    c_m = core_c.pop(0) if a_m else 0
-    c_n = core_c.pop(0) if b_n else 0
-    m, n = (product.m, *a_m, c_m), (product.n, *b_n, c_n)           # extent, then stride in the input (absent: a vector) and in C
-    rows, columns = _Side(m[0], sum(a_m), c_m), _Side(n[0], sum(b_n), c_n)
-
-    batch: list[tuple[int, int, int, int]] = []
-    for mode in zip(product.batch, a_batch, b_batch, c_batch, strict=True):
+    over_c = [c, *(operands or {}).values(), *(outputs or {}).values()]
+    rows = _Side(extents[0], (a.rows, *(x.rows for x in over_c)))
+    columns = _Side(extents[1], (b.columns, *(x.columns for x in over_c)))
+    modes: list[tuple[int, ...]] = []                   # the extent, then the strides in A, in B and over C
+    for mode in zip(batch, *(x.batch for x in (a, b, *over_c)), strict=True):
         if mode[0] == 1:
             continue
-        if batch and all(outer == inner * mode[0] for outer, inner in zip(batch[-1][1:], mode[1:], strict=True)):
-            mode = (batch.pop()[0] * mode[0], *mode[1:])
-        batch.append(mode)
-    for mode in batch[::-1]:
-        extent, in_a, in_b, in_c = mode
-        if in_b == 0 and rows.absorbs(in_a, in_c):
-            rows = rows.with_outer(extent, in_a, in_c)
-        elif in_a == 0 and columns.absorbs(in_b, in_c):
-            columns = columns.with_outer(extent, in_b, in_c)
+        if modes and all(outer == inner * mode[0] for outer, inner in zip(modes[-1][1:], mode[1:], strict=True)):
+            mode = (modes.pop()[0] * mode[0], *mode[1:])
+        modes.append(mode)
+    for mode in modes[::-1]:
+        extent, in_a, in_b, *in_c = mode
+        if in_b == 0 and rows.absorbs((in_a, *in_c)):
+            rows = rows.with_outer(extent, (in_a, *in_c))
+        elif in_a == 0 and columns.absorbs((in_b, *in_c)):
+            columns = columns.with_outer(extent, (in_b, *in_c))
         else:
             continue
-        batch.remove(mode)
+        modes.remove(mode)
 
-    extents, batch_a, batch_b, batch_c = (tuple(mode[i] for mode in batch) for i in range(4))
-    name = product.dtype.name
-    return GemmProblem(rows.extent, columns.extent, product.k,
-                       Operand(name, (rows.stride, a_k), batch_a, alignment=a.alignment),
-                       Operand(name, (columns.stride, b_k), batch_b, alignment=b.alignment),
-                       Operand(name, (rows.stride_c, columns.stride_c), batch_c, alignment=c.alignment),
-                       extents, precision=precision, variant=variant)
+    left, batch_a, batch_b, *batches = (tuple(mode[i] for mode in modes) for i in range(3 + len(over_c)))
+    first, *rest = (x.operand(strides, (rows.strides[i], columns.strides[i]))
+                    for i, (x, strides) in enumerate(zip(over_c, batches, strict=True), 1))
+    fusion = None
+    if graph is not None:
+        named = list(zip((*(operands or {}), *(outputs or {})), rest, strict=True))
+        reads = len(operands or {})
+        fusion = Fusion(graph, tuple(named[:reads]), tuple(named[reads:]))
+    return GemmProblem(rows.extent, columns.extent, extents[2], a.operand(batch_a, (rows.strides[0], a.columns)),
+                       b.operand(batch_b, (columns.strides[0], b.rows)), first, left, alpha, beta, precision, variant, compute,
+                       fusion)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """M or N: its extent, its stride in A or B and its stride in C, in elements."""
+    """M or N: its extent, and its strides in elements in A or B, in C and in everything that is laid out over C."""
 
     extent: int
-    stride: int
-    stride_c: int
+    strides: tuple[int, ...]
 
-    def absorbs(self, stride: int, stride_c: int) -> bool:
+    def absorbs(self, strides: tuple[int, ...]) -> bool:
         """Whether a batch mode with these strides continues this mode."""
-        return self.extent == 1 or (stride, stride_c) == (self.stride * self.extent, self.stride_c * self.extent)
+        return self.extent == 1 or strides == tuple(s * self.extent for s in self.strides)
 
-    def with_outer(self, extent: int, stride: int, stride_c: int) -> _Side:
+    def with_outer(self, extent: int, strides: tuple[int, ...]) -> _Side:
         """This mode continued by a batch mode."""
-        if self.extent == 1:
-            return _Side(extent, stride, stride_c)
-        return replace(self, extent=self.extent * extent)
-
-
-def _modes(x: Memory, core: tuple[int, ...], batch: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
-    """Strides in elements of the axes ``core``, and of the batch modes (0 where the operand is broadcast)."""
-    steps = [stride // x.dtype.itemsize if extent > 1 else 0 for stride, extent in zip(x.strides, x.shape, strict=True)]
-    rest = [step for axis, step in enumerate(steps) if axis not in core]
-    return [steps[axis] for axis in core], (0,) * (len(batch) - len(rest)) + tuple(rest)
+        return _Side(extent, strides) if self.extent == 1 else replace(self, extent=self.extent * extent)
 
 
 def copy_problem(src: Memory, dst: Memory, variant: str | None = None) -> CopyProblem:

@@ -14,7 +14,7 @@ from .named import BY_NUMPY, check_variant, refuse_variant
 
 __all__ = ["PRECISIONS", "MatmulArguments", "checked_precision", "delegate", "fast_paths", "host_operands", "matmul", "single_out"]
 
-PRECISIONS = ("auto", "ieee")
+PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6")
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
 """By the type of the first operand: a function of (x1, x2, out, precision) for calls without further arguments that returns the
@@ -36,7 +36,7 @@ class MatmulArguments(TypedDict, total=False):
     signature: Any
 
 
-def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, variant: str | None = None,
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None, variant: str | None = None,
            **arguments: Unpack[MatmulArguments]) -> Any:
     """Matrix product of two arrays, as ``numpy.matmul`` defines it.
 
@@ -49,9 +49,14 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
         elements.
     out : array or 1-tuple of array, optional
         Receives the result and is returned. It may have any strides and may overlap the inputs.
-    precision : {"auto", "ieee"}, optional
+    epilogue : epilogue, optional
+        What is done with every element before it is rounded and written, by the kernel that computes it: a function decorated
+        with :func:`cuteblas.epilogue`, with its operands, or the name of a ready one (:mod:`cuteblas.epilogues`). The result has
+        the type that it has without an epilogue.
+    precision : {"auto", "ieee", "fp16x3", "bf16x6"}, optional
         The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm
-        that is not less accurate.
+        that is not less accurate on these very operands. The others are algorithms for float32 by name, whatever the operands are:
+        sums of products of float16 or bfloat16 on tensor cores.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
     axes, axis, keepdims, casting, order, dtype, subok, signature
@@ -60,13 +65,15 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     Returns
     -------
     array or scalar
-        NumPy in, NumPy out; CuPy in, CuPy out. The product of two vectors is a scalar on the host, a 0-d array on the GPU.
+        NumPy in, NumPy out; CuPy in, CuPy out. The product of two vectors is a scalar on the host, a 0-d array on the GPU. With an
+        epilogue that has further results, a pair: the product and a dict of them by name.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.matmul`` raises, in its words and before anything runs; also for operands on different devices, for an
-        unknown precision, and for an unknown variant, one that does not take this product, or where no kernel runs.
+        unknown precision, for an unknown variant, one that does not take this product, or where no kernel runs, and for an epilogue
+        that does not fit.
 
     See Also
     --------
@@ -77,12 +84,19 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     >>> import cuteblas
     >>> cuteblas.matmul([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
+    >>> cuteblas.matmul([[1.0, 2.0], [3.0, 4.0]], [[1.0], [-1.0]], epilogue="relu")
+    array([[0.],
+           [0.]])
     """
     fast = fast_paths.get(type(x1))
-    if fast is not None and variant is None and not arguments:
+    if fast is not None and variant is None and epilogue is None and not arguments:
         result = fast(x1, x2, out, precision)
         if result is not None:
             return result
+    if epilogue is not None:
+        from .fused import fused_matmul
+
+        return fused_matmul(x1, x2, single_out(out), epilogue, checked_precision(precision), variant, arguments)
     return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
 
 

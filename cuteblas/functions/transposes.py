@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from .kinds import kind_of
 
-__all__ = ["matrix_transpose", "transpose"]
+__all__ = ["matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"]
 
 
 def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
@@ -35,6 +36,58 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
         return np.transpose(a, axes)
     np.transpose(_shape_of(a), axes)
     return a.transpose(axes)
+
+
+permute_dims = transpose
+"""The Array API's name of :func:`transpose`, as in NumPy."""
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    """A view with two axes exchanged, as ``numpy.swapaxes``; no element moves.
+
+    Raises
+    ------
+    numpy.exceptions.AxisError
+        If there is no such axis, in NumPy's words.
+    """
+    return _permuted(np.swapaxes, a, axis1, axis2)
+
+
+def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+    """A view with some axes moved to new positions, as ``numpy.moveaxis``; the others stay in order, and no element moves.
+
+    Parameters
+    ----------
+    a : array
+        NumPy in, NumPy out; CuPy in, CuPy out.
+    source, destination : int or sequence of int
+        Where the axes are, and where they shall be.
+
+    Raises
+    ------
+    ValueError, numpy.exceptions.AxisError
+        If these are not axes, each once, in NumPy's words.
+    """
+    return _permuted(np.moveaxis, a, source, destination)
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """A view with one axis moved back until it lies before ``start``, as ``numpy.rollaxis``; no element moves.
+
+    Raises
+    ------
+    numpy.exceptions.AxisError
+        If there is no such axis or position, in NumPy's words.
+    """
+    return _permuted(np.rollaxis, a, axis, start)
+
+
+def _permuted(call: Callable[..., Any], a: Any, *arguments: Any) -> Any:
+    """A view with the axes in the order that NumPy's function gives them."""
+    if kind_of(a) != "cupy":
+        return call(a, *arguments)
+    numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))        # each axis has its number for a stride
+    return a.transpose(call(numbered, *arguments).strides)
 
 
 def matrix_transpose(x: Any, /) -> Any:

@@ -13,12 +13,14 @@ from typing import Any
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
+from ..codegen.grouped import TableBuilder
 from ..codegen.nested import by_coordinate
-from ..layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, product, rank, size
+from ..layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, product
 from ..layout.symbolic import IntLike, ceil_div, equal, less, minimum, select
-from .common import Epilogue, Nested, OperandAccess, combine, extents_of, grouped_raster, matrix_at, strides_of
+from .common import Nested, OperandAccess, extents_of, grouped_raster, matrix_at, strides_of
+from .epilogue import Epilogue, FusedEpilogue
 
-__all__ = ["GemmBlock", "GemmConfig", "Ring", "pipeline"]
+__all__ = ["GemmBlock", "GemmConfig", "Ring", "builder", "pipeline"]
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,13 @@ class GemmConfig:
     Attributes
     ----------
     element, output : str
-        NumPy's names of the types of A and B, and of C.
+        NumPy's names of the types of A (and of B, unless ``element_b`` says otherwise), and of C.
     tile : object
         The division of the work, with extents ``m``, ``n``, ``k``.
     a, b, c : OperandAccess
         How the operands are read and written.
-    alpha, beta : {"one", "value"}, {"zero", "one", "value"}
-        What is known of the scalars.
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars; ``"device"``: they lie in device memory.
     batch_modes : int
         Number of batch modes.
     split : bool
@@ -43,10 +45,17 @@ class GemmConfig:
         Whether offsets need 64 bits.
     aligned : bool
         Whether the tile divides M, N and K, so that no element needs a predicate.
-    epilogue : Epilogue, optional
-        What is done with ``alpha * acc + beta * c`` before it is rounded and written.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
     modes : tuple of int
         Modes that are nested in M, N and K: more than one for a tensor contraction. ``a``, ``b`` and ``c`` then speak of the first.
+    element_b, accumulator : str, optional
+        The types of B and of the sums, if they are not those that belong to ``element``.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    grouped : bool
+        Whether the kernel computes many problems: see :mod:`~cuteblas.codegen.grouped`. alpha and beta then are ``"device"`` if
+        they stand in the rows.
     """
 
     element: str
@@ -61,30 +70,53 @@ class GemmConfig:
     split: bool = False
     wide: bool = False
     aligned: bool = False
-    epilogue: Epilogue | None = None
+    epilogue: FusedEpilogue | None = None
     modes: tuple[int, int, int] = (1, 1, 1)
+    element_b: str | None = None
+    accumulator: str | None = None
+    gate: int | None = None
+    grouped: bool = False
 
     def __post_init__(self) -> None:
-        if self.aligned and self.modes != (1, 1, 1):
-            raise CodegenError(f"nested modes have predicates, got {self}")
+        if self.modes != (1, 1, 1) and (self.aligned or self.epilogue):
+            raise CodegenError(f"nested modes have predicates and no epilogue, got {self}")
+
+    @property
+    def elements(self) -> tuple[str, str]:
+        """The types of A and B."""
+        return self.element, self.element_b or self.element
+
+    @property
+    def types(self) -> str:
+        """The part of a kernel's name that says which types it has."""
+        sums = self.accumulator and self.accumulator != dtype(self.element).accumulator
+        names = (self.element, *((self.element_b,) if self.element_b else ()), *((self.accumulator,) if sums else ()), self.output)
+        return "_".join(dtype(name).tag for name in names)
 
     @property
     def traits(self) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = {0: "m", 1: "k", None: "s"}
         access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
-        flags = (("split", self.split), ("wide", self.wide), ("aligned", self.aligned),
+        flags = (("split", self.split), ("wide", self.wide), ("aligned", self.aligned), ("grouped", self.grouped),
                  (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)))
         return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}" + "".join(f"_{name}" for name, on in flags if on)
-                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+                + (f"_{self.epilogue.tag}" if self.epilogue else "") + ("" if self.gate is None else f"_if{self.gate}"))
+
+
+def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> KernelBuilder:
+    """What writes a kernel: parameters of the kernel, or of the rows of a table, are declared in the same way."""
+    if config.grouped:
+        return TableBuilder(name, threads, inline=("alpha", "beta"), **options)
+    return KernelBuilder(name, threads, **options)
 
 
 class GemmBlock:
     """The tiles of one block, in a kernel whose parameters are declared here.
 
-    In this order: pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1 (both by
-    nested mode where there are several); the extents of the batch modes, then the strides of A there, of B and of C; alpha and beta
-    if they are values; the vectors of the epilogue; the depth of a slice of K if it is split.
+    In this order: the gate if there is one; pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are
+    not fixed at 1 (both by nested mode where there are several); the extents of the batch modes, then the strides of A there, of B
+    and of C; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; the depth of a slice of K if it is split.
 
     Parameters
     ----------
@@ -105,9 +137,11 @@ class GemmBlock:
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str):
         self.k, self.config, self.accumulator = k, config, accumulator
+        if config.gate is not None:
+            k.gate(config.gate)
         tile, operands = config.tile, (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))
         self._tile = (tile.m, tile.n, tile.k)
-        elements = (config.element, config.element, config.output)
+        elements = (*config.elements, config.output)
         pointers = [k.pointer(name, element, const=name != "C", alignment=access.width * dtype(element).bytes)
                     for (name, _modes, access), element in zip(operands, elements, strict=True)]
         nested = dict(zip("mnk", config.modes, strict=True))
@@ -116,10 +150,8 @@ class GemmBlock:
         batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
         batch_strides = [tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) for i in range(config.batch_modes))
                          for name, _modes, access in operands]
-        self._alpha = k.scalar("alpha", accumulator) if config.alpha == "value" else None
-        self._beta = k.scalar("beta", accumulator) if config.beta == "value" else None
-        vectors = [(k.pointer(name, accumulator, alignment=dtype(accumulator).bytes), mode)
-                   for name, mode in (config.epilogue.vectors if config.epilogue else ())]
+        self._epilogue = Epilogue(k, accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue,
+                                  config.batch_modes)
 
         M, N, K = (k.let(mode.upper(), product(extent)) for mode, extent in extents.items())
         tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
@@ -134,6 +166,8 @@ class GemmBlock:
             chunk = k.integer("chunk", multiple=self._multiple("k", operands))
             first_k = idx2crd(item, batch)[-1] * chunk
             depth = k.let("depth", minimum(chunk, K - first_k))
+        self._epilogue.load_scalars()
+        depth = self._epilogue.depth(depth)
         self._at = bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
         self._extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
@@ -149,17 +183,12 @@ class GemmBlock:
         self.gA = local_tile(mA, (tile.m, tile.k), (bm, _))
         self.gB = local_tile(mB, (tile.n, tile.k), (bn, _))
         self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
-        self._vectors = [(p, self._along(p, mode)) for p, mode in vectors]
+        self._batch = batch, item
 
     def _multiple(self, mode: str, operands: tuple[tuple[str, str, OperandAccess], ...]) -> int:
         """What divides an extent: the vectors along it, and the tile if that divides."""
         widths = [access.width for _name, modes, access in operands if access.unit is not None and modes[access.unit] == mode]
         return max([1, *widths, *([self._tile["mnk".index(mode)]] if self.config.aligned else [])])
-
-    def _along(self, pointer: Pointer, mode: int) -> Tensor:
-        """The block's tile of a vector along M (mode 0) or N (1), seen as a matrix: the other stride is 0."""
-        matrix = Tensor(pointer, Layout((self._extents["m"], self._extents["n"]), (1 - mode, mode)))
-        return local_tile(matrix, self._tile[:2], self._at)
 
     @cached_property
     def k_tiles(self) -> IntLike:
@@ -180,7 +209,7 @@ class GemmBlock:
         return Guard(self.k.pin(name, partition(local_tile(make_identity_tensor(extents), tile, at))), extents)
 
     def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor]) -> None:
-        """The epilogue: C = epilogue(alpha * accumulator + beta * C), rounded once.
+        """The end of the kernel: C from the sums, rounded once.
 
         Parameters
         ----------
@@ -189,25 +218,9 @@ class GemmBlock:
         partition : callable
             Gives a thread's part of the tile of C in the same modes.
         """
-        k, config = self.k, self.config
-        k.comment("Epilogue: C = alpha * accumulator + beta * C" + (f", then {config.epilogue.name}" if config.epilogue else ""))
-        tCgC, guard = k.pin("tCgC", partition(self.gC)), self.guard("tCcC", "mn", partition)
-        vectors = [(p.name, k.pin(f"tCg_{p.name}", partition(tile))) for p, tile in self._vectors]
-        run, *rest = (size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
-        with k.loops(rest) as at:
-            here = (_, *at)
-            inside = guard and guard[here]
-            tCrD = k.registers("tCrD", config.output, Layout(run))
-            if config.beta != "zero":
-                k.copy(tCgC[here], tCrD, width=config.c.width, guard=inside)
-            fragments = {name: k.registers(f"tCr_{name}", self.accumulator, Layout(run)) for name, _tile in vectors}
-            for name, tile in vectors:
-                k.copy(tile[here], fragments[name], width=1, guard=inside)
-            with k.loops((run,)) as (i,):
-                value = combine(config.output, self.accumulator, accumulators(i, *at).c, tCrD(i).c, self._alpha, self._beta,
-                                config.beta, config.epilogue, {name: fragment(i).c for name, fragment in fragments.items()})
-                k.emit(f"{tCrD(i).c} = {value};")
-            k.copy(tCrD, tCgC[here], width=config.c.width, guard=inside)
+        self._epilogue.store(accumulators, partition, self.gC, self.guard("tCcC", "mn", partition),
+                             (self._extents["m"], self._extents["n"]), *self._batch,
+                             lambda matrix: local_tile(matrix, self._tile[:2], self._at))
 
 
 class Ring:

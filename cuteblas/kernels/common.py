@@ -1,9 +1,9 @@
-"""What kernels share: operand access, the order of tiles, transposes in registers, the epilogue's arithmetic."""
+"""What kernels share: operand access, the order of tiles, transposes in registers, alpha and beta."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..codegen.builder import KernelBuilder
 from ..codegen.dtypes import dtype
@@ -11,7 +11,7 @@ from ..codegen.engine import CodegenError, Pointer
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["BIAS_RELU", "Epilogue", "Nested", "OperandAccess", "combine", "extents_of", "grouped_raster", "matrix_at",
+__all__ = ["Nested", "OperandAccess", "combine", "extents_of", "grouped_raster", "matrix_at",
            "strides_of", "tile_of_block", "transpose_words"]
 
 Nested = IntLike | tuple[IntLike, ...]
@@ -112,48 +112,11 @@ def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: 
     return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
 
 
-@dataclass(frozen=True)
-class Epilogue:
-    """A functor on every element of C before it is rounded: a bias or an activation joins a product without a kernel of its own.
+def combine(output: str, accumulator: str, acc: str, c: str, alpha: str | None, beta: str | None, beta_kind: str) -> str:
+    """The C++ expression of ``alpha * acc + beta * c``, rounded to the output type once.
 
-    Attributes
-    ----------
-    name : str
-        The formula, for people.
-    tag : str
-        Part of a kernel's name.
-    expression : str
-        C++ over ``{value}``, which is ``alpha * acc + beta * c`` in the accumulator's type ``{type}``, and over vectors by name.
-    vectors : tuple of (str, int)
-        Name of each vector that it reads, a parameter of the accumulator's type, and whether it runs along M (0) or N (1).
+    ``alpha`` and ``beta`` are the names of the scalars, or ``None`` where they are one (or, by ``beta_kind``, zero).
     """
-
-    name: str
-    tag: str
-    expression: str
-    vectors: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def transposed(self) -> Epilogue:
-        """The same functor for ``C^T``."""
-        return replace(self, tag=f"{self.tag}_t", vectors=tuple((name, 1 - mode) for name, mode in self.vectors))
-
-
-BIAS_RELU = Epilogue("max(0, value + bias[n])", "bias_relu", "cb::max(cb::zero<{type}>(), cb::add({value}, {bias}))",
-                     (("bias", 1),))
-
-
-def combine(output: str, accumulator: str, acc: str, c: str, alpha: str | None, beta: str | None, beta_kind: str,
-            epilogue: Epilogue | None = None, vectors: Mapping[str, str] | None = None) -> str:
-    """The C++ expression of ``epilogue(alpha * acc + beta * c)``, rounded to the output type once.
-
-    ``alpha`` and ``beta`` are the names of the scalars, or ``None`` where they are one (or, by ``beta_kind``, zero); ``vectors``
-    holds the element of each vector of the epilogue.
-    """
-    if epilogue is not None:
-        wide = dtype(accumulator).ctype
-        value = combine(accumulator, accumulator, acc, f"cb::convert<{wide}>({c})", alpha, beta, beta_kind)
-        return f"cb::convert<{dtype(output).ctype}>({epilogue.expression.format(value=value, type=wide, **(vectors or {}))})"
     ctype, one = dtype(output).ctype, f"cb::one<{dtype(accumulator).ctype}>()"
     if beta_kind != "zero":
         return f"cb::axpby<{ctype}>({acc}, {alpha or one}, {c}, {beta or one})"

@@ -21,7 +21,7 @@ from ..codegen.mma import MmaAtom, WarpMma, mma, operand_tile
 from ..codegen.tiled import TiledCopy
 from ..layout import ComposedLayout, Layout, Tensor, _, make_layout, size
 from ..layout.symbolic import IntLike
-from .block import GemmBlock, GemmConfig, pipeline
+from .block import GemmBlock, GemmConfig, builder, pipeline
 from .common import OperandAccess
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
@@ -95,7 +95,7 @@ class MmaConfig(GemmConfig):
         """The kernel's symbol."""
         t = self.tile
         shape = "".join(f"{letter}{n}" for letter, n in zip("mnk", t.atom.shape, strict=True))
-        return (f"gemm_mma_{dtype(self.element).tag}_{dtype(self.output).tag}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}_{shape}"
+        return (f"gemm_mma_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}_{shape}"
                 f"_s{t.stages}_{self.traits}")
 
 
@@ -177,11 +177,11 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         if any(e % b for e, b in zip(extents, by, strict=True)):
             raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
 
-    k = KernelBuilder(config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
-                      summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-                              f"{config.element} to {config.output}, tile {tile}\n"
-                              f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
-                              f"threads of C {tiled.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
+    k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
+                summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+                        f"{config.element} to {config.output}, tile {tile}\n"
+                        f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
+                        f"threads of C {tiled.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
     block = GemmBlock(k, config, atom.accumulator)
     tid, majors = k.thread, (config.a.unit != 0, config.b.unit != 0)
     sA, sB = _ring(k, "sA", tile.m, tile, majors[0]), _ring(k, "sB", tile.n, tile, majors[1])

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
-from ..codegen.builder import KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, TiledMma
 from ..layout import Layout, _, make_layout
 from ..layout.symbolic import IntLike
-from .block import GemmBlock, GemmConfig, pipeline
+from .block import GemmBlock, GemmConfig, builder, pipeline
 from .common import OperandAccess
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
@@ -88,7 +87,7 @@ class SimtConfig(GemmConfig):
     def name(self) -> str:
         """The kernel's symbol."""
         t = self.tile
-        return (f"gemm_simt_{dtype(self.element).tag}_{dtype(self.output).tag}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
+        return (f"gemm_simt_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
                 f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{self.traits}")
 
 
@@ -126,24 +125,24 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     CodegenError
         If the tile does not divide among the threads, or a vector width is not provable.
     """
-    tile, element, output = config.tile, config.element, config.output
-    accumulator = dtype(element).accumulator
-    item = dtype(element).bytes
+    tile, (element_a, element_b) = config.tile, config.elements
+    accumulator = config.accumulator or dtype(element_a).accumulator
+    item_a, item_b = dtype(element_a).bytes, dtype(element_b).bytes
     mma = tile.mma
-    load_a, load_b = _loader(tile.m, tile, config.a, item), _loader(tile.n, tile, config.b, item)
+    load_a, load_b = _loader(tile.m, tile, config.a, item_a), _loader(tile.n, tile, config.b, item_b)
     tiles_of = (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile), ("C", (tile.m, tile.n), mma.tile))
     for what, extents, by in tiles_of:
         if any(e % b for e, b in zip(extents, by, strict=True)):
             raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
 
-    k = KernelBuilder(config.name, tile.threads, min_blocks=tile.min_blocks, wide=config.wide,
-                      summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {element} to {output}, tile {tile}\n"
-                              f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
+    k = builder(config, config.name, tile.threads, min_blocks=tile.min_blocks, wide=config.wide,
+                summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
+                        f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
     block = GemmBlock(k, config, accumulator)
     # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -----------------------------
     pad = 4
-    sA = k.shared("sA", element, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
-    sB = k.shared("sB", element, Layout((tile.n, tile.k, tile.stages), (1, tile.n + pad, (tile.n + pad) * tile.k)))
+    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
+    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + pad, (tile.n + pad) * tile.k)))
 
     # -- who copies and who multiplies what -----------------------------------------------------------------------------------
     tid = k.thread
@@ -161,11 +160,11 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")
     tCsA, tCsB = k.pin("tCsA", mma.partition_a(sA, tid)), k.pin("tCsB", mma.partition_b(sB, tid))
     (vm, vn), rest_m, rest_n = tile.values, tile.m // mma.tile[0], tile.n // mma.tile[1]
-    tCrA = k.registers("tCrA", element, Layout((vm, rest_m, 2)))
-    tCrB = k.registers("tCrB", element, Layout((vn, rest_n, 2)))
+    tCrA = k.registers("tCrA", element_a, Layout((vm, rest_m, 2)))
+    tCrB = k.registers("tCrB", element_b, Layout((vn, rest_n, 2)))
     tCrC = k.registers("tCrC", accumulator, Layout(((vm, vn), rest_m, rest_n)))
     k.fill(tCrC)
-    width_a, width_b = _vector(vm, item), _vector(vn, item)
+    width_a, width_b = _vector(vm, item_a), _vector(vn, item_b)
 
     def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         k.copy(tCsA[_, _, step, stage], tCrA[_, _, buffer], width=width_a)

@@ -4,7 +4,8 @@ from .contraction import plan_contraction
 from .copy import plan_copy
 from .gemm import plan_gemm
 from .plan import Argument, Launch, Plan
-from .problem import H200, ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
+from .problem import H200, ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, ReductionProblem, Storage
+from .reductions import plan_reduction
 
 __all__ = ["H200", "Argument", "ContractionProblem", "CopyProblem", "DeviceInfo", "GemmProblem", "Launch", "Operand", "Plan",
-           "Storage", "plan_contraction", "plan_copy", "plan_gemm"]
+           "ReductionProblem", "Storage", "plan_contraction", "plan_copy", "plan_gemm", "plan_reduction"]

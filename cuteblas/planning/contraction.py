@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, permutations
+from itertools import accumulate
 from math import gcd, prod
 from operator import mul
 
@@ -14,10 +14,11 @@ from ..kernels.gemm_simt import SimtConfig, gemm_simt
 from ..kernels.reduce_split import TILE as REDUCE_TILE
 from ..kernels.reduce_split import ReduceConfig, reduce_split
 from .gemm import plan_gemm
+from .modes import merged
 from .operands import NARROW_SPAN, Roles, alpha_kind, launch, span
 from .plan import Launch, Plan
 from .problem import ContractionProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
-from .simt import MAX_VECTOR, Choice, choose
+from .simt import MAX_VECTOR, Choice, choose, types
 from .variants import Variant, variant
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
@@ -79,23 +80,6 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
 
 
 # -- as few modes as possible -----------------------------------------------------------------------------------------------------
-def _merged(modes: Modes) -> Modes:
-    """The same group with as few modes as possible: without extents of 1, and pairs that are one mode in all tensors merged.
-
-    At least one mode is left; of a group without modes it is ``(1, 0, 0)``.
-    """
-    def continues(inner: tuple[int, ...], outer: tuple[int, ...]) -> bool:
-        return all(o == i * inner[0] for i, o in zip(inner[1:], outer[1:], strict=True))
-
-    left = [mode for mode in modes if mode[0] != 1]
-    while pair := next((p for p in permutations(left, 2) if continues(*p)), None):
-        inner, outer = pair
-        left.remove(inner)
-        left.remove(outer)
-        left.append((inner[0] * outer[0], *inner[1:]))
-    return tuple(left) or ((1, *(0 for _ in (modes[0][1:] if modes else range(2)))),)
-
-
 def _ordered(modes: Modes, *preferred: int) -> Modes:
     """The first mode is one with stride 1 in the first tensor of ``preferred`` that has one; the others follow by stride there."""
     def key(mode: tuple[int, ...]) -> tuple:
@@ -110,9 +94,9 @@ def canonical(p: ContractionProblem) -> ContractionProblem:
     A and B are read many times and C is written once: their contiguous modes come first, C's only where they have none.
     """
     empty = p.alpha == "zero" or 0 in (mode[0] for mode in p.k)
-    m, n = _ordered(_merged(p.m), 1, 2), _ordered(_merged(p.n), 1, 2)
-    k = ((0, 0, 0),) if empty else _ordered(_merged(p.k), *((1, 2) if m[0][1] != 1 else (2, 1)))
-    batch = _ordered(_merged(p.batch), 3, 1) if any(mode[0] != 1 for mode in p.batch) else ()
+    m, n = _ordered(merged(p.m), 1, 2), _ordered(merged(p.n), 1, 2)
+    k = ((0, 0, 0),) if empty else _ordered(merged(p.k), *((1, 2) if m[0][1] != 1 else (2, 1)))
+    batch = _ordered(merged(p.batch), 3, 1) if any(mode[0] != 1 for mode in p.batch) else ()
     return replace(p, m=m, n=n, k=k, batch=batch)
 
 
@@ -220,14 +204,14 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     choice = choose(flat, device, a.access(), b.access())
     groups = ", ".join(f"{name} ({','.join(str(mode[0]) for mode in group)})"
                        for name, group in zip("MNK", (p.m, p.n, p.k), strict=True))
-    reason = (f"a contraction as a GEMM with nested modes {groups}; {p.a.dtype} on fused multiply-adds, tile {choice.tile}: "
+    reason = (f"a contraction as a GEMM with nested modes {groups}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
               f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors")
     if choice.slices == 1:
         launches: tuple[Launch, ...] = (_product(p, choice, roles),)
         workspace = 0
     else:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
-        accumulator = dtype(p.a.dtype).accumulator
+        accumulator = flat.accumulator
         launches = (_product(_slices(p, choice, accumulator), choice, {**roles, "C": "workspace"}),
                     _reduction(p, choice, accumulator))
         workspace = prod((choice.slices, flat.m, flat.n, *flat.batch)) * dtype(accumulator).bytes

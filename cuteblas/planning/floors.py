@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
+from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, GroupedProblem, Problem, ReductionProblem
 
 __all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
 
@@ -60,20 +60,26 @@ def multiply_adds_per_clock(family: str, dtype: str, arch: str) -> int:
     return integer if "int" in dtype or dtype == "bool" else single
 
 
-def compulsory_bytes(problem: GemmProblem | CopyProblem | ContractionProblem) -> int:
+def compulsory_bytes(problem: Problem) -> int:
     """Bytes that must move between memory and the multiprocessors: every element once, elements that broadcasting repeats too."""
     if isinstance(problem, CopyProblem):
         read = prod(n for n, stride in zip(problem.shape, problem.src_strides, strict=True) if stride or n == 0)
         return (read + prod(problem.shape)) * problem.itemsize
+    if isinstance(problem, GroupedProblem):
+        return sum(map(compulsory_bytes, problem.problems))
     return sum(prod(n for n, stride in modes if stride or n == 0) * _itemsize(dtype) for dtype, modes in _operands(problem))
 
 
-def _operands(problem: GemmProblem | ContractionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Element type, and extent and stride of every mode, of A, B and C."""
+def _operands(problem: GemmProblem | ContractionProblem | ReductionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Element type, and extent and stride of every mode, of every operand."""
     if isinstance(problem, GemmProblem):
         m, n, k = problem.m, problem.n, problem.k
         for operand, extents in ((problem.a, (m, k)), (problem.b, (n, k)), (problem.c, (m, n))):
             yield operand.dtype, list(zip((*extents, *problem.batch), (*operand.strides, *operand.batch_strides), strict=True))
+    elif isinstance(problem, ReductionProblem):
+        for operand in (problem.x, problem.r):
+            strides = *operand.strides, *operand.batch_strides
+            yield operand.dtype, list(zip((problem.i, problem.j, *problem.batch), strides, strict=True))
     else:
         m_modes, n_modes, k_modes = problem.m, problem.n, problem.k
         yield problem.a.dtype, [(x[0], x[1]) for x in (*m_modes, *k_modes, *problem.batch)]
@@ -87,10 +93,12 @@ def _itemsize(dtype: str) -> int:
     return element(dtype).bytes
 
 
-def floor_of(problem: GemmProblem | CopyProblem | ContractionProblem, family: str, device: DeviceInfo) -> Floor:
+def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:
     """The least time for a problem on a device with the unit that the kernel family uses."""
     moved = compulsory_bytes(problem)
-    if isinstance(problem, CopyProblem):
+    if isinstance(problem, (CopyProblem, ReductionProblem)):
         return Floor(0, moved, 0.0, moved / device.bandwidth)
-    rate = 2 * multiply_adds_per_clock(family, problem.a.dtype, device.arch) * device.multiprocessors * device.clock_hz
-    return Floor(problem.flops, moved, problem.flops / rate, moved / device.bandwidth)
+    products = problem.problems if isinstance(problem, GroupedProblem) else (problem,)
+    per_clock = device.multiprocessors * device.clock_hz
+    seconds = sum(p.flops / (2 * multiply_adds_per_clock(family, p.a.dtype, device.arch) * per_clock) for p in products)
+    return Floor(problem.flops, moved, seconds, moved / device.bandwidth)

@@ -5,19 +5,32 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..codegen.dtypes import dtype
+from ..kernels.split_planes import FORMATS
 from .mma import plan_mma, why_not_mma
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem
-from .simt import plan_simt
+from .simt import plan_simt, simt_seconds
+from .split import LEAST_K, WORTH, guarded_seconds, plan_guarded, plan_split, why_not_split
 from .variants import variant
 from .wgmma import plan_wgmma, why_not_wgmma
 
-__all__ = ["plan_gemm"]
+__all__ = ["PRECISIONS", "plan_gemm"]
 
 # Where float64 tensor cores have twice the rate of the float64 unit, and from which size they pay: measured at 512 to 4096 on
 # sm_90. They round every multiply-add as the unit does, so precision "ieee" holds.
 _FLOAT64_TENSOR_CORES = ("sm_80", "sm_90")
 _FLOAT64_FLOPS = 6e8
+
+
+PRECISIONS = ("auto", "ieee", *FORMATS)
+"""What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
+algorithm by name."""
+
+
+def _pays_to_split(p: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether float32 is faster on 16-bit tensor cores, by the estimates of both."""
+    return (why_not_split(p, device) is None and p.k >= LEAST_K
+            and guarded_seconds(p, device) < WORTH * simt_seconds(p, device))
 
 
 @lru_cache(maxsize=4096)
@@ -44,12 +57,17 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         For an unknown precision, or more blocks than a grid can have.
     """
     element = dtype(problem.a.dtype)
-    if problem.precision not in ("auto", "ieee"):
-        raise ValueError(f"precision must be 'auto' or 'ieee', got {problem.precision!r}")
+    if problem.precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {problem.precision!r}")
     if 0 in (problem.m, problem.n, *problem.batch):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
     if problem.variant is not None:
         return variant(problem.variant, "gemm").plan(problem, device)
+    dtype(problem.accumulator)
+    if problem.precision in FORMATS:
+        return plan_split(problem, device, problem.precision)
+    if problem.precision == "auto" and _pays_to_split(problem, device):
+        return plan_guarded(problem, device)
     refused = why_not_wgmma(problem, device)
     if refused is None:
         return plan_wgmma(problem, device)

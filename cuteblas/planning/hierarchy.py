@@ -1,4 +1,4 @@
-"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores, epilogues.
+"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores.
 
 A policy is what the article calls one: extents of the block tile and of the thread tile, and the step along K. Everything else
 follows: how many threads, how warps tile the block, how a thread's tile is cut into quadrants of 4 x 4 whose operands are vectors.
@@ -10,18 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from ..codegen.dtypes import dtype
-from ..kernels.common import Epilogue
 from ..kernels.gemm_simt import TileShape
 from .copy import plan_copy
-from .mma import plan_mma, why_not_mma
+from .mma import plan_mma
 from .operands import Roles
 from .plan import Argument, Launch, Plan, Role
 from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand, transposed
-from .simt import Choice, choose, simt_access, simt_product
+from .simt import Choice, simt_product
 from .variants import Variant
 
-__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_epilogue", "plan_policy"]
+__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy"]
 
 _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
@@ -119,21 +117,6 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
                          f"{problem.c.dtype}")
     shape = next((s for s in ("huge", "large", "medium") if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
-
-
-def plan_epilogue(problem: GemmProblem, device: DeviceInfo, epilogue: Epilogue) -> Plan:
-    """Plan a GEMM whose epilogue is a functor: ``C = epilogue(alpha A B^T + beta C)`` in one kernel.
-
-    Its vectors are arguments of their own, with the role of their name, in the accumulator's type and with stride 1.
-    """
-    if why_not_mma(problem, device) is None and dtype(problem.a.dtype).bytes == 2:
-        return plan_mma(problem, device, epilogue=epilogue)
-    p, roles, swapped = _m_major(problem)
-    choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), may_split=False)
-    vectors: Roles = {"bias": "bias"} if epilogue.vectors else {}
-    launch = simt_product(p, choice, {**roles, **vectors}, epilogue=epilogue.transposed if swapped else epilogue)
-    return Plan(problem, device, "gemm_simt", choice, (launch,), reason=f"{p.a.dtype} with an epilogue: {epilogue.name}",
-                facts=launch.kernel.facts)
 
 
 def _m_major(problem: GemmProblem) -> tuple[GemmProblem, Roles, bool]:

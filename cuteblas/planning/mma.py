@@ -8,22 +8,22 @@ from math import gcd, prod
 
 from ..codegen.dtypes import dtype
 from ..codegen.mma import MmaAtom, mma_atom
-from ..kernels.common import Epilogue, OperandAccess
+from ..kernels.common import OperandAccess
 from ..kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
-from .operands import NARROW_SPAN, Roles, alpha_kind, gemm_numbers, launch, operand_span
+from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch
 from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
+from .simt import LAUNCH_SECONDS
 from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
 
-__all__ = ["choose_mma", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
+__all__ = ["MMA_RAMP", "choose_mma", "mma_block_seconds", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _STAGES = 4
 _FULL_INTENSITY = 32.0               # mn / (m + n) of a warp tile of 64 x 64: fragments then load in the shadow of multiplications
-_LAUNCH_SECONDS = 4e-6
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element: enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024, 8: 64}
-_RAMP = 0.3                          # time to start and drain, in units of the time of one block
+MMA_RAMP = 0.3                       # time to start and drain, in units of the time of one block
 _STEP_SECONDS = 1e-7                 # a step along K takes at least this: a barrier, fragments and multiplications after each other
 _TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 
@@ -58,8 +58,10 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     atom = mma_atom(p.a.dtype, device.arch)
     if atom is None or p.b.dtype != p.a.dtype:
         return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype else f" and {p.b.dtype}")
-    if atom.accumulator == "int32" and p.c.dtype != "int32":
+    if atom.accumulator == "int32" and p.c.dtype != "int32" and not p.compute:
         return f"mma.sync sums {p.a.dtype} in int32, C is {p.c.dtype}"
+    if p.accumulator != atom.accumulator:
+        return f"mma.sync sums {p.a.dtype} in {atom.accumulator}, not in {p.accumulator}"
     if dtype(atom.element).bytes == 2 and p.precision == "ieee":
         return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
     if p.k == 0 or p.alpha == "zero":
@@ -81,13 +83,20 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
             yield replace(tile, stages=stages)
 
 
+def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
+    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
+    wm, wn = tile.mma.warp_tile
+    rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
+    per_second = 2 * _PER_CLOCK[dtype(tile.atom.element).bytes] * device.clock_hz
+    return max(2 * tile.m * tile.n * (depth + tile.k) / (per_second * rate), (depth / tile.k + 1) * _STEP_SECONDS)
+
+
 def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
     """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
 
     A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
     m x n, up to that of 64 x 64. These are estimates: nothing here was fitted to measurements.
     """
-    per_second = 2 * _PER_CLOCK[dtype(atom.element).bytes] * device.clock_hz
     outputs = p.m * p.n * prod(p.batch)
     total_bytes = dtype(atom.accumulator).bytes
 
@@ -95,12 +104,10 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
         chunk = -(-p.k // split // 16) * 16 if split > 1 else p.k
         slices = -(-p.k // chunk) if split > 1 else 1
         blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
-        wm, wn = tile.mma.warp_tile
-        rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
-        block_seconds = max(2 * tile.m * tile.n * (chunk + tile.k) / (per_second * rate), (chunk / tile.k + 1) * _STEP_SECONDS)
-        seconds = block_seconds * (-(-blocks // device.multiprocessors) + _RAMP) + _LAUNCH_SECONDS
+        busiest = -(-blocks // device.multiprocessors)
+        seconds = mma_block_seconds(tile, chunk, device) * (busiest + MMA_RAMP) + LAUNCH_SECONDS
         if slices > 1:
-            seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + _LAUNCH_SECONDS
+            seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         return Choice(tile, slices, chunk, blocks, seconds)
 
     splits = [1]
@@ -109,7 +116,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
     return min((estimate(tile, split) for tile in mma_tiles(atom, device) for split in splits), key=lambda choice: choice.seconds)
 
 
-def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", epilogue: Epilogue | None = None) -> Plan:
+def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Plan:
     """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
 
     Parameters
@@ -120,8 +127,6 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", epilo
         Where.
     rejected : str
         Why no faster family could be used, for the plan's reason.
-    epilogue : Epilogue, optional
-        Applied to every element of C before it is rounded.
 
     Raises
     ------
@@ -137,21 +142,19 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", epilo
     swapped = p.c.strides[1] != 1 and p.c.strides[0] == 1
     if swapped:                                        # threads hold pairs of C along N
         p, roles = transposed(p), {"A": "b", "B": "a", "C": "c"}
-        epilogue = epilogue and epilogue.transposed
     p = replace(p, a=_settled(p.a, (p.m, p.k)), b=_settled(p.b, (p.n, p.k)))
-    choice = choose_mma(p, device, atom, may_split=epilogue is None)
+    choice = choose_mma(p, device, atom)
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
     if choice.slices == 1:
-        launches: tuple[Launch, ...] = (mma_product(p, choice, {**roles, **_vectors(epilogue)}, epilogue=epilogue),)
+        launches: tuple[Launch, ...] = (mma_product(p, choice, roles),)
         workspace = 0
     else:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
         # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
-        partial = transposed(sliced(transposed(p), choice.slices, choice.chunk, atom.accumulator))
-        launches = (mma_product(partial, choice, {**roles, "C": "workspace"}),
-                    reduction(transposed(p), choice.slices, atom.accumulator))
-        workspace = workspace_bytes(p, choice.slices, atom.accumulator)
+        partial = transposed(sliced(transposed(p), choice.slices, choice.chunk))
+        launches = mma_product(partial, choice, {**roles, "C": "workspace"}), reduction(transposed(p), choice.slices)
+        workspace = workspace_bytes(p, choice.slices)
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
@@ -159,17 +162,11 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", epilo
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 
-def _vectors(epilogue: Epilogue | None) -> Roles:
-    """The vectors of an epilogue are roles of their own names."""
-    return {"bias": "bias"} if epilogue and epilogue.vectors else {}
-
-
-def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, *, epilogue: Epilogue | None = None) -> Launch:
+def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
-    operands = (p.a, (p.m, choice.chunk)), (p.b, (p.n, choice.chunk)), (p.c, (p.m, p.n))
-    wide = max(p.m, p.n, p.k, *(operand_span(o, extents, p.batch) for o, extents in operands)) >= NARROW_SPAN
     c = _access(p.c, (p.m, p.n), 2 * dtype(p.c.dtype).bytes)
-    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)),
-                       c if c.unit == 1 else OperandAccess(c.unit), alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
-                       wide, epilogue=epilogue)
+    c = c if c.unit == 1 else OperandAccess(c.unit)
+    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
+                       alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
+                       epilogue=fused(p, 1, c.width))
     return launch(gemm_mma(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})

@@ -1,14 +1,19 @@
-"""What planners ask about operands, and the launch that follows."""
+"""What planners ask about operands and epilogues, and the launch that follows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import gcd
 
+from ..codegen.dtypes import dtype
+from ..codegen.epilogue import epilogue_role
 from ..codegen.kernel import GeneratedKernel
+from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from .plan import Argument, Launch, Role
-from .problem import GemmProblem, Operand
+from .problem import Fusion, GemmProblem, Operand
 
-__all__ = ["NARROW_SPAN", "Roles", "alpha_kind", "gemm_numbers", "gemm_span", "launch", "operand_span", "span", "unit_mode"]
+__all__ = ["NARROW_SPAN", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch", "operand_span",
+           "output_span", "span", "unit_mode"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
@@ -27,10 +32,50 @@ def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, .
     return span(zip((*extents, *batch), (*operand.strides, *operand.batch_strides), strict=True))
 
 
-def gemm_span(p: GemmProblem) -> int:
-    """The largest of the extents of a GEMM and of the spans of its operands: it decides between 32-bit and 64-bit offsets."""
-    operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
-    return max(p.m, p.n, p.k, *(operand_span(o, extents, p.batch) for o, extents in operands))
+def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
+    """The largest of the extents of a GEMM and of the spans of its operands: it decides between 32-bit and 64-bit offsets.
+
+    ``depth`` is that of A and B where K is in slices.
+    """
+    k = p.k if depth is None else depth
+    operands = (p.a, (p.m, k)), (p.b, (p.n, k))
+    return max(p.m, p.n, p.k, output_span(p), *(operand_span(o, extents, p.batch) for o, extents in operands))
+
+
+def output_span(p: GemmProblem) -> int:
+    """The largest span of C and of the matrices of the epilogue."""
+    fusion = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
+    return max(operand_span(x, (p.m, p.n), p.batch) for x in (p.c, *(x for _name, x in fusion)))
+
+
+def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
+    """What a kernel is told of a problem's epilogue.
+
+    Its threads hold runs of C along ``run_mode`` and access at most ``most`` elements of them together.
+    """
+    if p.fusion is None:
+        return None
+
+    def matrix(name: str, x: Operand) -> FusedMatrix:
+        strides = tuple(s if s in (0, 1) else 0 if n == 1 else None for s, n in zip(x.strides, (p.m, p.n), strict=True))
+        width, item = 1, dtype(x.dtype).bytes
+        if x.strides[run_mode] == 1:
+            others = x.strides[1 - run_mode], *x.batch_strides
+            width = gcd(most, max(1, 16 // item), max(1, x.alignment // item), (p.m, p.n)[run_mode], *others)
+        return FusedMatrix(name, x.dtype, strides, width)       # type: ignore[arg-type]
+
+    operands, outputs = (tuple(matrix(*m) for m in matrices) for matrices in (p.fusion.operands, p.fusion.outputs))
+    return FusedEpilogue(p.fusion.graph, operands, outputs)
+
+
+def fusion_numbers(fusion: Fusion | None) -> dict[str, int]:
+    """The values of the integer parameters of an epilogue, by name."""
+    numbers: dict[str, int] = {}
+    for name, x in (*fusion.operands, *fusion.outputs) if fusion else ():
+        role = epilogue_role(name)
+        numbers |= {f"d{role}_{mode}": s for mode, s in zip("mn", x.strides, strict=True)}
+        numbers |= {f"d{role}_l{i}": s for i, s in enumerate(reversed(x.batch_strides))}
+    return numbers
 
 
 def unit_mode(operand: Operand) -> int | None:
@@ -40,7 +85,7 @@ def unit_mode(operand: Operand) -> int | None:
 
 def alpha_kind(alpha: str) -> str:
     """A kernel knows that alpha is one, or takes it: with alpha zero it runs over no k."""
-    return "one" if alpha == "one" else "value"
+    return "value" if alpha == "zero" else alpha
 
 
 def gemm_numbers(p: GemmProblem) -> dict[str, int]:
@@ -49,12 +94,18 @@ def gemm_numbers(p: GemmProblem) -> dict[str, int]:
     for name, operand, modes in (("A", p.a, "mk"), ("B", p.b, "nk"), ("C", p.c, "mn")):
         numbers |= {f"d{name}_{mode}": s for mode, s in zip(modes, operand.strides, strict=True)}
         numbers |= {f"d{name}_l{i}": s for i, s in enumerate(reversed(operand.batch_strides))}
+    numbers |= fusion_numbers(p.fusion)
     return numbers | {f"L{i}": n for i, n in enumerate(reversed(p.batch))}       # the innermost batch mode runs fastest
 
 
 def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], roles: Roles, numbers: Mapping[str, int]) -> Launch:
-    """The launch of a kernel whose pointers stand for ``roles`` and whose integers have the values ``numbers``, by name."""
-    supplied: Roles = {**roles, "alpha": "alpha", "beta": "beta"}
-    arguments = tuple(Argument(role=supplied[q.name]) if q.name in supplied else Argument(value=numbers[q.name])
-                      for q in kernel.params)
-    return Launch(kernel, grid, arguments)
+    """The launch of a kernel whose pointers stand for ``roles`` and whose integers have the values ``numbers``, by name.
+
+    Scalars, and what belongs to an epilogue, have the role of their own name.
+    """
+    def argument(name: str) -> Argument:
+        if name in numbers:
+            return Argument(value=numbers[name])
+        return Argument(role=roles.get(name, name))
+
+    return Launch(kernel, grid, tuple(argument(q.name) for q in kernel.params))

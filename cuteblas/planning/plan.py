@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
-from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
+from .problem import DeviceInfo, Problem
 
 __all__ = ["Argument", "Launch", "Plan", "Role"]
 
-Role = Literal["a", "b", "c", "bias", "src", "dst", "alpha", "beta", "workspace"]
+Role = str
+"""What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
+(``epi_<name>``); a number, or an address where the problem says so, for ``alpha`` and ``beta``; a number for those of an
+epilogue."""
 
 
 @dataclass(frozen=True)
 class Argument:
     """The value of one kernel parameter: a constant of the plan, or something that each call supplies.
 
-    ``role`` names what the call supplies (an address for ``a``, ``b``, ``c``, ``bias``, ``src``, ``dst``, ``workspace``; a number
-    for ``alpha`` and ``beta``); ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is the tensor
-    map of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
+    ``role`` names what the call supplies; ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is
+    the tensor map of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
     """
 
     role: Role | None = None
@@ -44,7 +45,7 @@ class Plan:
 
     Attributes
     ----------
-    problem : GemmProblem, CopyProblem or ContractionProblem
+    problem : Problem
         What is computed.
     device : DeviceInfo
         For which device.
@@ -61,7 +62,7 @@ class Plan:
         Why this kernel and this configuration.
     """
 
-    problem: GemmProblem | CopyProblem | ContractionProblem
+    problem: Problem
     device: DeviceInfo
     family: str
     config: object

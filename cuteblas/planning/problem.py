@@ -9,9 +9,16 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-__all__ = ["H200", "ContractionProblem", "CopyProblem", "DeviceInfo", "GemmProblem", "Operand", "Storage", "transposed"]
+from ..codegen.dtypes import accumulator_of, dtype
+from ..codegen.epilogue import EpilogueGraph, epilogue_role
 
-ScalarKind = Literal["zero", "one", "value"]
+__all__ = ["H200", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Operand",
+           "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed"]
+
+ScalarKind = Literal["zero", "one", "value", "device"]
+"""What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call brings a number, or that each call
+brings the address of a number in device memory."""
+
 Modes = tuple[tuple[int, ...], ...]
 
 
@@ -41,6 +48,29 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Fusion:
+    """What becomes of the elements of C in the kernel that computes them.
+
+    Attributes
+    ----------
+    graph : EpilogueGraph
+        What is computed instead of ``alpha * sum + beta * C``.
+    operands, outputs : tuple of (str, Operand)
+        The matrices that the graph reads and writes, by name and in its order, as layouts over C's extents: a vector along N has
+        stride 0 along M.
+    """
+
+    graph: EpilogueGraph
+    operands: tuple[tuple[str, Operand], ...] = ()
+    outputs: tuple[tuple[str, Operand], ...] = ()
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The addresses that a call supplies, in order."""
+        return tuple(epilogue_role(name) for name, _operand in (*self.operands, *self.outputs))
+
+
+@dataclass(frozen=True)
 class GemmProblem:
     """``C = alpha * A @ B^T + beta * C`` for every batch index.
 
@@ -52,12 +82,17 @@ class GemmProblem:
         A (M, K), B (N, K) and the output C (M, N).
     batch : tuple of int
         Extents of the batch modes, outermost first as in NumPy.
-    alpha, beta : {"zero", "one", "value"}
-        What is known of the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B.
+    alpha, beta : {"zero", "one", "value", "device"}
+        What is known of the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B. A number in device
+        memory (``"device"``) that turns out to be zero has the same effect.
     precision : str
-        The algorithm: ``"auto"`` or ``"ieee"`` (native arithmetic of the dtype) at present.
+        The algorithm: ``"auto"``, ``"ieee"`` (native arithmetic of the dtype), or one by name (``planning.gemm.PRECISIONS``).
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
+    compute : str, optional
+        NumPy's name of the type in which products are summed, of alpha and of beta, if it is not the usual one.
+    fusion : Fusion, optional
+        The epilogue.
     """
 
     m: int
@@ -71,6 +106,25 @@ class GemmProblem:
     beta: ScalarKind = "zero"
     precision: str = "auto"
     variant: str | None = None
+    compute: str | None = None
+    fusion: Fusion | None = None
+
+    @property
+    def accumulator(self) -> str:
+        """The type in which products are summed.
+
+        Raises
+        ------
+        TypeError
+            If the operands' types have none in common.
+        """
+        return self.compute or accumulator_of(self.a.dtype, self.b.dtype, self.c.dtype)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The addresses that a call supplies, in order."""
+        scalars = tuple(name for name in ("alpha", "beta") if getattr(self, name) == "device")
+        return ("a", "b", "c", *(self.fusion.roles if self.fusion else ()), *scalars)
 
     @property
     def flops(self) -> int:
@@ -78,9 +132,36 @@ class GemmProblem:
         return 2 * self.m * self.n * self.k * prod(self.batch) * (4 if self.a.dtype.startswith("complex") else 1)
 
 
+@dataclass(frozen=True)
+class GroupedProblem:
+    """Products that do not depend on each other, of any extents and strides.
+
+    Attributes
+    ----------
+    problems : tuple of GemmProblem
+        The products; alpha and beta are numbers.
+    """
+
+    problems: tuple[GemmProblem, ...]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The address that a call supplies: that of a table with all others (:func:`~cuteblas.planning.grouped.table_of`)."""
+        return ("table",)
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic operations."""
+        return sum(p.flops for p in self.problems)
+
+
 def transposed(p: GemmProblem) -> GemmProblem:
     """The same problem as ``C^T = B A^T``."""
-    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, strides=p.c.strides[::-1]))
+    def flipped(matrices: tuple[tuple[str, Operand], ...]) -> tuple[tuple[str, Operand], ...]:
+        return tuple((name, replace(x, strides=x.strides[::-1])) for name, x in matrices)
+
+    fusion = p.fusion and replace(p.fusion, operands=flipped(p.fusion.operands), outputs=flipped(p.fusion.outputs))
+    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, strides=p.c.strides[::-1]), fusion=fusion)
 
 
 @dataclass(frozen=True)
@@ -108,6 +189,11 @@ class CopyProblem:
     src_alignment: int = 16
     dst_alignment: int = 16
     variant: str | None = None
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The addresses that a call supplies, in order."""
+        return "src", "dst"
 
     @property
     def bytes(self) -> int:
@@ -173,10 +259,58 @@ class ContractionProblem:
     variant: str | None = None
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """The addresses that a call supplies, in order."""
+        return "a", "b", "c"
+
+    @property
     def flops(self) -> int:
         """Arithmetic operations: two for every product, four times as many for complex numbers."""
         extents = prod(mode[0] for group in (self.m, self.n, self.k, self.batch) for mode in group)
         return 2 * extents * (4 if self.a.dtype.startswith("complex") else 1)
+
+
+@dataclass(frozen=True)
+class ReductionProblem:
+    """``R[batch, i] = op over j of X[batch, i, j]``.
+
+    Attributes
+    ----------
+    i, j : int
+        Extents; i may be 0, and so may j in a sum.
+    x : Operand
+        X (I, J).
+    r : Operand
+        R (I, J) with a stride of 0 along j.
+    batch : tuple of int
+        Extents of the batch modes, outermost first.
+    op : {"sum", "max", "min"}
+        What is done along j; the largest and the smallest of numbers among which there is a NaN is NaN.
+    compute : str, optional
+        NumPy's name of the type of everything between X and R; by default that in which products of X's type are summed.
+    """
+
+    i: int
+    j: int
+    x: Operand
+    r: Operand
+    batch: tuple[int, ...] = ()
+    op: Literal["sum", "max", "min"] = "sum"
+    compute: str | None = None
+
+    @property
+    def accumulator(self) -> str:
+        """The type of everything between X and R."""
+        return self.compute or dtype(self.x.dtype).accumulator
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The addresses that a call supplies, in order."""
+        return "src", "dst"
+
+
+Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem
+"""What can be planned."""
 
 
 @dataclass(frozen=True)

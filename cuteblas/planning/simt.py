@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, prod
 
-from ..codegen.dtypes import dtype
-from ..kernels.common import Epilogue, OperandAccess
+from ..codegen.dtypes import DType, dtype
+from ..kernels.common import OperandAccess
 from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
-from .operands import NARROW_SPAN, Roles, alpha_kind, gemm_numbers, launch, operand_span, unit_mode
+from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, unit_mode
 from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
 
-__all__ = ["MAX_VECTOR", "Candidate", "Choice", "candidates", "choose", "plan_simt", "simt_access", "simt_product"]
+__all__ = ["LAUNCH_SECONDS", "MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
+           "simt_access", "simt_product",
+           "simt_seconds", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
-_LAUNCH_SECONDS = 4e-6
+LAUNCH_SECONDS = 4e-6
 _GATHER_PENALTY = 14.0               # element-wise copies: this over the extent that shares them is the loss,
 _HIDDEN_BELOW = 128                  # no more than at this extent: many small blocks hide them
 
@@ -76,12 +78,21 @@ _DOUBLE_COMPLEX = (
 _LANES = {4: 128, 8: 64}             # fused multiply-adds of a multiprocessor in a clock, by bytes of a real accumulator
 
 
-def candidates(element: str) -> tuple[Candidate, ...]:
-    """The tiles that ``gemm_simt`` chooses among for an element type."""
-    accumulator = dtype(dtype(element).accumulator)
+def candidates(sums: str) -> tuple[Candidate, ...]:
+    """The tiles that ``gemm_simt`` chooses among for a type of sums."""
+    accumulator = dtype(sums)
     if accumulator.is_complex:
         return _DOUBLE_COMPLEX if accumulator.bytes == 16 else _SINGLE_COMPLEX
     return _DOUBLE if accumulator.bytes == 8 else _SINGLE
+
+
+def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: DeviceInfo, a: OperandAccess,
+                  b: OperandAccess) -> float:
+    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
+    t, parts = candidate.tile, 2 if accumulator.is_complex else 1
+    per_second = 2 * _LANES[max(4, accumulator.bytes // parts)] * device.clock_hz
+    gathered = _GATHER_PENALTY * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
+    return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate) * (1 + gathered)
 
 
 def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True) -> Choice[TileShape]:
@@ -90,9 +101,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
     slices add the traffic of the workspace and a launch.
     """
-    accumulator = dtype(dtype(p.a.dtype).accumulator)
-    real_bytes = max(4, accumulator.bytes // (2 if accumulator.is_complex else 1))
-    per_second = 2 * _LANES[real_bytes] * device.clock_hz
+    accumulator = dtype(p.accumulator)
     k = 0 if p.alpha == "zero" else p.k
     outputs = p.m * p.n * prod(p.batch)
 
@@ -101,19 +110,16 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
         chunk = -(-k // split // 16) * 16 if split > 1 else k
         slices = -(-k // chunk) if split > 1 else 1
         blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
-        gathered = _GATHER_PENALTY * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
-        flops = 2 * t.m * t.n * (4 if accumulator.is_complex else 1) * (chunk + t.k)
-        block_seconds = flops / (per_second * candidate.rate) * (1 + gathered)
         busiest = -(-blocks // device.multiprocessors)
-        seconds = block_seconds * (busiest + candidate.ramp) + _LAUNCH_SECONDS
+        seconds = block_seconds(candidate, chunk, accumulator, device, a, b) * (busiest + candidate.ramp) + LAUNCH_SECONDS
         if slices > 1:
-            seconds += 2 * slices * outputs * accumulator.bytes / device.bandwidth + slices * SLICE_SECONDS + _LAUNCH_SECONDS
+            seconds += 2 * slices * outputs * accumulator.bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         return Choice(t, slices, chunk, blocks, seconds)
 
     splits = [1]
     while may_split and k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * accumulator.bytes <= MAX_WORKSPACE:
         splits.append(2 * splits[-1])
-    return min((estimate(c, s) for c in candidates(p.a.dtype) for s in splits), key=lambda choice: choice.seconds)
+    return min((estimate(c, s) for c in candidates(accumulator.name) for s in splits), key=lambda choice: choice.seconds)
 
 
 def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VECTOR) -> OperandAccess:
@@ -126,7 +132,26 @@ def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VEC
     return OperandAccess(unit, width, operand.conj)
 
 
-def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Plan:
+def types(p: GemmProblem) -> str:
+    """What is multiplied and how it is summed, for people."""
+    operands = p.a.dtype if p.b.dtype == p.a.dtype else f"{p.a.dtype} by {p.b.dtype}"
+    return operands if p.accumulator == p.a.dtype else f"{operands}, summed in {p.accumulator},"
+
+
+def _m_major(problem: GemmProblem) -> tuple[GemmProblem, Roles, bool]:
+    """The problem with C as far as possible M-major, as threads write vectors; the roles, and whether it is that of C^T."""
+    if problem.c.strides[0] != 1 and problem.c.strides[1] == 1:
+        return transposed(problem), {"A": "b", "B": "a", "C": "c"}, True
+    return problem, {"A": "a", "B": "b", "C": "c"}, False
+
+
+def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time of :func:`plan_simt`."""
+    p, _roles, _swapped = _m_major(problem)
+    return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).seconds
+
+
+def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, gate: int | None = None) -> Plan:
     """Plan a GEMM on fused multiply-adds.
 
     Parameters
@@ -137,29 +162,26 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> P
         Where.
     rejected : str
         Why no faster family could be used, for the plan's reason.
+    gate : int, optional
+        The value of the word at ``gate`` without which kernels do nothing.
 
     Raises
     ------
     ValueError
         For more blocks than a grid can have.
     """
-    p = problem
-    roles: Roles = {"A": "a", "B": "b", "C": "c"}
-    swapped = p.c.strides[0] != 1 and p.c.strides[1] == 1
-    if swapped:                                        # so that C is M-major, the order in which threads write vectors
-        p, roles = transposed(p), {"A": "b", "B": "a", "C": "c"}
+    p, roles, swapped = _m_major(problem)
     choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
-    reason = (f"{p.a.dtype} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
+    reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     if choice.slices == 1:
-        launches: tuple[Launch, ...] = (simt_product(p, choice, roles),)
+        launches: tuple[Launch, ...] = (simt_product(p, choice, roles, gate=gate),)
         workspace = 0
     else:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
-        accumulator = dtype(p.a.dtype).accumulator
-        partial = sliced(p, choice.slices, choice.chunk, accumulator)
-        launches = (simt_product(partial, choice, {**roles, "C": "workspace"}), reduction(p, choice.slices, accumulator))
-        workspace = workspace_bytes(p, choice.slices, accumulator)
+        partial = sliced(p, choice.slices, choice.chunk)
+        launches = simt_product(partial, choice, {**roles, "C": "workspace"}, gate=gate), reduction(p, choice.slices, gate)
+        workspace = workspace_bytes(p, choice.slices)
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
@@ -168,7 +190,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> P
 
 
 def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,
-                 epilogue: Epilogue | None = None) -> Launch:
+                 gate: int | None = None) -> Launch:
     """The launch of ``gemm_simt``; the outermost batch mode walks over slices if there are several.
 
     Parameters
@@ -181,12 +203,13 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
         What pointer parameters take.
     aligned : bool
         Leave out the predicates: the tile divides M, N and K.
-    epilogue : Epilogue, optional
-        Applied to every element before it is rounded; C is not in slices.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
     """
-    operands = (p.a, (p.m, choice.chunk)), (p.b, (p.n, choice.chunk)), (p.c, (p.m, p.n))
-    wide = max(p.m, p.n, p.k, *(operand_span(o, extents, p.batch) for o, extents in operands)) >= NARROW_SPAN
-    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)),
-                        simt_access(p.c, (p.m, p.n), choice.tile.values[0]), alpha_kind(p.alpha), p.beta, len(p.batch),
-                        choice.slices > 1, wide, aligned, epilogue)
+    wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
+    c = simt_access(p.c, (p.m, p.n), choice.tile.values[0])
+    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
+                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
+                        element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
+                        accumulator=p.accumulator, gate=gate)
     return launch(gemm_simt(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.reduce_split import TILE, ReduceConfig, reduce_split
-from .operands import NARROW_SPAN, alpha_kind, launch, operand_span, unit_mode
+from .operands import NARROW_SPAN, alpha_kind, fused, gemm_numbers, launch, operand_span, output_span, unit_mode
 from .plan import Launch
 from .problem import GemmProblem, Operand
 
@@ -60,33 +60,31 @@ def _with_mode(operand: Operand, stride: int) -> Operand:
     return replace(operand, batch_strides=(stride, *operand.batch_strides))
 
 
-def _slice_of_workspace(p: GemmProblem, accumulator: str) -> Operand:
+def _slice_of_workspace(p: GemmProblem) -> Operand:
     """C with slices as one more batch mode, outermost: each slice M-major."""
     below, strides = p.m * p.n, []
     for n in reversed(p.batch):
         strides.append(below)
         below *= n
-    return Operand(accumulator, (1, p.m), (below, *reversed(strides)))
+    return Operand(p.accumulator, (1, p.m), (below, *reversed(strides)))
 
 
-def sliced(p: GemmProblem, count: int, chunk: int, accumulator: str) -> GemmProblem:
+def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
     """The product of every slice of K, ``chunk`` deep, into the workspace."""
     return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]), b=_with_mode(p.b, chunk * p.b.strides[1]),
-                   c=_slice_of_workspace(p, accumulator), batch=(count, *p.batch), alpha="one", beta="zero")
+                   c=_slice_of_workspace(p), batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator, fusion=None)
 
 
-def workspace_bytes(p: GemmProblem, count: int, accumulator: str) -> int:
+def workspace_bytes(p: GemmProblem, count: int) -> int:
     """Size of the workspace."""
-    return prod((count, p.m, p.n, *p.batch)) * dtype(accumulator).bytes
+    return prod((count, p.m, p.n, *p.batch)) * dtype(p.accumulator).bytes
 
 
-def reduction(p: GemmProblem, count: int, accumulator: str) -> Launch:
+def reduction(p: GemmProblem, count: int, gate: int | None = None) -> Launch:
     """The launch that adds the slices."""
-    partial = _slice_of_workspace(p, accumulator), (count, *p.batch)
-    wide = max(operand_span(c, (p.m, p.n), batch) for c, batch in (partial, (p.c, p.batch))) >= NARROW_SPAN
-    config = ReduceConfig(accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch), wide)
-    numbers = {"M": p.m, "N": p.n, "S": count, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
-    for i, (n, s) in enumerate(zip(reversed(p.batch), reversed(p.c.batch_strides), strict=True)):
-        numbers |= {f"L{i}": n, f"dC_l{i}": s}
+    partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
+    config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
+                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate)
+    numbers = gemm_numbers(p) | {"S": count}
     blocks = -(-p.m // TILE[0]) * -(-p.n // TILE[1]) * prod(p.batch)
     return launch(reduce_split(config), (blocks, 1, 1), {"W": "workspace", "C": "c"}, numbers)

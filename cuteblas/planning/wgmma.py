@@ -7,6 +7,7 @@ from math import prod
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_wgmma import WgmmaConfig, boxes, gemm_wgmma
+from .operands import NARROW_SPAN, alpha_kind, fused, fusion_numbers, output_span
 from .plan import Argument, Launch, Plan, Role
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 
@@ -44,6 +45,8 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
     if p.a.dtype not in ("float16", "bfloat16") or p.b.dtype != p.a.dtype:
         return f"its operands are float16 or bfloat16, not {p.a.dtype}"
+    if p.accumulator != "float32":
+        return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
     if p.precision == "ieee":
         return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
     if device.arch != "sm_90":
@@ -75,11 +78,11 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo) -> Plan:
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     major_a, major_b = (_majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
-    span = sum((n - 1) * abs(s) for n, s in zip((p.m, p.n, *p.batch), (*p.c.strides, *p.c.batch_strides), strict=True))
-    config = WgmmaConfig(p.a.dtype, p.c.dtype, 2, columns, stages, major_a, major_b, OperandAccess(unit, 2 if pairs else 1),
-                         "one" if p.alpha == "one" else "value", p.beta, batch_a, batch_b, span >= 2**30)
+    c = OperandAccess(unit, 2 if pairs else 1)
+    config = WgmmaConfig(p.a.dtype, p.c.dtype, 2, columns, stages, major_a, major_b, c, alpha_kind(p.alpha), p.beta, batch_a,
+                         batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width))
     kernel = gemm_wgmma(config)
-    values = {"C": Argument(role="c"), "alpha": Argument(role="alpha"), "beta": Argument(role="beta")}
+    values = {"C": Argument(role="c")}
     for name, role, box, o, extent in zip(("mapA", "mapB"), roles, boxes(config), (p.a, p.b), (p.m, p.n), strict=True):
         extents = (extent, p.k)
         strides = [s if n > 1 or mode == box.inner_mode else max(8, -(-extents[box.inner_mode] // 8) * 8)
@@ -88,9 +91,10 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo) -> Plan:
         values[name] = Argument(role=role, tensor_map=spec)
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
     numbers |= {f"L{q}": p.batch[i] for q, i in enumerate(inner)} | {f"dC_l{q}": p.c.batch_strides[i] for q, i in enumerate(inner)}
-    values |= {name: Argument(value=v) for name, v in numbers.items()}
+    values |= {name: Argument(value=v) for name, v in (numbers | fusion_numbers(p.fusion)).items()}
     tiles = -(-p.m // config.rows) * -(-p.n // config.columns) * prod(p.batch)
-    launch = Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), tuple(values[q.name] for q in kernel.params))
+    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
+    launch = Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), arguments)
     reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; tile {config.rows}x{columns}x64, {stages} stages: "
               f"{tiles} tiles on {device.multiprocessors} multiprocessors")
     reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""

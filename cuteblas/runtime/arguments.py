@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -102,13 +102,14 @@ class ArgumentBlock:
         self._map_encoder = map_encoder
         self._shifted: list[_ShiftedAddress] = []
         self._maps: list[_MapPointer] = []
-        self._scalars: dict[str, list[_Scalar]] = {"alpha": [], "beta": []}
+        self._scalars: dict[str, list[_Scalar]] = {}
         self._cells: list[Any] = []     # keeps alive what the pointers point to
         self._pointers = [self._point(launch) for launch in launches]
         self.parameters = tuple(ctypes.addressof(pointers) for pointers in self._pointers)
-        self._only_addresses = not (self._shifted or self._maps or self._scalars["alpha"] or self._scalars["beta"])
+        self._only_addresses = not (self._shifted or self._maps or self._scalars)
 
-    def write(self, addresses: Sequence[int], alpha: complex = 1.0, beta: complex = 0.0) -> None:
+    def write(self, addresses: Sequence[int], alpha: complex = 1.0, beta: complex = 0.0,
+              numbers: Mapping[str, complex] | None = None) -> None:
         """Fill in what a call supplies.
 
         Parameters
@@ -117,21 +118,25 @@ class ArgumentBlock:
             Device addresses in the order of the roles.
         alpha, beta : number
             The scalars.
+        numbers : mapping of str to number, optional
+            Those of further roles.
 
         Raises
         ------
         ValueError
-            If there are more or fewer addresses than roles.
+            If there are more or fewer addresses than roles, or a number is missing.
         """
         self._addresses[:] = addresses     # type: ignore[call-overload]
         if self._only_addresses:
             return
         for cell, position, offset in self._shifted:
             cell.value = addresses[position] + offset
-        for scalar in self._scalars["alpha"]:
-            scalar.store(alpha)
-        for scalar in self._scalars["beta"]:
-            scalar.store(beta)
+        for role, scalars in self._scalars.items():
+            value = alpha if role == "alpha" else beta if role == "beta" else (numbers or {}).get(role)
+            if value is None:
+                raise ValueError(f"the plan takes a number {role!r} and the call gives {', '.join(numbers or ()) or 'none'}")
+            for scalar in scalars:
+                scalar.store(value)
         for pointers, entry, encode, position, offset in self._maps:
             pointers[entry] = encode(addresses[position] + offset).address     # alive, being the latest of those that are kept
 
@@ -159,10 +164,10 @@ class ArgumentBlock:
             self._cells.append(scalar.cell)
             if argument.role is None:
                 scalar.store_constant(argument.value)
-            elif argument.role in self._scalars:
-                self._scalars[argument.role].append(scalar)
-            else:
+            elif argument.role in self._positions:
                 raise ValueError(f"kernel parameter {param.name} is a scalar and the plan's argument is {argument}")
+            else:
+                self._scalars.setdefault(argument.role, []).append(scalar)
             return ctypes.addressof(scalar.cell)
         position = self._position(argument, param)
         if not argument.offset:

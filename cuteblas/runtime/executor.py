@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..planning.plan import Launch, Plan
-from ..planning.problem import CopyProblem, DeviceInfo
+from ..planning.problem import DeviceInfo
 from .arguments import ArgumentBlock
 from .devices import capturing, device_info
 from .errors import DriverError, require
@@ -80,26 +80,26 @@ class Executor:
         self.ordinal = ordinal
         self._functions = tuple(functions)
         self._launch_kernel = launch_kernel
-        operands: tuple[str, ...] = ("src", "dst") if isinstance(plan.problem, CopyProblem) else ("a", "b", "c")
-        if any(argument.role == "bias" for launch in plan.launches for argument in launch.arguments):
-            operands = (*operands, "bias")
+        operands = plan.problem.roles
         self._workspace_bytes = plan.workspace_bytes if plan.launches else 0
         self._roles = (*operands, "workspace") if self._workspace_bytes else operands
         self._captured: list[object] = []     # workspaces that CUDA graphs will use again
         self._blocks = [self._new_block()]
 
-    def launch(self, addresses: Sequence[int], stream: int, alpha: complex = 1.0, beta: complex = 0.0) -> None:
+    def launch(self, addresses: Sequence[int], stream: int, alpha: complex = 1.0, beta: complex = 0.0,
+               numbers: Mapping[str, complex] | None = None) -> None:
         """Put the plan's kernels on a stream; returns without waiting for them.
 
         Parameters
         ----------
         addresses : sequence of int
-            Device addresses of the operands in the plan's order: A, B, C and the bias of an epilogue that has one, or source and
-            destination.
+            Device addresses in the order of ``plan.problem.roles``.
         stream : int
             The ``cudaStream_t`` of CuPy's current stream.
         alpha, beta : number
-            The scalars, if the plan has them.
+            The scalars, if the plan takes them as numbers.
+        numbers : mapping of str to number, optional
+            Those of an epilogue, by role.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Executor:
             block = self._new_block()
         try:
             arguments, calls = block
-            arguments.write(addresses, alpha, beta)
+            arguments.write(addresses, alpha, beta, numbers)
             for function, x, y, z, threads, shared_bytes, parameters in calls:
                 try:
                     self._launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0)

@@ -74,6 +74,17 @@ def test_transposes(monkeypatch):
 
 
 @pytest.mark.usefixtures("emulated")
+def test_reductions(monkeypatch):
+    rows = measured("reduce", (1e-3, 2e-3), sizes=((20, 30), (8,)), dtypes=("float32", "int8", "complex64"))
+    assert [row["case"] for row in rows[:3]] == ["float32 20x30 along 1", "float32 20x30 along 0", "float32 8x8 along 1"]
+    assert len(rows) == 12 and all(row["right"] for row in rows)
+    first = rows[0]
+    assert (first["ratio"], first["kernel"]) == (2.0, "reduce") and first["gb_s"] == pytest.approx((600 + 20) * 4 / 1e-3 / 1e9)
+    monkeypatch.setattr(measurements.EMULATOR, "run", lambda plan, arrays: arrays["dst"].fill(0))
+    assert not measured("reduce", sizes=((20, 30),))[0]["right"]
+
+
+@pytest.mark.usefixtures("emulated")
 def test_transposes_by_name(monkeypatch):
     rows = measured("transpose", (1e-3, 2e-3), sizes=((64, 128), (20, 30)), dtypes=("float32", "float64"), variants=True, repeats=1)
     assert [(row["case"], row["variant"]) for row in rows[:2]] == [
@@ -188,3 +199,11 @@ def test_options_are_checked(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["bench", *arguments])
     assert stop.value.code == 2 and "usage: python -m cuteblas bench" in capsys.readouterr().err
+
+
+def test_epilogues(monkeypatch):
+    rows = measured("epilogue", (1e-3, 0.9e-3, 2e-3), sizes=((24,),), dtypes=("float32", "float16"))
+    assert [row["case"] for row in rows[:3]] == [f"float32 24x24x24 NN {name} auto" for name in ("relu", "bias", "bias_gelu")]
+    assert all(row["right"] and row["ratio"] == 2.0 and row["of_plain"] == pytest.approx(1 / 0.9) for row in rows)
+    monkeypatch.setattr(measurements, "_elementwise", lambda xp, name, bias: lambda y: y.fill(1e3))
+    assert not any(row["right"] for row in measured("epilogue"))

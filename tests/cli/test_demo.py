@@ -46,8 +46,8 @@ def test_digits(no_gpu, capsys):
     text = capsys.readouterr().out
     for part in ("1797 handwritten digits of 8x8 pixels", "X float32 (1797, 4096)", "no GPU: none was asked for",
                  "all 1797 rows checked", "7360512, all where NumPy puts them", "cuteblas.matmul", "numpy.matmul", "times as fast",
-                 "matmul: float32 (1797, 4096) @ float32", "gemm_simt", "elements of C that", "copy: float32 (4096, 1797) in order",
-                 "the bank of word (j, i)", "in the emulator", "kernel     transpose_b32_",
+                 "matmul: float32 (1797, 4096) @ float32", "gemm_split", "elements of C that",
+                 "copy: float32 (4096, 1797) in order", "the bank of word (j, i)", "in the emulator", "kernel     transpose_b32_",
                  "their transposes, by the kernel", "all 4 results are right"):
         assert part in text, part
     assert max(map(len, text.splitlines())) <= 100 and "\x1b" not in text
@@ -133,7 +133,7 @@ def test_wrong_results_are_said_and_end_with_status_1(fake_gpu, saved, monkeypat
 
 
 def test_what_the_emulator_finds_is_shown(no_gpu, saved, monkeypatch, capsys):
-    def found(plan, operands):
+    def found(plan, operands, *_scalars, **_numbers):
         raise emulator.DataRace("kernel k: two accesses")
 
     monkeypatch.setattr(emulator, "why_unavailable", lambda: None)

@@ -59,8 +59,8 @@ def test_a_wrong_kernel_is_found(monkeypatch, capsys):
         device = staticmethod(emulator_engine().device)
 
         @staticmethod
-        def run(plan, a, b, c):
-            c[...] = 1.01 * (a.astype(float) @ b.astype(float))
+        def run(plan, arrays):
+            arrays["c"][...] = 1.01 * (arrays["a"].astype(float) @ arrays["b"].astype(float))
 
     monkeypatch.setattr(module, "_engine", lambda xp: Broken)
     which = Selection(sizes=(SIZE,), dtypes=("float32",), orders=("NN",), repeats=1)

@@ -17,8 +17,9 @@ def plain(text, number):
     return text
 
 
-def product(m, n, k, dtype="f4", order="C"):
-    return cuteblas.explain(np.ones((m, k), dtype), np.ones((k, n), dtype), np.empty((m, n), dtype, order=order)).plan
+def product(m, n, k, dtype="f4", order="C", precision="auto"):
+    out = np.empty((m, n), dtype, order=order)
+    return cuteblas.explain(np.ones((m, k), dtype), np.ones((k, n), dtype), out, precision=precision).plan
 
 
 def transpose(m, n, dtype):
@@ -32,7 +33,7 @@ def tile_of(lines):
 @pytest.mark.parametrize("m, n, k, dtype", [(64, 64, 64, "f4"), (4096, 4096, 4096, "f4"), (512, 512, 64, "D"),
                                             (512, 512, 512, "d")])
 def test_every_thread_owns_blocks_of_the_tile(m, n, k, dtype):
-    plan = product(m, n, k, dtype)
+    plan = product(m, n, k, dtype, precision="ieee")
     tile = plan.config.tile
     lines = picture(plan, plain)
     shown = sorted(t for row in tile_of(lines) for t in row)
@@ -49,8 +50,9 @@ def test_c_is_shown_as_it_is_indexed():
     assert [row[0] for row in by_columns][:3] == [0, 1, 2]      # down a column
 
 
-def test_warpgroup_accumulators():
-    lines = picture(product(512, 512, 512, "f2"), plain)
+@pytest.mark.parametrize("n, dtype", [(512, "f2"), (4096, "f4")])
+def test_warpgroup_accumulators(n, dtype):
+    lines = picture(product(n, n, n, dtype), plain)
     assert "256 threads own" in lines[0] and "block of 1x2" in lines[0]
     assert tile_of(lines)[:2] == [[0, 1, 2, 3] * 4, [4, 5, 6, 7] * 4] and lines[-1].strip() == ".."
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 import cuteblas
-import cuteblas.emulator
-import cuteblas.planning
 
 from . import reference
 
@@ -17,7 +15,5 @@ from . import reference
 def by_definition() -> Iterator[None]:
     """Run the emulator backend's problems by the definition."""
     with pytest.MonkeyPatch.context() as patch, cuteblas.backend("emulator"):
-        patch.setattr(cuteblas.planning, "plan_gemm", reference.fake_plan)
-        patch.setattr(cuteblas.planning, "plan_copy", reference.fake_plan)
-        patch.setattr(cuteblas.emulator, "run", reference.run_on, raising=False)
+        reference.install(patch)
         yield

@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 import pytest
 
-from cuteblas.functions import _cupy
+from cuteblas.functions import _cupy, _cupy_products
 from cuteblas.functions.engines import without_imaginary_part
 from cuteblas.planning.plan import Plan
 from cuteblas.planning.problem import H200
@@ -27,8 +27,7 @@ def on_gpu(x: np.ndarray, device: int = 0) -> cupy.ndarray:
 
 def on_host(x: cupy.ndarray) -> np.ndarray:
     """The elements of such an array."""
-    return reference._view(x.data.ptr, x.dtype.str, x.shape, tuple(s // x.dtype.itemsize for s in x.strides)) if x.size \
-        else np.empty(x.shape, x.dtype)
+    return _any_view(x) if x.size else np.empty(x.shape, x.dtype)
 
 
 def allocate(nbytes: int) -> cupy.cuda.MemoryPointer:
@@ -40,7 +39,7 @@ def allocate(nbytes: int) -> cupy.cuda.MemoryPointer:
 
 def executor(plan: Plan) -> SimpleNamespace:
     """A ready plan that runs by the definition."""
-    return SimpleNamespace(launch=lambda addresses, stream: reference.run_at(plan, addresses))
+    return SimpleNamespace(launch=lambda addresses, stream, *scalars: reference.run_at(plan, addresses))
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
@@ -55,6 +54,11 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cupy.cuda, "alloc", allocate)
     patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)))
     patch.setattr(_cupy.Cupy, "assign", assign)
+    patch.setattr(_cupy_products.CupyOfProducts, "number", lambda self, value: on_gpu(value))
+    patch.setattr(_cupy_products.CupyOfProducts, "identity", lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
+    patch.setattr(_cupy_products.CupyOfProducts, "multiply",
+                  lambda self, x, y, out: np.multiply(on_host(x), on_host(y), on_host(out)))
+    patch.setattr(_cupy_products.CupyOfProducts, "inverse", lambda self, x: on_gpu(np.linalg.inv(on_host(x))))
 
 
 def _any_view(x: cupy.ndarray) -> np.ndarray:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import pytest
 
+import cuteblas.emulator
+import cuteblas.planning
 from cuteblas.planning.plan import Plan
-from cuteblas.planning.problem import CopyProblem, DeviceInfo, GemmProblem
+from cuteblas.planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
 
 LAUNCHED: list[Plan] = []
 """Every plan that was run, in order."""
 
 
-def fake_plan(problem: GemmProblem | CopyProblem, device: DeviceInfo) -> Plan:
+def fake_plan(problem: GemmProblem | CopyProblem | ContractionProblem, device: DeviceInfo) -> Plan:
     """A plan without launches."""
     return Plan(problem, device, "reference", None, (), reason="by the definition")
 
@@ -32,6 +35,8 @@ def run_at(plan: Plan, addresses: tuple[int, ...]) -> None:
         b = _view(addresses[1], problem.b.dtype, (*batch, problem.n, problem.k), (*problem.b.batch_strides, *problem.b.strides))
         c = _view(addresses[2], problem.c.dtype, (*batch, problem.m, problem.n), (*problem.c.batch_strides, *problem.c.strides))
         c[...] = np.matmul(a, np.swapaxes(b, -1, -2))
+    elif isinstance(problem, ContractionProblem):
+        _contract(problem, addresses)
     else:
         assert addresses[0] % problem.src_alignment == 0 and addresses[1] % problem.dst_alignment == 0
         assert problem.itemsize in (1, 2, 4, 8, 16) and not any(address % problem.itemsize for address in addresses)
@@ -40,10 +45,25 @@ def run_at(plan: Plan, addresses: tuple[int, ...]) -> None:
         dst[...] = _view(addresses[0], word, problem.shape, problem.src_strides)
 
 
-def run_on(plan: Plan, arrays: dict[str, np.ndarray], alpha: complex = 1, beta: complex = 0) -> None:
+def _contract(problem: ContractionProblem, addresses: tuple[int, ...]) -> None:
+    """A contraction as one batched product of matrices whose modes are views of many axes."""
+    m, n, k, batch = (tuple(mode[0] for mode in group) for group in (problem.m, problem.n, problem.k, problem.batch))
+    for operand, address in zip((problem.a, problem.b, problem.c), addresses, strict=True):
+        assert address % np.dtype(operand.dtype).itemsize == 0 and address % operand.alignment == 0
+    in_a, in_b, in_c = (tuple(mode[column] for group, column in groups for mode in group) for groups in (
+        ((problem.batch, 1), (problem.m, 1), (problem.k, 1)), ((problem.batch, 2), (problem.k, 2), (problem.n, 1)),
+        ((problem.batch, 3), (problem.m, 2), (problem.n, 2))))
+    a = _view(addresses[0], problem.a.dtype, (*batch, *m, *k), in_a)
+    b = _view(addresses[1], problem.b.dtype, (*batch, *k, *n), in_b)
+    c = _view(addresses[2], problem.c.dtype, (*batch, *m, *n), in_c)
+    rows, columns, summed = (int(np.prod(extents)) for extents in (m, n, k))
+    a, b = (x.conj() if operand.conj else x for x, operand in ((a, problem.a), (b, problem.b)))
+    c[...] = np.matmul(a.reshape(*batch, rows, summed), b.reshape(*batch, summed, columns)).reshape(c.shape)
+
+
+def run_on(plan: Plan, arrays: dict[str, np.ndarray], alpha: complex = 1, beta: complex = 0, numbers: object = None) -> None:
     """Run a plan on NumPy arrays by role."""
-    roles = ("a", "b", "c") if isinstance(plan.problem, GemmProblem) else ("src", "dst")
-    run_at(plan, tuple(arrays[role].ctypes.data for role in roles))
+    run_at(plan, tuple(arrays[role].ctypes.data for role in plan.problem.roles))
 
 
 def _view(address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
@@ -52,3 +72,10 @@ def _view(address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, 
     low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + element.itemsize
     buffer = (ctypes.c_char * (high - low)).from_address(address + low)
     return np.ndarray(shape, element, buffer, -low, tuple(s * element.itemsize for s in strides))
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Let the emulator backend run problems by the definition."""
+    for name in ("plan_gemm", "plan_copy", "plan_contraction"):
+        patch.setattr(cuteblas.planning, name, fake_plan)
+    patch.setattr(cuteblas.emulator, "run", run_on, raising=False)

@@ -156,6 +156,12 @@ def test_out_that_overlaps_itself():
     assert cuteblas.stats()["matmul"]["copies"] == {"out: shares memory with itself": 1}
 
 
+def test_out_may_lack_leading_axes_of_extent_1():
+    x = laid_out((1, 3, 3), "d", "F")
+    assert agree(x, x[0], np.zeros((3, 3))) is not None
+    assert agree(x[None], x, np.zeros((3, 3))) is not None
+
+
 def test_out_in_a_tuple():
     x = laid_out((3, 3), "d", "C")
     out = np.zeros((3, 3))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Plan
+from cuteblas.planning.grouped import table_of
 
 UNIT = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24, "complex128": 2.0**-53}
 
@@ -85,10 +86,20 @@ class Emulator:
     name = "emulator"
     device = H200
 
-    def run(self, plan: Plan, alpha=1, beta=0, seed=None, **operands: Strided) -> None:
+    def run(self, plan: Plan, alpha=1, beta=0, seed=None, numbers=None, operands=None, **named: Strided) -> None:
         from cuteblas import emulator
 
-        emulator.run(plan, {role: x.view for role, x in operands.items()}, alpha, beta, seed=seed)
+        memory = {role: x.view for role, x in {**named, **(operands or {})}.items()}
+        emulator.run(plan, memory, alpha, beta, numbers=numbers, seed=seed)
+
+
+    def run_group(self, plan: Plan, operands: list[dict[str, Strided]], numbers: list[dict], seed=None) -> None:
+        """A plan for many products: for each its matrices by role, and its numbers."""
+        from cuteblas import emulator
+
+        reached = [x.view for each in operands for x in each.values()]
+        values = [{role: x.view.ctypes.data for role, x in each.items()} | n for each, n in zip(operands, numbers, strict=True)]
+        emulator.run(plan, {"table": table_of(plan, values)}, reached=reached, seed=seed)
 
 
 class Cuda:
@@ -101,17 +112,33 @@ class Cuda:
 
         self.device = runtime.device_info()
 
-    def run(self, plan: Plan, alpha=1, beta=0, seed=None, **operands: Strided) -> None:
+    def run(self, plan: Plan, alpha=1, beta=0, seed=None, numbers=None, operands=None, **named: Strided) -> None:
         import cupy
 
         from cuteblas import runtime
 
+        operands = {**named, **(operands or {})}
         memory = {role: cupy.asarray(x.base.view(np.uint8)) for role, x in operands.items()}
-        roles = [r for r in ("src", "dst", "a", "b", "c", "bias") if r in operands]
+        roles = plan.problem.roles
         addresses = tuple(memory[r].data.ptr + operands[r].offset * operands[r].base.itemsize for r in roles)
-        runtime.executor(plan).launch(addresses, cupy.cuda.get_current_stream().ptr, alpha, beta)
+        runtime.executor(plan).launch(addresses, cupy.cuda.get_current_stream().ptr, alpha, beta, numbers)
         for role, x in operands.items():
             x.base.view(np.uint8)[:] = memory[role].get()
+
+
+    def run_group(self, plan: Plan, operands: list[dict[str, Strided]], numbers: list[dict], seed=None) -> None:
+        """A plan for many products: for each its matrices by role, and its numbers."""
+        import cupy
+
+        from cuteblas import runtime
+
+        memory = {id(x.base): cupy.asarray(x.base.view(np.uint8)) for each in operands for x in each.values()}
+        values = [{role: memory[id(x.base)].data.ptr + x.offset * x.base.itemsize for role, x in each.items()} | n
+                  for each, n in zip(operands, numbers, strict=True)]
+        table = cupy.asarray(table_of(plan, values))
+        runtime.executor(plan).launch((table.data.ptr,), cupy.cuda.get_current_stream().ptr)
+        for x in (x for each in operands for x in each.values()):
+            x.base.view(np.uint8)[:] = memory[id(x.base)].get()
 
 
 def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:

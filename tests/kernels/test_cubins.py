@@ -10,15 +10,19 @@ from dataclasses import replace
 import pytest
 
 from cuteblas.codegen.dtypes import dtype
+from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import mma_atom
-from cuteblas.kernels.common import BIAS_RELU, OperandAccess
+from cuteblas.kernels.common import OperandAccess
+from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
 from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.kernels.gemm_simt import SimtConfig, gemm_simt
 from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.reduce_split import ReduceConfig, reduce_split
-from cuteblas.planning import H200, CopyProblem, plan_copy
+from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
+from cuteblas.planning.grouped import plan_grouped
 from cuteblas.planning.hierarchy import POLICIES
 from cuteblas.planning.mma import mma_tiles
+from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.simt import candidates
 
 pytest.importorskip("cuda.core", reason="NVRTC comes with the extra 'test'")
@@ -121,9 +125,12 @@ def test_architectures(arch):
         access = OperandAccess(*a), OperandAccess(*b), OperandAccess(1, 2)
         kernel = gemm_mma(MmaConfig("float16", "float16", MmaTile(64, 64, 32, atom, stages=2), *access, "value", "value"))
         assert cubin(kernel, arch)
+    total = Node("add", "int32", (Node("acc", "int32"), Node("operand", "int32", name="bias")))
+    relu = Node("maximum", "int32", (total, Node("constant", "int32", value=0)))
+    fused = FusedEpilogue(EpilogueGraph("bias_relu", relu), (FusedMatrix("bias", "int32", (0, 1)),))
     for aligned in (False, True):
         tile = replace(POLICIES["int8"]["small"].tile, k=8)
-        dp4a = SimtConfig("int8x4", "int32", tile, OperandAccess(1), OperandAccess(1), simple, aligned=aligned, epilogue=BIAS_RELU)
+        dp4a = SimtConfig("int8x4", "int32", tile, OperandAccess(1), OperandAccess(1), simple, aligned=aligned, epilogue=fused)
         assert cubin(gemm_simt(dp4a), arch)
     assert cubin(reduce_split(ReduceConfig("float32", "float16", simple, "value", "value", 1)), arch)
 
@@ -152,3 +159,33 @@ def test_tma(item, arch, tmp_path):
         if arch == "sm_90":
             registers, stack = resources(code, tmp_path)
             assert stack == 0 and registers <= 40, kernel.name
+
+
+@pytest.mark.parametrize("strides", [(8192, 1), (1, 8192), (2, 16384)])
+@pytest.mark.parametrize("element, op, arch", [
+    ("float32", "sum", "sm_90"), ("float64", "max", "sm_90"), ("float16", "min", "sm_90"), ("bfloat16", "max", "sm_75"),
+    ("int8", "max", "sm_90"), ("uint64", "min", "sm_120"), ("complex64", "sum", "sm_80"), ("complex128", "sum", "sm_90")])
+def test_reductions_fill_the_multiprocessor(element, op, arch, strides, tmp_path):
+    """Of a matrix, and of few long rows in slices with offsets of 64 bits."""
+    for i, j, most in ((8192, 8192, 40), (1, 2**20, 64)):
+        plan = plan_reduction(ReductionProblem(i, j, Operand(element, strides), Operand(element, (1, 0)), op=op), H200)
+        for kernel in (launch.kernel for launch in plan.launches):
+            code = cubin(kernel, arch)
+            if arch == "sm_90":
+                registers, stack = resources(code, tmp_path)
+                assert stack == 0 and registers <= (most if dtype(element).bytes > 1 else 64), kernel.name
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize("element, output", [("float32", "float32"), ("complex128", "complex128"), ("float16", "float32")])
+def test_groups_of_products_do_not_spill(element, output, arch, tmp_path):
+    """Large and small tiles; parameters that come from a table."""
+    for size, order in ((40, (40, 1)), (4096, (1, 4096))):
+        operand = Operand(element, order)
+        p = GemmProblem(size, size, size, operand, operand, Operand(output, order), alpha="value", beta="value")
+        plan = plan_grouped(GroupedProblem((p, replace(p, m=size // 2))), replace(H200, arch=arch, shared_bytes_per_block=65536))
+        kernel = plan.launches[0].kernel
+        code = cubin(kernel, arch)
+        if arch == "sm_90":
+            registers, stack = resources(code, tmp_path)
+            assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536, kernel.name

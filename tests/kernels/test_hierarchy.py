@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.kernels.common import BIAS_RELU, Epilogue, combine
 from cuteblas.layout import CountingIterator, Layout, Tensor, size
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.hierarchy import POLICIES, plan_epilogue
+from cuteblas.planning.hierarchy import POLICIES
 from cuteblas.planning.variants import variants
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
@@ -155,50 +154,6 @@ def test_dp4a_needs_words():
 def test_every_variant_is_listed():
     names = {f"gemm_{s}{a}" for s in SHAPES for a in ("", "_aligned")} | {"igemm_dp4a", "gemm_mma"}
     assert names <= set(variants()) and all("CUTLASS" in variants()[name].source for name in names)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("c_order", "CF")
-@pytest.mark.parametrize("alpha, beta", [(1, 0), (2, 3)])
-def test_bias_and_relu_in_one_kernel(engine, dtype, c_order, alpha, beta):
-    rng = np.random.default_rng(6)
-    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
-    a, b, before = (rng.standard_normal(s).astype(kind) for s in ((70, 40), (40, 133), (70, 133)))
-    bias = rng.standard_normal(133).astype("f8" if dtype == "float64" else "f4")
-    pa, pb, pc = place(a), place(b), place(before if beta else np.full_like(before, np.nan), c_order)
-    pbias = place(bias[None])
-    problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value", beta="value" if beta else "zero")
-    plan = plan_epilogue(problem, engine.device, BIAS_RELU)
-    engine.run(plan, alpha, beta, a=pa, b=pb, c=pc, bias=pbias)
-    got = pc.view.astype(float)
-    want = alpha * (a.astype(float) @ b.astype(float)) + bias + (beta * before.astype(float) if beta else 0)
-    unit = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
-    sums = abs(alpha) * (abs(a.astype(float)) @ abs(b.astype(float))) + abs(bias) + abs(beta * before.astype(float))
-    assert (abs(got - np.maximum(want, 0)) <= max(2.0**-24, unit * (kind.itemsize > 2)) * 16 * sums + 1.01 * unit * abs(want)).all()
-    assert (got == 0).any() and (got > 0).any() and len(plan.launches) == 1
-
-
-def test_relu_hands_on_a_nan(engine):
-    a = np.full((4, 4), np.nan, "f4")
-    pa, pb, pc, pbias = place(a), place(np.ones((4, 4), "f4")), place(np.zeros((4, 4), "f4")), place(np.zeros((1, 4), "f4"))
-    engine.run(plan_epilogue(gemm_problem(pa, pb, pc), engine.device, BIAS_RELU), a=pa, b=pb, c=pc, bias=pbias)
-    assert np.isnan(pc.view).all()
-
-
-def test_an_epilogue_without_vectors(engine):
-    """Any expression will do: this one squares."""
-    square = Epilogue("value^2", "square", "({value}) * ({value})")
-    rng = np.random.default_rng(7)
-    a, b = rng.integers(-3, 4, (33, 20)).astype("f4"), rng.integers(-3, 4, (20, 40)).astype("f4")
-    pa, pb, pc = place(a), place(b), place(np.full((33, 40), np.nan, "f4"))
-    engine.run(plan_epilogue(gemm_problem(pa, pb, pc), engine.device, square), a=pa, b=pb, c=pc)
-    np.testing.assert_array_equal(pc.view, (a @ b)**2)
-
-
-def test_the_functor_is_applied_before_rounding():
-    text = combine("float16", "float32", "acc", "c", "alpha", "beta", "value", BIAS_RELU, {"bias": "bias"})
-    assert text == ("cb::convert<cb::half>(cb::max(cb::zero<float>(), cb::add("
-                    "cb::axpby<float>(acc, alpha, cb::convert<float>(c), beta), bias)))")
 
 
 def test_the_warp_level_variant(engine):

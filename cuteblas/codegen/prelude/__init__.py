@@ -16,6 +16,10 @@ __all__ = ["cuda_prelude"]
 
 _HOPPER = re.compile(r"cb::(mbarrier|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
 _WGMMA = re.compile(r"cb::wgmma_m64k16<(\d+), (cb::half|cb::bfloat16), ([01]), ([01])>")
+_VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power|minimum|maximum|negative|absolute|sign|square|"
+                     r"reciprocal|floor|ceil|rint|exp|exp2|expm1|log|log2|log1p|sqrt|sin|cos|tanh|erf|sigmoid|(not_)?equal|"
+                     r"(less|greater)(_equal)?|logical_(and|or|xor|not)|isnan|where|real|imag|conj)[(<]")
+_SPLIT = re.compile(r"cb::(magnitude_bits|power_of_two|scalbn|row_|count_magnitude|plane_rest|wgmma_delivered)")
 _MMA = re.compile(r"cb::mma_m(\d+)n(\d+)k(\d+)<(cb::half|cb::bfloat16|signed char|double)>")
 _PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16"}
 
@@ -98,6 +102,10 @@ def cuda_prelude(body: str) -> str:
         The kernel; only parts of the prelude that it calls are included.
     """
     parts = [_text("core.cuh")]
+    if _VALUES.search(body):
+        parts.append(_text("values.cuh"))
+    if _SPLIT.search(body):
+        parts.append(_text("split.cuh"))
     if _HOPPER.search(body):
         parts.append(_text("hopper.cuh"))
         atoms = sorted({(int(n), t, int(a), int(b)) for n, t, a, b in _WGMMA.findall(body)})

@@ -16,20 +16,41 @@ template <class A, class B> CB_DEVICE auto max(A a, B b) -> decltype(a + b) { re
 
 template <class T> CB_DEVICE T zero() { return T{}; }
 template <class T> CB_DEVICE T one() { return T{1}; }
+template <class T> CB_DEVICE bool is_zero(T x) { return x == T{}; }
+template <class T> CB_DEVICE bool is_zero(complex<T> x) { return x.re == T{} && x.im == T{}; }
 
 // -- Conversions ---------------------------------------------------------------------------------------------------------
 CB_DEVICE float to_float(half x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits)); return r; }
 CB_DEVICE float to_float(bfloat16 x) { return __int_as_float(static_cast<int>(static_cast<unsigned>(x.bits) << 16)); }
 
+// A float that rounds to any shorter format as x itself does: if x is not a float, the neighbour towards zero or away from it whose
+// last bit is set.
+CB_DEVICE float round_to_odd(double x) {
+  float const nearest = static_cast<float>(x);
+  double const back = nearest;
+  if (back == x || x != x) return nearest;
+  int const bits = __float_as_int(nearest);
+  return __int_as_float((bits - (fabs(back) > fabs(x) ? 1 : 0)) | 1);
+}
+
 template <class Out> struct converter {
+  static CB_DEVICE Out from(half x) { return static_cast<Out>(to_float(x)); }
+  static CB_DEVICE Out from(bfloat16 x) { return static_cast<Out>(to_float(x)); }
   template <class In> static CB_DEVICE Out from(In const& x) { return static_cast<Out>(x); }
+};
+template <> struct converter<bool> {
+  template <class In> static CB_DEVICE bool from(In const& x) { return !is_zero(x); }
 };
 template <> struct converter<half> {
   static CB_DEVICE half from(half x) { return x; }
+  static CB_DEVICE half from(bfloat16 x) { return from(to_float(x)); }
   static CB_DEVICE half from(float x) { half r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+  static CB_DEVICE half from(double x) { return from(round_to_odd(x)); }
+  template <class In> static CB_DEVICE half from(In x) { return from(static_cast<float>(x)); }
 };
 template <> struct converter<bfloat16> {
   static CB_DEVICE bfloat16 from(bfloat16 x) { return x; }
+  static CB_DEVICE bfloat16 from(half x) { return from(to_float(x)); }
   static CB_DEVICE bfloat16 from(float x) {
     unsigned u = static_cast<unsigned>(__float_as_int(x));
     unsigned rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;              // to nearest, ties to even
@@ -37,14 +58,13 @@ template <> struct converter<bfloat16> {
     r.bits = static_cast<unsigned short>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
     return r;
   }
+  static CB_DEVICE bfloat16 from(double x) { return from(round_to_odd(x)); }
+  template <class In> static CB_DEVICE bfloat16 from(In x) { return from(static_cast<float>(x)); }
 };
-template <class Real> struct real_converter {
-  static CB_DEVICE Real from(half x) { return to_float(x); }
-  static CB_DEVICE Real from(bfloat16 x) { return to_float(x); }
-  template <class In> static CB_DEVICE Real from(In x) { return static_cast<Real>(x); }
+template <class T> struct converter<complex<T>> {
+  template <class S> static CB_DEVICE complex<T> from(complex<S> const& x) { return complex<T>{static_cast<T>(x.re), static_cast<T>(x.im)}; }
+  template <class In> static CB_DEVICE complex<T> from(In const& x) { return complex<T>{converter<T>::from(x), T{}}; }
 };
-template <> struct converter<float> : real_converter<float> {};
-template <> struct converter<double> : real_converter<double> {};
 template <class Out, class In> CB_DEVICE Out convert(In const& x) { return converter<Out>::from(x); }
 
 // -- Arithmetic ----------------------------------------------------------------------------------------------------------
@@ -164,6 +184,7 @@ template <int N> CB_DEVICE void cp_async_wait() {
 
 // -- Barriers ------------------------------------------------------------------------------------------------------------
 CB_DEVICE void syncthreads() { __syncthreads(); }
+CB_DEVICE bool syncthreads_or(bool x) { return __syncthreads_or(x) != 0; }
 CB_DEVICE void syncwarp() { __syncwarp(); }
 CB_DEVICE void named_barrier_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 CB_DEVICE void named_barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }

@@ -1,0 +1,105 @@
+"""Operands that are hard in different ways; float32 throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["CASES", "Case"]
+
+Generator = Callable[[np.random.Generator, int, int, int], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pair of operands.
+
+    Attributes
+    ----------
+    name : str
+        What is hard about it.
+    make : callable
+        From a random generator and extents m, n, k to A (m, k) and B (k, n), float64.
+    exact : bool
+        Whether the product is exact in float32.
+    """
+
+    name: str
+    make: Generator
+    exact: bool = False
+
+
+def _uniform(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    return rng.random((m, k)), rng.random((k, n))
+
+
+def _normal(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    return rng.standard_normal((m, k)), rng.standard_normal((k, n))
+
+
+def _spread(phi: float) -> Generator:
+    """(u - 1/2) exp(phi g): the usual test of emulated products (Ozaki and others)."""
+    def make(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        a, b = ((rng.random(s) - 0.5) * np.exp(phi * rng.standard_normal(s)) for s in ((m, k), (k, n)))
+        return a, b
+    return make
+
+
+def _graded(bits: int) -> Generator:
+    """A D and D^-1 B with a diagonal D that ranges over 2^bits: every product of elements has the same magnitude."""
+    def make(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        d = np.exp2(np.linspace(-bits / 2, bits / 2, k))
+        rng.shuffle(d)
+        return rng.standard_normal((m, k)) * d, rng.standard_normal((k, n)) / d[:, None]
+    return make
+
+
+def _scaled_rows(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    a, b = _normal(rng, m, n, k)
+    return a * np.exp2(rng.integers(-50, 50, (m, 1))), b * np.exp2(rng.integers(-50, 50, (1, n)))
+
+
+def _cancelling(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The second half of each sum nearly undoes the first."""
+    a, b = _normal(rng, m, n, k)
+    half = k // 2
+    a[:, half:2 * half], b[half:2 * half] = a[:, :half], -b[:half] * (1 + 2.0**-12 * rng.standard_normal((half, n)))
+    return a, b
+
+
+def _sparse(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Half of A is zero, as behind a ReLU."""
+    a, b = _normal(rng, m, n, k)
+    return np.maximum(a, 0), b
+
+
+def _outliers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """An element of every row is 2^20 times larger than the others."""
+    a, b = _normal(rng, m, n, k)
+    a[np.arange(m), rng.integers(0, k, m)] *= 2.0**20
+    return a, b
+
+
+def _integers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    most = max(1, int(np.sqrt(2.0**23 / k)))
+    return (rng.integers(-most, most + 1, s).astype(float) for s in ((m, k), (k, n)))  # type: ignore[return-value]
+
+
+def _cases() -> Iterator[Case]:
+    yield Case("uniform [0, 1]", _uniform)
+    yield Case("normal", _normal)
+    for phi in (0.5, 1.0, 2.0, 4.0):
+        yield Case(f"(u - 1/2) exp({phi:g} normal)", _spread(phi))
+    for bits in (8, 16, 24, 32, 48, 64, 100):
+        yield Case(f"A D, D^-1 B over 2^{bits}", _graded(bits))
+    yield Case("rows and columns over 2^100", _scaled_rows)
+    yield Case("heavy cancellation", _cancelling)
+    yield Case("half zeros", _sparse)
+    yield Case("outliers of 2^20", _outliers)
+    yield Case("small integers", _integers, exact=True)
+
+
+CASES = tuple(_cases())
+"""Every pair of operands."""

@@ -1,0 +1,131 @@
+"""float32 products with ``precision="auto"`` are as accurate as those of the library that one would take instead.
+
+On the GPU that is cuBLAS, on the emulator NumPy's BLAS on small products. Run it with
+``pytest conformance/accuracy --backend cuda``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+import cuteblas
+from cuteblas.functions.engines import EMULATOR
+from cuteblas.planning import GemmProblem
+
+from .grades import ROWS, Grade, Row, grade
+from .inputs import CASES, Case
+
+# A product of few terms is rounded a few times by either library; which of them is luckier means nothing.
+_LUCK = 3.0
+_SAMPLED = 64
+_SMALL = (24, 20, 200)
+_LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
+_DEPTHS = (1, 16, 64, 65, 127, 1000, 16384, 65536)
+
+@pytest.fixture(autouse=True)
+def kernels_alone(backend: str) -> None:
+    if backend not in ("emulator", "cuda"):
+        pytest.skip("accuracy is that of the kernels: --backend emulator or cuda")
+
+
+def judged(backend: str, case: Case, extents: tuple[int, int, int], orders: str = "NN", precision: str = "auto") -> Row:
+    """Multiply by both libraries and keep the line for the table."""
+    m, n, k = extents
+    rng = np.random.default_rng([crc32(case.name.encode()), *extents])
+    a, b = (np.asarray(x).astype("f4", order="C" if order == "N" else "F")
+            for x, order in zip(case.make(rng, m, n, k), orders, strict=True))
+    xp: Any = np
+    if backend == "cuda":
+        import cupy
+
+        xp, a, b = cupy, cupy.asarray(a, order="A"), cupy.asarray(b, order="A")
+    mine, again = (cuteblas.matmul(a, b, precision=precision) for _ in range(2))
+    assert bool((mine == again).all()), "two runs differ"
+    sample = rng.choice(m, min(m, _SAMPLED), replace=False)
+    plan = cuteblas.explain(a, b, precision=precision).plan
+    ours, theirs = (grade(xp, c, a, b, sample) for c in (mine, xp.matmul(a, b)))
+    row = Row(case.name, extents, orders, plan.family if plan else "", ours, theirs)
+    ROWS.append(row)
+    return row
+
+
+def not_worse(row: Row, allowance: float = 1.0) -> None:
+    """The gate: no larger error than the other library's.
+
+    Where both add in native arithmetic, in different orders, the mean errors agree and the largest one is a matter of luck.
+    """
+    ours, theirs = row.ours, row.theirs
+    assert ours.rms <= max(allowance * theirs.rms * 1.02, _LUCK / 3), row
+    native = ours.rms > 0.9 * theirs.rms
+    assert ours.largest <= max(allowance * theirs.largest * (2 if native else 1), _LUCK), row
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_small_products(backend: str, case: Case) -> None:
+    precisions = ("fp16x3", "auto") if backend == "emulator" and "D^-1" not in case.name and "exp(4" not in case.name else ("auto",)
+    for precision in precisions:
+        # Other libraries cut even a short K into slices, which is worth a factor; ours adds in the order of k.
+        row = judged(backend, case, _SMALL, precision=precision)
+        not_worse(row, allowance=4.0)
+        assert not case.exact or row.ours == Grade(0.0, 0.0)
+
+
+@pytest.mark.parametrize("extents", _LARGE, ids=lambda e: "x".join(map(str, e)))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_large_products(backend: str, case: Case, extents: tuple[int, int, int]) -> None:
+    if backend != "cuda":
+        pytest.skip("large products need a GPU")
+    row = judged(backend, case, extents)
+    not_worse(row)
+    assert not case.exact or row.ours == Grade(0.0, 0.0)
+
+
+@pytest.mark.parametrize("orders", ["NT", "TN", "TT"])
+def test_all_orders(backend: str, orders: str) -> None:
+    if backend != "cuda":
+        pytest.skip("large products need a GPU")
+    for case in CASES[:2]:
+        not_worse(judged(backend, case, _LARGE[0], orders))
+
+
+@pytest.mark.parametrize("k", _DEPTHS)
+def test_depths(backend: str, k: int) -> None:
+    if backend != "cuda":
+        pytest.skip("large products need a GPU")
+    for case in CASES[:2]:
+        not_worse(judged(backend, case, (1024, 1024, k)))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_infinities_and_nans(backend: str, value: float) -> None:
+    """They stay in their row and column, and are where float64 puts them; everything else is as accurate as without."""
+    m, n, k = (1024, 1024, 1024) if backend == "cuda" else _SMALL
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((m, k)).astype("f4"), rng.standard_normal((k, n)).astype("f4")
+    a[3, 5], b[7, 2] = value, value
+    with np.errstate(invalid="ignore"):
+        want = a.astype("f8") @ b.astype("f8")
+    if backend == "cuda":
+        import cupy
+
+        got = cuteblas.matmul(cupy.asarray(a), cupy.asarray(b)).get()
+    else:
+        got = cuteblas.matmul(a, b)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    fine = np.isfinite(want)
+    scale = abs(np.where(np.isfinite(a), a, 0)).astype("f8") @ abs(np.where(np.isfinite(b), b, 0)).astype("f8")
+    assert (abs(got - want)[fine] <= (8 + np.sqrt(k)) * 2.0**-24 * scale[fine]).all()
+
+
+def test_the_emulator_runs_the_split_kernels(backend: str) -> None:
+    """What the small products above ran on, so that a change of planning does not empty this suite."""
+    if backend != "emulator":
+        pytest.skip("about the emulator")
+    a = np.ones((24, 200), "f4")
+    problem = cuteblas.explain(a, np.ones((200, 20), "f4"), precision="fp16x3").plan.problem      # type: ignore[union-attr]
+    assert isinstance(problem, GemmProblem) and EMULATOR.device(a).arch == "sm_90"

@@ -1,0 +1,1 @@
+"""Packages that know nothing of cuteblas, on its arrays."""

@@ -1,0 +1,43 @@
+"""xarray, with our arrays as data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+xr = pytest.importorskip("xarray")
+
+RNG = np.random.default_rng(9)
+A, B, V = RNG.standard_normal((20, 30)), RNG.standard_normal((30, 16)), RNG.standard_normal(30)
+
+
+def named(x, dims):
+    return xr.DataArray(x, dims=tuple(dims))
+
+
+CALLS = {
+    "@": lambda put: named(put(A), "ij") @ named(put(B), "jk"),
+    "dot": lambda put: xr.dot(named(put(A), "ij"), named(put(B), "jk"), dim="j"),
+    "dot-three": lambda put: xr.dot(named(put(A), "ij"), named(put(B), "jk"), named(put(V), "j"), dim=["j"]),
+    "weighted": lambda put: named(put(A), "ij").weighted(named(put(abs(V)), "j")).mean("j"),
+    "apply_ufunc": lambda put: xr.apply_ufunc(np.matmul, named(put(A), "ij"), named(put(B), "jk"),
+                                              input_core_dims=[["i", "j"], ["j", "k"]], output_core_dims=[["i", "k"]]),
+}
+
+
+@pytest.mark.parametrize("by_opt_einsum", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_products(arrays, name, by_opt_einsum):
+    if by_opt_einsum:
+        pytest.importorskip("opt_einsum")
+    with xr.set_options(use_opt_einsum=by_opt_einsum):
+        expected = CALLS[name](np.asarray).data
+        with arrays.multiplied("tensordot", "einsum", "matmul"):
+            result = CALLS[name](arrays.put)
+    arrays.agree(result.data, expected)
+
+
+def test_statistics(arrays):
+    x, y = named(arrays.put(A), "ij"), named(A, "ij")
+    for call in (lambda z: z.mean("i"), lambda z: z.std("j"), lambda z: xr.cov(z, z, "i"), lambda z: (z - z.mean("i")).transpose()):
+        arrays.agree(call(x).data, call(y).data)

@@ -1,0 +1,108 @@
+"""Devices of arrays by name: ``"cpu"`` for NumPy's, ``"cuda:0"``, ``"cuda:1"`` ... for CuPy's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..functions.kinds import kind_of
+
+__all__ = ["CPU", "checked_device", "copied_to", "default_device", "device_of", "devices", "made_on"]
+
+CPU = "cpu"
+
+
+def device_of(data: Any) -> str:
+    """Where a NumPy or CuPy array is."""
+    return f"cuda:{data.data.device_id}" if kind_of(data) == "cupy" else CPU
+
+
+@cache
+def _why_no_gpu() -> str | None:
+    """The reason why there is only the host, in one sentence; ``None`` if there is more."""
+    from .. import runtime
+
+    return runtime.why_unavailable()
+
+
+@cache
+def devices() -> tuple[str, ...]:
+    """All devices of this machine."""
+    if _why_no_gpu():
+        return (CPU,)
+    import cupy
+
+    return (CPU, *(f"cuda:{ordinal}" for ordinal in range(cupy.cuda.runtime.getDeviceCount())))
+
+
+def default_device() -> str:
+    """Where arrays are made that have to be made somewhere: ``CUTEBLAS_DEVICE``, else CuPy's current GPU, else the host.
+
+    Raises
+    ------
+    ValueError
+        If ``CUTEBLAS_DEVICE`` names no device of this machine.
+    """
+    return checked_device(os.environ.get("CUTEBLAS_DEVICE") or (CPU if _why_no_gpu() else "cuda"))
+
+
+def checked_device(device: Any) -> str:
+    """The name of a device.
+
+    Parameters
+    ----------
+    device : str or cupy.cuda.Device or None
+        ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``; ``None`` for the default device.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device, in NumPy's words.
+    """
+    if device is None:
+        return default_device()
+    if device == CPU:
+        return CPU
+    name = f"cuda:{device.id}" if type(device).__module__.partition(".")[0] == "cupy" else device
+    if isinstance(name, str) and re.fullmatch(r"cuda(:\d+)?", name):
+        if (reason := _why_no_gpu()) is not None:
+            raise ValueError(f'Device not understood. Only "cpu" is allowed, but received: {device}; {reason}')
+        if name == "cuda":
+            import cupy
+
+            name = f"cuda:{cupy.cuda.runtime.getDevice()}"
+    if name not in devices():
+        *most, last = (f'"{each}"' for each in devices())
+        allowed = f"{', '.join(most)} and {last} are" if most else f"Only {last} is"
+        raise ValueError(f"Device not understood. {allowed} allowed, but received: {device}")
+    return name
+
+
+@contextmanager
+def made_on(device: str) -> Iterator[Any]:
+    """The library, NumPy or CuPy, whose new arrays are made on a device inside the ``with`` block."""
+    if device == CPU:
+        yield np
+        return
+    import cupy
+
+    with cupy.cuda.Device(int(device.removeprefix("cuda:"))):
+        yield cupy
+
+
+def copied_to(data: Any, device: str) -> Any:
+    """A NumPy or CuPy array with the same elements on a device; the array itself if it is there."""
+    here = device_of(data)
+    if here == device:
+        return data
+    if device == CPU:
+        with made_on(here):
+            return data.get()
+    with made_on(device) as library:
+        return library.asarray(data)

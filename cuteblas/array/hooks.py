@@ -1,0 +1,362 @@
+"""The four places where CuPy looks up a product, and what stands there while cuteblas is installed.
+
+====================================  =====================================================================================
+place                                 who comes by
+====================================  =====================================================================================
+``cupy.ndarray.__matmul__``           ``a @ b``, ``a @= b``
+``cupy.matmul._try_fastcall_func``    ``cupy.matmul`` under all its names, ``numpy.matmul``, ``einsum``, ``matrix_power``
+``cupy.ndarray.dot``                  ``a.dot``, ``cupy.dot``, ``numpy.dot``
+``cupy._core.tensordot_core``         ``tensordot``, ``inner``, ``vdot``
+====================================  =====================================================================================
+
+This module imports CuPy; ``install`` imports it when hooks are wanted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import wraps
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy import _core
+
+from .. import runtime
+from ..functions._cupy import repeated_matmul
+from ..functions.counters import stats, tally
+from ..functions.dots import dot, tensordot
+from ..functions.kinds import kind_of
+from ..functions.problems import has_kernels
+from ..functions.products import matmul
+
+__all__ = ["HERE", "MADE_BY_CHECKS", "PATCHES", "SWITCH", "Patch", "Switch", "check"]
+
+HERE: ContextVar[bool] = ContextVar("cuteblas_enabled", default=False)
+"""Whether this thread or task is inside ``with cuteblas.enabled()``."""
+
+_ABSENT: Any = object()
+_FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
+# Compute types that a user has to ask CuPy for, and that are faster than float32 because they are less accurate.
+_LESS_ACCURATE = frozenset({3, 6, 7})       # FP16, BF16, TF32
+_WITH_COMPUTE_TYPES = "efdFD"
+_READ_BY_CUPY = "__cuda_array_interface__", "__cupy_get_ndarray__"
+_DEFAULTS = ("casting", "same_kind"), ("order", "K")
+
+
+class Switch:
+    """Whether hooks serve calls, and who watches.
+
+    Attributes
+    ----------
+    everywhere : bool
+        They serve every thread.
+    pending : bool
+        They will from the next product on, if they pass the check.
+    checked : bool
+        They have passed it.
+    refused : str or None
+        Why they do not, although they should.
+    watch : callable or None
+        Told of every call that was served: its patch and its arguments.
+    """
+
+    __slots__ = ("checked", "everywhere", "pending", "refused", "watch")
+
+    def __init__(self) -> None:
+        self.everywhere = False
+        self.pending = False
+        self.checked = False
+        self.refused: str | None = None
+        self.watch: Callable[[Patch, tuple], None] | None = None
+
+    def asked(self) -> bool:
+        """Whether hooks serve this thread, where not all are served."""
+        return HERE.get() or (self.pending and self._settled())
+
+    def _settled(self) -> bool:
+        """Check the hooks now, unless a stream is being captured. While one thread does, CuPy serves the others."""
+        if (runtime.available() and runtime.capturing()) or not _checking.acquire(blocking=False):
+            return False
+        try:
+            if not self.checked:
+                check()
+            self.everywhere, self.pending = self.pending, False         # somebody may have uninstalled meanwhile
+        except RuntimeError as error:
+            self.pending = False
+            self.refused = str(error)
+            for patch in PATCHES:
+                patch.unlink()
+            warnings.warn(self.refused, RuntimeWarning, stacklevel=4)
+        finally:
+            _checking.release()
+        return self.everywhere
+
+
+_checking = Lock()
+SWITCH = Switch()
+
+
+class Patch:
+    """An attribute of CuPy and the hook that takes its place.
+
+    Parameters
+    ----------
+    place : str
+        The attribute, in words.
+    owner : object
+        What it is an attribute of.
+    name : str
+        Its name there.
+    hook : callable
+        Ours.
+    function : str
+        The function on whose account calls are counted that go on to CuPy.
+
+    Attributes
+    ----------
+    original : callable
+        What was there when the hook took its place.
+    """
+
+    def __init__(self, place: str, owner: Any, name: str, hook: Callable[..., Any], function: str):
+        self.place = place
+        self.function = function
+        self.original: Callable[..., Any] = getattr(owner, name)
+        self.hook = wraps(self.original)(hook)
+        self._owner = owner
+        self._name = name
+        self._before = _ABSENT
+        self._linked = False
+
+    def link(self) -> None:
+        """Put the hook in its place, unless it is still reached."""
+        if not self._linked:
+            self._before = vars(self._owner).get(self._name, _ABSENT)
+            self.original = getattr(self._owner, self._name)
+            setattr(self._owner, self._name, self.hook)
+            self._linked = True
+
+    def unlink(self) -> None:
+        """Put back what was there. A patch that somebody else has laid over the hook stays: it may call the hook, which then passes
+        everything on."""
+        if vars(self._owner).get(self._name) is not self.hook:
+            return
+        if self._before is _ABSENT:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self._before)
+        self._linked = False
+
+
+# -- the hooks: what was served before is served by one look-up --------------------------------------------------------------------
+def _matmul_operator(self: Any, other: Any) -> Any:
+    if not (SWITCH.everywhere or SWITCH.asked()):
+        return _OPERATOR.original(self, other)
+    result = repeated_matmul(self, other, None, None) if type(self) is cupy.ndarray else None
+    if result is None:
+        return _long_way(_OPERATOR, (self, other), lambda: _matmul(self, other, None))
+    if SWITCH.watch is not None:
+        SWITCH.watch(_OPERATOR, (self, other))
+    return result
+
+
+def _matmul_function(a: Any, b: Any, out: Any = None, axes: Any = None, axis: Any = None, keepdims: Any = False,
+                     casting: Any = None, dtype: Any = None, signature: Any = None, order: Any = None) -> Any:
+    if (axes is None and axis is None and not keepdims and casting == "same_kind" and dtype is None and signature is None
+            and order == "K" and type(a) is cupy.ndarray and (SWITCH.everywhere or SWITCH.asked())):
+        result = repeated_matmul(a, b, out, None)
+        if result is not None:
+            if SWITCH.watch is not None:
+                SWITCH.watch(_FUNCTION, (a, b, out, axes, axis, keepdims, casting, dtype, signature, order))
+            return result
+    return _other_calls_of_matmul(a, b, out, axes, axis, keepdims, casting, dtype, signature, order)
+
+
+def _other_calls_of_matmul(*call: Any) -> Any:
+    if not (SWITCH.everywhere or SWITCH.asked()):
+        return _FUNCTION.original(*call)
+    a, b, out, *further = call
+    named = zip(("axes", "axis", "keepdims", "casting", "dtype", "signature", "order"), further, strict=True)
+    arguments = {name: value for name, value in named
+                 if not (value is None or value is False or (name, value) in _DEFAULTS)}
+    if _answers(a) or _answers(b):
+        return np.matmul(a, b, out=out, **arguments)
+    return _long_way(_FUNCTION, call, lambda: _matmul(a, b, out, **arguments))
+
+
+def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
+    call = self, b, out
+    if not (SWITCH.everywhere or SWITCH.asked()):
+        return _DOT.original(*call)
+    if not (type(self) is type(b) is cupy.ndarray) or b.ndim > 2:
+        return _long_way(_DOT, call, lambda: dot(*call))
+    result = repeated_matmul(self, b, out, None)        # with a vector or a matrix on the right, both products are the same
+    if result is None:
+        return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and b.ndim else dot(*call))
+    if SWITCH.watch is not None:
+        SWITCH.watch(_DOT, call)
+    return result
+
+
+def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape: Sequence[int]) -> Any:
+    call = a, b, out, n, m, k, ret_shape
+    if not (SWITCH.everywhere or SWITCH.asked()) or out is not None:
+        return _TENSORDOT.original(*call)
+    # The axes that are summed over come first in both. How many there are is not said, but follows from the shape of the result.
+    summed = (a.ndim + b.ndim - len(ret_shape)) // 2
+    if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != tuple(ret_shape):
+        return _long_way(_TENSORDOT, call, lambda: _refuse("vdot of arrays of two shapes"))
+    if summed != 1 or a.ndim > 2 or b.ndim > 2 or not (type(a) is type(b) is cupy.ndarray):
+        return _long_way(_TENSORDOT, call, lambda: tensordot(a, b, (range(summed), range(summed))))
+    turned = a.T
+    result = repeated_matmul(turned, b, None, None)
+    if result is None:
+        return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None))
+    if SWITCH.watch is not None:
+        SWITCH.watch(_TENSORDOT, call)
+    return result
+
+
+_OPERATOR = Patch("cupy.ndarray.__matmul__", cupy.ndarray, "__matmul__", _matmul_operator, "matmul")
+_FUNCTION = Patch("cupy.matmul", cupy.matmul, "_try_fastcall_func", _matmul_function, "matmul")
+_DOT = Patch("cupy.ndarray.dot", cupy.ndarray, "dot", _dot_method, "dot")
+_TENSORDOT = Patch("cupy.tensordot", _core, "tensordot_core", _tensordot_core, "tensordot")
+PATCHES = _OPERATOR, _FUNCTION, _DOT, _TENSORDOT
+
+
+# -- calls that were not served before -------------------------------------------------------------------------------------------
+class _Refusal(Exception):
+    """Why a call is left to CuPy."""
+
+
+def _refuse(reason: str) -> Any:
+    raise _Refusal(reason)
+
+
+def _long_way(patch: Patch, call: tuple, ours: Callable[[], Any]) -> Any:
+    """Serve a call, or let CuPy serve it and count why.
+
+    What is no product of CuPy arrays is passed on without being counted, and so is a call that CuPy refuses as well: its exception
+    is what the program gets.
+    """
+    a, b, *rest = call
+    if not (isinstance(a, cupy.ndarray) and isinstance(b, cupy.ndarray)):
+        return patch.original(*call)
+    try:
+        _require_taken([x for x in (a, b, *rest[:1]) if isinstance(x, cupy.ndarray)])
+        result = ours()
+    except _Refusal as refusal:
+        reason = str(refusal)
+    except (TypeError, ValueError, IndexError) as error:
+        reason = f"{type(error).__name__} where CuPy has none"
+    except _FAILURES as error:
+        reason = "a kernel could not be compiled or launched"
+        warnings.warn(f"CuPy serves this product instead: {error}", RuntimeWarning, stacklevel=4)
+    except MemoryError:
+        reason = "no memory for a workspace or a copy"
+    else:
+        if SWITCH.watch is not None:
+            SWITCH.watch(patch, call)
+        return result
+    result = patch.original(*call)
+    tally(patch.function, "calls", f"delegated to CuPy: {reason}").tick()
+    return result
+
+
+def _require_taken(arrays: Sequence[Any]) -> None:
+    """Refuse what our functions do not take, or would do otherwise than CuPy."""
+    for x in arrays:
+        if type(x) is not cupy.ndarray:
+            raise _Refusal(f"{type(x).__name__} is a subclass of cupy.ndarray")
+        if not has_kernels(x.dtype):
+            raise _Refusal(f"kernels have no {x.dtype}")
+        if x.dtype.char in _WITH_COMPUTE_TYPES and _core.get_compute_type(x.dtype) in _LESS_ACCURATE:
+            raise _Refusal(f"CuPy was asked for less accurate {x.dtype}")
+    if len({x.data.device_id for x in arrays}) > 1:
+        raise _Refusal("operands on several devices")
+    if runtime.capturing():
+        raise _Refusal("a stream is being captured, and no call like this was served before")
+
+
+def _matmul(a: Any, b: Any, out: Any, **arguments: Any) -> Any:
+    """Our product, in C order as CuPy's, where NumPy would keep the order of batches."""
+    if out is None and arguments.get("order", "K") == "K" and not (_in_order(a) and _in_order(b)):
+        arguments["order"] = "C"
+    return matmul(a, b, out, **arguments)
+
+
+def _in_order(x: Any) -> bool:
+    """Whether the batch modes of an array lie in memory in the order of its axes."""
+    strides = [abs(s) for s, n in zip(x.strides[:-2], x.shape[:-2], strict=True) if n > 1]
+    return all(outer >= inner for outer, inner in pairwise(strides))
+
+
+def _answers(x: Any) -> bool:
+    """Whether an operand answers ufuncs itself and is none that CuPy would take for its own."""
+    return kind_of(x) == "foreign" and not any(hasattr(type(x), name) for name in _READ_BY_CUPY)
+
+
+# -- the self-test ---------------------------------------------------------------------------------------------------------------
+_ROWS, _INNER, _COLUMNS = 5, 7, 3
+
+
+def check() -> None:
+    """Send a small product through every hook, on the current device. ``stats`` counts these products; :data:`MADE_BY_CHECKS` has
+    them apart.
+
+    Raises
+    ------
+    RuntimeError
+        If one does not arrive, if a result is not that of NumPy, or if the kernels cannot run here.
+    """
+    before, watching, token = stats(), SWITCH.watch, HERE.set(True)
+    try:
+        _require_gpu()
+        for patch in PATCHES:
+            _check(patch)
+    except Exception as error:
+        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
+    finally:
+        SWITCH.watch = watching
+        HERE.reset(token)
+        _note_difference(before, stats())
+    SWITCH.checked = True
+
+
+def _require_gpu() -> None:
+    if (reason := runtime.why_unavailable()) is not None:
+        raise RuntimeError(reason)
+    if runtime.capturing():
+        raise RuntimeError("a stream is being captured; install before the capture")
+
+
+def _check(patch: Patch) -> None:
+    x, y = (np.arange(m * n, dtype=np.float32).reshape(m, n) % 5 - 2 for m, n in ((_ROWS, _INNER), (_INNER, _COLUMNS)))
+    a, b = cupy.asarray(x), cupy.asarray(y)
+    matmul(a, b)        # inside a hook, what goes wrong would go on to CuPy; here it is seen
+    arrived: list[bool] = []
+    SWITCH.watch = lambda by, call: arrived.append(by is patch and call[1] is b)
+    calls: dict[Patch, Callable[[], Any]] = {_OPERATOR: lambda: a @ b, _FUNCTION: lambda: cupy.matmul(a, b),
+                                             _DOT: lambda: cupy.dot(a, b), _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
+    result = calls[patch]()
+    if True not in arrived:
+        raise RuntimeError(f"in CuPy {cupy.__version__}, calls do not arrive at the hook of {patch.place}")
+    if not np.array_equal(cupy.asnumpy(result), x @ y):
+        raise RuntimeError(f"a product through {patch.place} is not that of NumPy")
+
+
+MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
+"""How many products the self-tests made, by function and route."""
+
+
+def _note_difference(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for function, groups in after.items():
+        for route, count in groups.get("calls", {}).items():
+            made = count - before.get(function, {}).get("calls", {}).get(route, 0)
+            if made > 0:
+                MADE_BY_CHECKS[function, route] = MADE_BY_CHECKS.get((function, route), 0) + made

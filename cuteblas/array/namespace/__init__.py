@@ -1,0 +1,58 @@
+"""The Array API standard for ``cuteblas.ndarray``: all of version 2024.12, with the extensions ``linalg`` and ``fft``.
+
+Products are those of this package, all other functions those of array-api-compat for the library of the data. It is what
+``__array_namespace__`` returns. Beyond the standard there are ``float16``, and ``einsum``, which xarray looks for here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as _np
+from array_api_compat.numpy import __array_namespace_info__ as _Info
+
+from ...functions import einsum as einsum
+from .. import devices as _devices
+from ..creation import asarray as asarray
+from ..creation import from_dlpack as from_dlpack
+from . import fft as fft
+from . import linalg as linalg
+from .generation import generated as _generated
+from .standard import CONSTANTS, DTYPES, MAIN, VERSION
+
+__array_api_version__ = VERSION
+
+
+class __array_namespace_info__(_Info):
+    """What there is to know about the namespace: capabilities, devices, dtypes."""
+
+    __module__ = __name__
+
+    def default_device(self) -> str:
+        """Where arrays are made by default."""
+        return _devices.default_device()
+
+    def devices(self) -> Any:
+        """All devices."""
+        return _devices.devices()
+
+    def default_dtypes(self, *, device: Any = None) -> Any:
+        """Types that arrays have by default; the same on every device."""
+        _devices.checked_device(device)
+        return super().default_dtypes()
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> Any:
+        """Types by name, all of them or those of a kind; the same on every device."""
+        _devices.checked_device(device)
+        return super().dtypes(kind=kind)
+
+
+_functions = _generated(MAIN, "", __name__)
+globals().update(_functions, **{name: getattr(_np, name) for name in (*CONSTANTS, *DTYPES, "float16")})
+
+__all__ = sorted((*CONSTANTS, *DTYPES, *_functions, "__array_api_version__", "__array_namespace_info__", "asarray",
+                  "einsum", "fft", "float16", "from_dlpack", "linalg"))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,67 @@
+"""What the routines need of CuPy; imported when the first operand is on a CUDA device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ..functions.memory import Memory
+
+__all__ = ["at_address", "converted", "from_dlpack", "from_host", "in_stream"]
+
+
+def from_dlpack(x: Any) -> Any:
+    """A CuPy array over the memory of another library's; CuPy's current stream waits for what that library has under way."""
+    return cupy.from_dlpack(x)
+
+
+def from_host(x: np.ndarray, device: int) -> Any:
+    """A copy on a device of what was a list."""
+    with cupy.cuda.Device(device):
+        return cupy.asarray(x, order="K")
+
+
+def converted(x: Any, dtype: np.dtype) -> Any:
+    """A 0-d array in another type; the device converts it, and the host does not wait."""
+    return x.astype(dtype, copy=False)
+
+
+@contextmanager
+def in_stream(stream: Any, device: int) -> Iterator[None]:
+    """Make a stream CuPy's current one: a CuPy stream, a stream of another library, or a handle.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+    """
+    with cupy.cuda.Device(device):
+        if isinstance(stream, (cupy.cuda.Stream, cupy.cuda.ExternalStream)):
+            with stream:
+                yield
+        else:
+            with cupy.cuda.ExternalStream(_handle(stream)):
+                yield
+
+
+def _handle(stream: Any) -> int:
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        version_and_handle = stream.__cuda_stream__() if callable(stream.__cuda_stream__) else stream.__cuda_stream__
+        return int(version_and_handle[1])
+    if hasattr(stream, "cuda_stream"):          # torch
+        return int(stream.cuda_stream)
+    raise TypeError(f"stream is a CUDA stream or the handle of one, got a {type(stream).__name__}")
+
+
+def at_address(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], device: int | None) -> Any:
+    """An array over memory of the device that somebody else owns; ``strides`` are in bytes."""
+    ordinal = cupy.cuda.runtime.getDevice() if device is None else device
+    low, high = Memory(shape, strides, dtype).span
+    memory = cupy.cuda.UnownedMemory(address + low, high - low, None, ordinal)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, -low), strides)

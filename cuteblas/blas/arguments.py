@@ -1,0 +1,190 @@
+"""The small arguments of a BLAS call: transposition, flags, alpha and beta, lists of numbers."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..functions.kinds import kind_of
+from .libraries import Place, is_list, view_of
+from .types import Types, dtype_named, type_name
+
+__all__ = ["Transposition", "as_scalar", "as_transposition", "checked_flag", "from_list", "is_complex_list"]
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """What is done to an operand as it is read.
+
+    Attributes
+    ----------
+    letter : str
+        ``"N"``, ``"T"``, ``"C"`` or ``"R"``.
+    """
+
+    letter: str
+
+    @property
+    def swaps(self) -> bool:
+        """Whether rows and columns are exchanged."""
+        return self.letter in "TC"
+
+    @property
+    def conjugates(self) -> bool:
+        """Whether complex elements are conjugated."""
+        return self.letter in "CR"
+
+    def view(self, x: Any) -> Any:
+        """The array with its last two axes as the product sees them."""
+        return x.swapaxes(-1, -2) if self.swaps else x
+
+
+_TRANSPOSITIONS = {letter: Transposition(letter) for letter in "NTCR"}
+
+
+def as_transposition(function: str, name: str, value: Any) -> Transposition:
+    """The meaning of ``trans_a`` or ``trans_b``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it has none.
+    """
+    accepted = "0 or 'N' (as it is), 1 or 'T' (transposed), 2 or 'C' (conjugated and transposed), 'R' (conjugated)"
+    if isinstance(value, str):
+        known = _TRANSPOSITIONS.get(value.upper())
+    else:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{function} takes as {name} {accepted}, got a {type(value).__name__}") from None
+        known = _TRANSPOSITIONS["NTC"[number]] if 0 <= number <= 2 else None
+    if known is None:
+        raise ValueError(f"{function} takes as {name} {accepted}, got {value!r}")
+    return known
+
+
+def checked_flag(function: str, name: str, value: Any) -> bool:
+    """A flag that is 0 or 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is anything else.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{function} takes 0 or 1 as {name}, got a {type(value).__name__}") from None
+    if number not in (0, 1):
+        raise ValueError(f"{function} takes 0 or 1 as {name}, got {value!r}")
+    return bool(number)
+
+
+def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) -> Any:
+    """alpha or beta: a number rounded to the type of the sums, or a 0-d array of that type beside the operands.
+
+    Parameters
+    ----------
+    function, name : str
+        For the refusal.
+    value : number or 0-d array
+        What the caller gave. A 0-d array on a device stays there.
+    types : Types
+        Of the product.
+    place : Place
+        Where the operands are.
+
+    Raises
+    ------
+    TypeError
+        If it is no number, or one that does not fit the type: a complex one for real products, a fraction for integers.
+    ValueError
+        If it is an array with dimensions or one that lies elsewhere, or an integer out of range.
+    """
+    if isinstance(value, (bool, int, float, complex, np.generic)):
+        return _number(function, name, value, types)
+    if is_list(value) or not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
+        raise TypeError(f"{function} takes a number or a 0-d array as {name}, got a {type(value).__name__}")
+    array, where = view_of(function, name, value)
+    if array.ndim:
+        raise ValueError(f"{function} takes a number or a 0-d array as {name}, got an array of shape {tuple(array.shape)}")
+    if where.device is None:
+        if place.device is None and isinstance(array, np.ndarray) and type_name(array) == types.compute:
+            return array
+        return _number(function, name, array[()], types)
+    if where != place:
+        raise ValueError(f"{function} needs {name} where the operands are, but they are {place.library} arrays on {place} and it "
+                         f"is a {where.library} array on {where}")
+    _judge_kind(function, name, array.dtype, types)
+    from ._cupy import converted
+
+    return converted(array, dtype_named(types.compute))
+
+
+def _judge_kind(function: str, name: str, dtype: np.dtype, types: Types) -> None:
+    """Refuse a scalar of a type that would lose its imaginary or fractional part."""
+    kind = "f" if dtype.name == "bfloat16" else dtype.kind
+    if kind not in "biufc":
+        raise TypeError(f"{function} takes a number or a 0-d array as {name}, got {dtype}")
+    if kind == "c" and not types.is_complex:
+        raise TypeError(f"{function} computes in {types.compute}, so {name} has to be real, got {dtype.name}")
+    if kind == "f" and types.compute == "int32":
+        raise TypeError(f"{function} computes in {types.compute}, so {name} has to be an integer, got {dtype.name}")
+
+
+def _number(function: str, name: str, value: Any, types: Types) -> int | float | complex:
+    if type(value) is int and value in (0, 1):
+        return value
+    if isinstance(value, int) and not -2**1000 < value < 2**1000:
+        raise ValueError(f"{function} computes in {types.compute}, which has no {name} of {value.bit_length()} bits")
+    dtype = np.asarray(value).dtype if not isinstance(value, int) else np.dtype(np.int64)
+    _judge_kind(function, name, dtype, types)
+    if types.compute == "int32":
+        if not -2**31 <= int(value) < 2**31:
+            raise ValueError(f"{function} computes in int32, which has no {name} = {int(value)}")
+        return int(value)
+    number = complex(value) if types.is_complex else float(value)
+    with np.errstate(over="ignore"):
+        return dtype_named(types.compute).type(number).item()
+
+
+def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndarray:
+    """A list of numbers as an array of the type that the routine takes.
+
+    Raises
+    ------
+    TypeError
+        If its elements are not numbers of a kind that the type holds.
+    ValueError
+        If it is ragged, or an integer is out of range.
+    """
+    try:
+        raw = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{function} takes rectangular lists, but rows of {name} differ in length") from None
+    kind = "f" if raw.dtype.name == "bfloat16" else raw.dtype.kind
+    if kind not in "biufc":
+        raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is a list whose elements are {raw.dtype}")
+    target = "f" if dtype.name == "bfloat16" else dtype.kind
+    if kind == "c" and target != "c":
+        raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has complex elements")
+    if target == "i" and raw.size:
+        if kind not in "biu":
+            raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has elements that are no integers")
+        info = np.iinfo(dtype)
+        if raw.min() < info.min or raw.max() > info.max:
+            raise ValueError(f"{function} takes {dtype.name} arrays, but {name} has elements outside {info.min} to {info.max}")
+    with np.errstate(over="ignore"):
+        return raw.astype(dtype)
+
+
+def is_complex_list(values: Any) -> bool:
+    """Whether a list of numbers has complex elements; ``False`` for what is no list of numbers."""
+    try:
+        return kind_of(values) == "like" and np.asarray(values).dtype.kind == "c"
+    except ValueError:
+        return False

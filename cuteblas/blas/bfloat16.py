@@ -1,0 +1,75 @@
+"""bfloat16 through DLPack, which has it, between libraries of which NumPy is one, which has not.
+
+NumPy exchanges the 16 bits as uint16. :class:`Relabelled` is an array to other libraries whose capsules say uint16 or bfloat16
+instead of what their producer says; the memory and its owner stay the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .types import dtype_named
+
+__all__ = ["Relabelled", "exported", "imported", "is_bfloat16"]
+
+# DLPack's codes of element types.
+_UNSIGNED, _BFLOAT = 1, 4
+# Where the code of the element type is in a DLManagedTensor, and in one with a version: after the address, the device and the rank,
+# which there follow the version, the manager's context, the deleter and the flags.
+_OFFSETS = {b"dltensor": 20, b"dltensor_versioned": 52}
+
+_name_of = ctypes.pythonapi.PyCapsule_GetName
+_name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+class Relabelled:
+    """An array whose DLPack capsules have another type of the same size.
+
+    Parameters
+    ----------
+    owner : object
+        What exports the memory through DLPack.
+    code : int
+        DLPack's code of the type.
+    """
+
+    def __init__(self, owner: Any, code: int):
+        self._owner = owner
+        self._code = code
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._owner.__dlpack_device__()
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        try:
+            capsule = self._owner.__dlpack__(**arguments)
+        except TypeError:               # a library of the time before versions
+            arguments = {name: value for name, value in arguments.items() if name == "stream" and value is not None}
+            capsule = self._owner.__dlpack__(**arguments)
+        name = _name_of(capsule)
+        if name not in _OFFSETS:
+            raise BufferError(f"DLPack has no capsule of the name {name!r}")
+        code = ctypes.c_uint8.from_address(_pointer_of(capsule, name) + _OFFSETS[name])
+        code.value = self._code
+        return capsule
+
+
+def is_bfloat16(x: Any) -> bool:
+    """Whether an array of some library says that its elements are bfloat16."""
+    return str(getattr(x, "dtype", "")).rpartition(".")[2] == "bfloat16"
+
+
+def imported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
+    """A NumPy or CuPy array over the memory of another library's array, by ``from_dlpack``."""
+    return from_dlpack(Relabelled(x, _UNSIGNED)).view(dtype_named("bfloat16")) if is_bfloat16(x) else from_dlpack(x)
+
+
+def exported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
+    """Another library's array over the memory of a NumPy or CuPy array, by ``from_dlpack``."""
+    return from_dlpack(Relabelled(x.view(np.uint16), _BFLOAT)) if is_bfloat16(x) else from_dlpack(x)

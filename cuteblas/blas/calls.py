@@ -1,0 +1,352 @@
+"""One product in BLAS terms: everything about it is checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..codegen.dtypes import accumulator_of
+from ..functions.backends import current_backend
+from ..functions.engines import EMULATOR, Engine
+from ..functions.memory import Memory, overlap, overlaps_itself
+from ..functions.named import BY_NUMPY, check_variant, refuse_variant
+from ..functions.products import checked_precision
+from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
+from .libraries import Gathered, Place, gather, is_list, view_of
+from .repeats import Repeat, repeat_of
+from .types import ROUTINES, Types, dtype_named, resolved, type_name
+
+__all__ = ["Call", "Request", "engine_of", "execute", "kernel_arguments", "prepare", "run", "where"]
+
+
+class Request(NamedTuple):
+    """The arguments of a call as the caller gave them."""
+
+    alpha: Any
+    a: Any
+    b: Any
+    beta: Any = 0
+    c: Any = None
+    trans_a: Any = 0
+    trans_b: Any = 0
+    overwrite_c: Any = 0
+    epilogue: Any = None
+    precision: str | None = None
+    out: Any = None
+    stream: Any = None
+    variant: str | None = None
+    dtype: Any = None
+    compute_dtype: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A product that is right in every respect.
+
+    Attributes
+    ----------
+    function : str
+        The routine.
+    types : Types
+        Element types.
+    gathered : Gathered
+        The operands' library, their device and the way back.
+    a, b : array
+        (..., m, k) and (..., k, n): views of the operands, transposed as asked.
+    trans_a, trans_b : Transposition
+        What the caller asked for; conjugation is still to be done.
+    alpha, beta : number or 0-d array
+        In the type of the sums.
+    c, out : array or None
+        (..., m, n); ``c`` is read, ``out`` is written; the same array for an update in place.
+    answer : object
+        What the caller gets back if the result is written in place.
+    shape : tuple of int
+        Of the result.
+    epilogue, precision, variant, stream
+        As in the call, checked.
+    """
+
+    function: str
+    types: Types
+    gathered: Gathered
+    a: Any
+    b: Any
+    trans_a: Transposition
+    trans_b: Transposition
+    alpha: Any
+    beta: Any
+    c: Any
+    out: Any
+    answer: Any
+    shape: tuple[int, ...]
+    epilogue: Any
+    precision: str
+    variant: str | None
+    stream: Any
+
+    @property
+    def place(self) -> Place:
+        """Where the operands are."""
+        return self.gathered.place
+
+    @property
+    def by_numpy(self) -> bool:
+        """Whether NumPy computes it, and no kernel."""
+        return self.place.device is None and current_backend() == "numpy"
+
+    @property
+    def engine(self) -> Engine:
+        """What runs kernels on these arrays."""
+        return engine_of(self.place)
+
+    def answered(self, result: Any, extras: Mapping[str, Any]) -> Any:
+        """What the caller gets: the result in its own library, and an epilogue's further results if there are any."""
+        answer = self.answer if self.out is not None else self.gathered.back(result)
+        return (answer, {name: self.gathered.back(x) for name, x in extras.items()}) if extras else answer
+
+
+def engine_of(place: Place) -> Engine:
+    """What runs kernels on arrays of a place; on a device it records what one call comes to."""
+    if place.device is None:
+        return EMULATOR
+    from ..functions._cupy import Recorder
+
+    return Recorder()
+
+
+def run(function: str, types: Types | None, request: Request) -> Any:
+    """Check a call, run it, and return what the caller gets; ``types`` is ``None`` for ``gemm``, which infers them."""
+    repeat = repeat_of((function, types and types.compute), request)
+    if repeat is not None and (result := repeat.answer()) is not None:
+        return result
+    return execute(prepare(function, types, request), repeat)
+
+
+def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
+    """Check a call; one that is only to be planned (``runs=False``) may name a kernel wherever it would run.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One sentence on the first thing that is wrong.
+    """
+    trans_a, trans_b = (as_transposition(function, f"trans_{x}", getattr(request, f"trans_{x}")) for x in "ab")
+    overwrites = checked_flag(function, "overwrite_c", request.overwrite_c)
+    precision = checked_precision(request.precision)
+    check_variant(request.variant, "gemm")
+    gathered = gather(function, {"a": request.a, "b": request.b, "c": request.c, "out": request.out})
+    epilogue = _bound(function, request.epilogue, gathered.place)
+    arrays = gathered.arrays
+    for name in "ab":
+        if name not in arrays:
+            raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
+    types = types or _inferred(arrays, request, epilogue is not None)
+    if overwrites and "c" in arrays and is_list(arrays["c"]):
+        raise TypeError(f"{function} updates an array in place with overwrite_c=1, but c is a list")
+    if "out" in arrays and is_list(arrays["out"]):
+        raise TypeError(f"{function} writes into an array, but out is a list")
+    _convert_lists(function, arrays, types, gathered.place)
+    _check_types(function, arrays, types)
+    alpha, beta = (as_scalar(function, name, getattr(request, name), types, gathered.place) for name in ("alpha", "beta"))
+
+    a, b = arrays["a"], arrays["b"]
+    _check_ranks(function, arrays)
+    a_seen, b_seen = trans_a.view(a), trans_b.view(b)
+    shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
+    c, out, answer = _targets(function, request, arrays, overwrites, beta, shape)
+    call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out, answer, shape, epilogue,
+                precision, request.variant, request.stream)
+    _check_memory(call, arrays)
+    if request.stream is not None and gathered.place.device is None:
+        raise ValueError(f"{function} runs at once on arrays on the host, which have no stream")
+    if runs and call.by_numpy:
+        refuse_variant(request.variant, BY_NUMPY)
+    return call
+
+
+def execute(call: Call, repeat: Repeat | None = None) -> Any:
+    """Run a call that was checked, and remember it if it may be repeated."""
+    if call.by_numpy:
+        from ..functions.host_gemm import host_gemm
+
+        return call.answered(*host_gemm(call.a, call.b, **kernel_arguments(call), function=call.function))
+    from ..functions.gemms import gemm
+
+    engine = call.engine
+    with where(call):
+        result, extras = gemm(engine, call.a, call.b, **kernel_arguments(call), function=call.function)
+        if repeat is not None:
+            repeat.remember(call.function, engine, call.alpha, call.beta, result)
+    return call.answered(result, extras)
+
+
+def kernel_arguments(call: Call) -> dict[str, Any]:
+    """The arguments of :func:`cuteblas.functions.gemms.prepare` after both operands."""
+    types = call.types
+    conj_a, conj_b = (t.conjugates and types.is_complex for t in (call.trans_a, call.trans_b))
+    usual = accumulator_of(types.operands, types.operands, types.output) if call.epilogue is None else None
+    return {"conj_a": conj_a, "conj_b": conj_b, "alpha": call.alpha, "beta": call.beta, "c": call.c, "out": call.out,
+            "output": types.output, "compute": None if types.compute == usual else types.compute, "epilogue": call.epilogue,
+            "precision": call.precision, "variant": call.variant, "order": "F"}
+
+
+def where(call: Call) -> AbstractContextManager[None]:
+    """The device and the stream of a call, made the current ones."""
+    if call.place.device is None:
+        return nullcontext()
+    if call.stream is None:
+        from ..functions._cupy import on_device_of
+
+        return on_device_of(call.a)
+    from ._cupy import in_stream
+
+    return in_stream(call.stream, call.place.device)
+
+
+def _bound(function: str, epilogue: Any, place: Place) -> Any:
+    """An epilogue with its operands, viewed as the operands of the product are."""
+    if epilogue is None:
+        return None
+    from ..functions.epilogues import as_bound
+
+    def viewed(name: str, x: Any) -> Any:
+        if is_list(x):
+            return x
+        array, where = view_of(function, name, x)
+        if where != place:
+            raise ValueError(f"{function} needs {name} of the epilogue where the operands are, but they are {place.library} arrays "
+                             f"on {place} and it is a {where.library} array on {where}")
+        return array
+
+    return as_bound(epilogue).converted(viewed)
+
+
+def _inferred(arrays: Mapping[str, Any], request: Request, epilogue: bool) -> Types:
+    """The types of ``gemm``: those of the arrays, float64 or complex128 if all are lists."""
+    operands = next((type_name(arrays[x]) for x in "ab" if not is_list(arrays[x])), None)
+    if operands is None:
+        operands = "complex128" if any(is_complex_list(arrays[x]) for x in "ab") else "float64"
+    dtype = request.dtype
+    if dtype is None:
+        dtype = next((type_name(arrays[x]) for x in ("out", "c") if x in arrays and not is_list(arrays[x])), None)
+    return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype, epilogue=epilogue)
+
+
+def _convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
+    for name, x in arrays.items():
+        if is_list(x):
+            array = from_list(function, name, x, dtype_named(types.output if name == "c" else types.operands))
+            if place.device is not None:
+                from ._cupy import from_host
+
+                array = from_host(array, place.device)
+            arrays[name] = array
+
+
+def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
+    for name, x in arrays.items():
+        wanted, found = types.operands if name in "ab" else types.output, type_name(x)
+        if found == wanted:
+            continue
+        others = [routine for routine, t in ROUTINES.items() if found == (t.operands if name in "ab" else t.output)]
+        hint = f"call {others[0]} or gemm" if others and function != "gemm" else f"convert it by {name}.astype({wanted!r})"
+        if types.is_complex or not found.startswith("complex"):
+            hint += "" if function == "gemm" or not others else f", or convert it by {name}.astype({wanted!r})"
+        raise TypeError(f"{function} takes {name} in {wanted}, but it is {found}: {hint}")
+
+
+def _check_ranks(function: str, arrays: Mapping[str, Any]) -> None:
+    for name, x in arrays.items():
+        if x.ndim < 2:
+            raise ValueError(f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
+                             f"{x.shape}")
+
+
+def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, ...], tuple[int, ...]],
+              trans: tuple[Transposition, Transposition]) -> tuple[int, ...]:
+    """The shape of the result, after all shapes have been compared."""
+    (*batch_a, m, k), (*batch_b, k_of_b, n) = seen
+    told = ", ".join(f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
+                     for name, t in zip("ab", trans, strict=True))
+    if k != k_of_b:
+        raise ValueError(f"{function} multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b: {told}")
+    batches = {"a": tuple(batch_a), "b": tuple(batch_b)}
+    if "c" in arrays:
+        batches["c"] = arrays["c"].shape[:-2]
+    try:
+        batch = np.broadcast_shapes(*batches.values())
+    except ValueError:
+        raise ValueError(f"{function} broadcasts batch dimensions, but those of "
+                         f"{', '.join(f'{name} are {extents}' for name, extents in batches.items())}") from None
+    shape = (*batch, m, n)
+    if "c" in arrays and arrays["c"].shape[-2:] != (m, n):
+        raise ValueError(f"{function} takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}: {told}")
+    if "out" in arrays and arrays["out"].shape != shape:
+        raise ValueError(f"{function} takes out of shape {shape}, but it has shape {arrays['out'].shape}: {told}")
+    return shape
+
+
+def _targets(function: str, request: Request, arrays: Mapping[str, Any], overwrites: bool, beta: Any,
+             shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The arrays that are read and written as C, and what the caller gets back if it is written in place."""
+    c, out = arrays.get("c"), arrays.get("out")
+    if c is None:
+        if out is not None and not _is_zero(beta):
+            raise ValueError(f"{function} has no C to multiply by beta: pass the array as c, too, to update out in place")
+        return None, out, request.out
+    if not overwrites:
+        return c, out, request.out
+    if out is not None and request.out is not request.c:
+        raise ValueError(f"{function} writes its result once: pass out, or overwrite_c=1, but not both")
+    if c.shape != shape:
+        raise ValueError(f"{function} updates c in place with overwrite_c=1, but it has shape {c.shape} and the result {shape}")
+    return c, c, request.c
+
+
+def _is_zero(number: Any) -> bool:
+    return isinstance(number, (int, float, complex)) and number == 0
+
+
+def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
+    """See that results can be written where they are to be written, and that kernels can read the operands."""
+    target = None if call.out is None else "out" if "out" in arrays else "c"
+    outputs = call.epilogue.outputs if call.epilogue else {}
+    if call.by_numpy and target is None and not outputs:
+        return
+    function, engine = call.function, call.engine
+    operands = {name: engine.memory(x) for name, x in arrays.items()}
+    if not call.by_numpy:
+        for name, memory in operands.items():
+            if not memory.whole_elements:
+                raise ValueError(f"{function} reads and writes whole elements, but those of {name} are not aligned to their size; "
+                                 f"cuteblas.copy({name}) is")
+    scalars = {name: getattr(call, name) for name in ("alpha", "beta")} | (call.epilogue.operands if call.epilogue else {})
+    read = operands | {name: engine.memory(x) for name, x in scalars.items()
+                       if hasattr(x, "ndim") and not isinstance(x, np.generic)}
+    written = {name: engine.memory(x) for name, x in outputs.items()} | ({} if target is None else {target: operands[target]})
+    for name, memory in written.items():
+        if not memory.writeable:
+            raise ValueError(f"{function} writes into {name}, but {name} is read-only")
+        if overlaps_itself(memory):
+            raise ValueError(f"{function} writes every element of {name} once, but elements of {name} share memory: shape "
+                             f"{memory.shape}, strides {memory.strides} bytes")
+        for other, memory_of_other in (read | written).items():
+            if other == name or not overlap(memory, memory_of_other):
+                continue
+            if name != target or other in ("a", "b", "alpha", "beta", *outputs):
+                raise ValueError(f"{function} writes {name} while it uses {other}, but they share memory: pass another {name}, or "
+                                 f"a copy of {other}")
+            if not _same_elements(memory, memory_of_other):
+                raise ValueError(f"{function} writes {name} while it reads {other}, but they share memory and are not the same "
+                                 f"elements: pass the same array twice, or another {name}")
+
+
+def _same_elements(x: Memory, y: Memory) -> bool:
+    """Whether two arrays of one shape put each element in the same place."""
+    return x.address == y.address and all(n <= 1 or s == t for n, s, t in zip(x.shape, x.strides, y.strides, strict=True)) \
+        if x.shape == y.shape else False

@@ -1,0 +1,152 @@
+"""Many products in one call: of one shape (``gemm_batched``) or of different shapes (``gemm_grouped``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..functions.memory import Memory, overlap
+from .calls import Call, Request, engine_of, execute, prepare
+from .libraries import is_list
+from .routines import gemm
+
+__all__ = ["gemm_batched", "gemm_grouped"]
+
+
+def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
+                 overwrite_c: Any = 0, *, dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None,
+                 precision: str | None = None, out: Any = None, stream: Any = None, variant: str | None = None) -> Any:
+    """Products of matrices of one shape: :func:`gemm` of arrays with batch dimensions, or of lists of arrays, one for each product.
+
+    Parameters
+    ----------
+    alpha, beta, trans_a, trans_b, overwrite_c, dtype, compute_dtype, epilogue, precision, stream, variant
+        As of :func:`gemm`, for all products.
+    a, b, c, out : array, or list of arrays
+        Either all arrays or all lists; arrays of a list have one shape.
+
+    Returns
+    -------
+    array or list
+        What :func:`gemm` returns for arrays; for lists, a list of that.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of :func:`gemm`; also for lists of different lengths and for lists of arrays of different shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cuteblas.blas import gemm_batched
+    >>> gemm_batched(1, np.ones((3, 2, 4)), np.ones((4, 5))).shape
+    (3, 2, 5)
+    """
+    if not _is_list_of_arrays(a) and not _is_list_of_arrays(b):
+        return gemm(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, dtype=dtype, compute_dtype=compute_dtype,
+                    epilogue=epilogue, precision=precision, out=out, stream=stream, variant=variant)
+    for name, operand in (("a", a), ("b", b), ("c", c), ("out", out)):
+        if operand is None:
+            continue
+        if not _is_list_of_arrays(operand):
+            raise TypeError(f"gemm_batched takes arrays, or a list of arrays for each operand, but {name} is no list of arrays")
+        shapes = {tuple(x.shape) for x in operand}
+        if len(shapes) > 1:
+            raise ValueError(f"gemm_batched takes arrays of one shape, but those of {name} are "
+                             f"{', '.join(map(str, sorted(shapes)))}; gemm_grouped takes different ones")
+    request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, dtype,
+                      compute_dtype)
+    return _grouped("gemm_batched", request, frozenset())
+
+
+def gemm_grouped(alpha: Any, a: Sequence[Any], b: Sequence[Any], beta: Any = 0, c: Sequence[Any] | None = None, trans_a: Any = 0,
+                 trans_b: Any = 0, overwrite_c: Any = 0, *, dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None,
+                 precision: str | None = None, out: Sequence[Any] | None = None, stream: Any = None,
+                 variant: str | None = None) -> list[Any]:
+    """Products of differently sized problems. All of them are checked before the first one runs.
+
+    Parameters
+    ----------
+    alpha, beta, trans_a, trans_b, epilogue
+        As of :func:`gemm`: one for all problems, or a list with one for each.
+    a, b : list of array
+        The operands of each problem.
+    c, out : list of (array or None), optional
+        As of :func:`gemm`.
+    overwrite_c, dtype, compute_dtype, precision, stream, variant
+        As of :func:`gemm`, for all problems.
+
+    Returns
+    -------
+    list
+        What :func:`gemm` returns, for each problem.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of :func:`gemm`, with the number of the problem; also for lists of different lengths, and where a problem writes what
+        another one reads or writes: they run in any order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cuteblas.blas import gemm_grouped
+    >>> sizes = [(2, 3, 4), (5, 6, 7)]
+    >>> results = gemm_grouped(1, [np.ones((m, k)) for m, n, k in sizes], [np.ones((k, n)) for m, n, k in sizes])
+    >>> [result.shape for result in results]
+    [(2, 3), (5, 6)]
+    """
+    request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, dtype,
+                      compute_dtype)
+    return _grouped("gemm_grouped", request, frozenset({"alpha", "beta", "trans_a", "trans_b", "epilogue"}))
+
+
+def _is_list_of_arrays(x: Any) -> bool:
+    return isinstance(x, (list, tuple)) and bool(x) and all(hasattr(element, "shape") for element in x)
+
+
+def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[Any]:
+    """Run a request whose operands are lists; those arguments of ``listed`` that are lists have one value for each problem."""
+    lists = {name: value for name, value in request._asdict().items()
+             if name in ("a", "b") or (name in ("c", "out") and value is not None) or (name in listed and is_list(value))}
+    for name, value in lists.items():
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{function} takes a list as {name}, got a {type(value).__name__}")
+        if len(value) != len(lists["a"]):
+            raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} elements and {name} {len(value)}")
+    calls = [prepare(f"{function}, problem {i}:", None, request._replace(**dict(zip(lists, values, strict=True))))
+             for i, values in enumerate(zip(*lists.values(), strict=True))]
+    _check_independence(function, calls)
+    return _execute_all([replace(call, function=function) for call in calls])
+
+
+def _execute_all(calls: Sequence[Call]) -> list[Any]:
+    """Run checked products that do not depend on each other."""
+    return [execute(call) for call in calls]
+
+
+def _check_independence(function: str, calls: Sequence[Call]) -> None:
+    """Refuse problems that write what another one reads or writes.
+
+    Address ranges are compared in ascending order, so that the many that lie apart cost nothing.
+    """
+    ranges: list[tuple[int, int, int, bool, Memory]] = []
+    for i, call in enumerate(calls):
+        engine = engine_of(call.place)
+        for array, written in ((call.a, False), (call.b, False), (call.c, False), (call.out, True)):
+            if array is not None and array.size:
+                memory = engine.memory(array)
+                low, high = memory.span
+                ranges.append((memory.address + low, memory.address + high, i, written, memory))
+    ranges.sort(key=lambda entry: entry[:2])
+    open_ranges: list[tuple[int, int, int, bool, Memory]] = []
+    for entry in ranges:
+        low, _high, i, written, memory = entry
+        open_ranges = [other for other in open_ranges if other[1] > low]
+        for _low, _end, j, also_written, other_memory in open_ranges:
+            if i != j and (written or also_written) and overlap(memory, other_memory):
+                writer, reader = (i, j) if written else (j, i)
+                raise ValueError(f"{function} runs its problems in any order, but problem {writer} writes memory of problem "
+                                 f"{reader}")
+        open_ranges.append(entry)

@@ -1,0 +1,165 @@
+"""Operands of any array library as NumPy or CuPy arrays over the same memory, and results back in the caller's library.
+
+NumPy and CuPy arrays stay what they are. Every other type with DLPack (torch, JAX ...) is viewed through it, without a copy: as a
+NumPy array if it is on the host, as a CuPy array if it is on a CUDA device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..functions.kinds import kind_of
+from .bfloat16 import exported, imported
+
+__all__ = ["Gathered", "gather", "is_list", "view_of"]
+
+# Types of devices in DLPack.
+_HOST, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operand comes from.
+
+    Attributes
+    ----------
+    library : str
+        Root module of its type: ``"numpy"``, ``"cupy"``, ``"torch"`` ...
+    device : int or None
+        Ordinal of the CUDA device; ``None`` is the host.
+    """
+
+    library: str
+    device: int | None
+
+    def __str__(self) -> str:
+        return "the host" if self.device is None else f"cuda:{self.device}"
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """The operands of one call.
+
+    Attributes
+    ----------
+    arrays : dict of str to array
+        By role: all NumPy or all CuPy arrays of one device; lists are still lists.
+    place : Place
+        Of all of them.
+    back : callable
+        A result as the caller's library holds it.
+    """
+
+    arrays: dict[str, Any]
+    place: Place
+    back: Callable[[Any], Any]
+
+
+def is_list(x: Any) -> bool:
+    """Whether an operand is a list that is to be converted."""
+    return isinstance(x, (list, tuple, range))
+
+
+def gather(function: str, operands: Mapping[str, Any]) -> Gathered:
+    """View the operands of a call, by role; those that are ``None`` are left out.
+
+    Raises
+    ------
+    TypeError
+        For operands of different libraries, masked arrays, and types that are neither arrays nor lists.
+    ValueError
+        For operands on different devices.
+    """
+    arrays: dict[str, Any] = {}
+    first: tuple[str, Place] | None = None
+    back: Callable[[Any], Any] = _unchanged
+    for name, x in operands.items():
+        if x is None:
+            continue
+        if is_list(x):
+            arrays[name] = x
+            continue
+        arrays[name], place = view_of(function, name, x)
+        if first is None:
+            first, back = (name, place), _way_back(function, name, x, place)
+        elif place != first[1]:
+            _refuse_mixture(function, *first, name, place)
+    return Gathered(arrays, first[1] if first else Place("numpy", None), back)
+
+
+def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
+    """An operand as a NumPy or CuPy array over its own memory, and where it comes from.
+
+    Raises
+    ------
+    TypeError
+        If it is no array, or one that other libraries cannot view.
+    """
+    kind = kind_of(x)
+    if kind == "numpy":
+        return x, Place("numpy", None)
+    if kind == "cupy":
+        return x, Place("cupy", x.data.device_id)
+    if kind == "subclass":
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError(f"{function} cannot leave out masked elements, but {name} is a masked array; pass {name}.filled(...)")
+        return np.asarray(x), Place("numpy", None)
+    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        return _through_dlpack(function, name, x)
+    if kind == "like" and hasattr(x, "__array__"):
+        return np.asarray(x), Place("numpy", None)
+    if kind == "scalar":
+        return np.asarray(x), Place("numpy", None)
+    raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is a {type(x).__name__}")
+
+
+def _through_dlpack(function: str, name: str, x: Any) -> tuple[Any, Place]:
+    device, ordinal = x.__dlpack_device__()
+    library = type(x).__module__.partition(".")[0]
+    try:
+        if device in (_HOST, _CUDA_HOST):
+            return imported(np.from_dlpack, x), Place(library, None)
+        if device in (_CUDA, _CUDA_MANAGED):
+            from ._cupy import from_dlpack
+
+            return imported(from_dlpack, x), Place(library, int(ordinal))
+    except (BufferError, RuntimeError, TypeError, ValueError) as refusal:
+        raise TypeError(f"{function} cannot view {name}, a {_described(x)}, through DLPack: {refusal}") from refusal
+    raise TypeError(f"{function} works on the host and on CUDA devices, but {name}, a {_described(x)}, is on a device of DLPack's "
+                    f"type {int(device)}")
+
+
+def _described(x: Any) -> str:
+    dtype = getattr(x, "dtype", None)
+    return type(x).__name__ if dtype is None else f"{type(x).__name__} of {dtype}"
+
+
+def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any], Any]:
+    if kind_of(x) in ("numpy", "cupy", "subclass", "like", "scalar") and place.library in ("numpy", "cupy"):
+        return _unchanged
+    from array_api_compat import array_namespace
+
+    try:
+        namespace = array_namespace(x)
+    except TypeError:
+        namespace = None
+    from_dlpack = getattr(namespace, "from_dlpack", None)
+    if from_dlpack is None:
+        raise TypeError(f"{function} returns what it is given, but {name} is a {type(x).__name__}: its library has no from_dlpack")
+    return partial(exported, from_dlpack)
+
+
+def _unchanged(result: Any) -> Any:
+    return result
+
+
+def _refuse_mixture(function: str, first: str, place: Place, second: str, other: Place) -> None:
+    if place.library == other.library:
+        raise ValueError(f"{function} needs its operands on one device, but {first} is on {place} and {second} on {other}")
+    raise TypeError(f"{function} needs its operands in one array library, but {first} is of {place.library} on {place} and "
+                    f"{second} of {other.library} on {other}")

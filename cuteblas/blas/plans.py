@@ -1,0 +1,249 @@
+"""Products that are planned once and executed often: ``plan(a, b).execute(a, b)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..functions import gemms
+from ..functions.backends import current_backend
+from ..functions.counters import tally
+from ..functions.engines import plan_for
+from ..functions.explanations import Explanation
+from ..functions.gemms import scalar_kind
+from ..functions.memory import Memory
+from ..planning.plan import Plan
+from ..planning.problem import ScalarKind
+from .calls import Call, Request, execute, kernel_arguments, prepare, where
+from .libraries import Place
+from .repeats import repeat_of
+from .types import type_name
+
+__all__ = ["GemmPlan", "plan"]
+
+_SCALARS = {"zero": "0", "one": "1", "value": "a number other than 0", "device": "a 0-d array"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a plan assumes of an operand.
+
+    Attributes
+    ----------
+    dtype : str
+        Element type.
+    shape, strides : tuple of int
+        Strides in bytes, 0 along axes of extent 1.
+    alignment : int
+        What the address is a multiple of, at least, in bytes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    alignment: int
+
+    @classmethod
+    def of(cls, x: Memory, dtype: str) -> Layout:
+        """The layout of an array."""
+        strides = tuple(s if n > 1 else 0 for s, n in zip(x.strides, x.shape, strict=True))
+        return cls(dtype, x.shape, strides, x.alignment)
+
+    def refusal(self, name: str, other: Layout) -> str | None:
+        """Why an operand is not the planned one; ``None`` if it is."""
+        if other.dtype != self.dtype:
+            return f"was made for {name} in {self.dtype}, but it is {other.dtype}"
+        if other.shape != self.shape:
+            return f"was made for {name} of shape {self.shape}, but it has shape {other.shape}"
+        if other.strides != self.strides and 0 not in self.shape:
+            return f"was made for {name} with strides {self.strides}, but it has {other.strides}"
+        if other.alignment % self.alignment:
+            return f"was made for {name} aligned to {self.alignment} bytes, but it is aligned to {other.alignment}"
+        return None
+
+
+@dataclass(frozen=True)
+class GemmPlan:
+    """A product that was planned. ``print`` it; pickle it; it holds no array.
+
+    Attributes
+    ----------
+    place : Place
+        Library and device of the operands.
+    layouts : tuple of (str, Layout)
+        What is assumed of ``a``, ``b``, and of ``c`` and ``out`` if they were given.
+    result : Layout
+        Of the result.
+    alpha, beta : {"zero", "one", "value", "device"}
+        What is known of the scalars.
+    trans_a, trans_b : str
+        What is done to the operands as they are read.
+    overwrite_c : bool
+        Whether ``c`` is updated in place.
+    options : tuple of (str, object)
+        ``dtype``, ``compute_dtype``, ``precision`` and ``variant``.
+    plan : Plan
+        What kernels do.
+    """
+
+    place: Place
+    layouts: tuple[tuple[str, Layout], ...]
+    result: Layout
+    alpha: ScalarKind
+    beta: ScalarKind
+    trans_a: str
+    trans_b: str
+    overwrite_c: bool
+    options: tuple[tuple[str, Any], ...]
+    plan: Plan
+    _token: object = field(default_factory=object, init=False, repr=False, compare=False)      # tells its calls from others
+
+    def execute(self, a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, out: Any = None, epilogue: Any = None,
+                stream: Any = None) -> Any:
+        """Run the product.
+
+        Parameters
+        ----------
+        a, b, c, out : array
+            Operands of the planned types, shapes and strides, aligned as well as the planned ones.
+        alpha, beta : number or 0-d array
+            As :func:`gemm` takes them; whether they are 0, 1 or 0-d arrays was planned.
+        epilogue : epilogue, optional
+            The planned function, with operands like the planned ones.
+        stream : CUDA stream or handle, optional
+            Where kernels are launched instead of CuPy's current stream.
+
+        Returns
+        -------
+        array or (array, dict)
+            As of :func:`gemm`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For operands that are not like the planned ones, with the first difference; and what :func:`gemm` raises.
+        """
+        request = Request(alpha, a, b, beta, c, self.trans_a, self.trans_b, int(self.overwrite_c), epilogue, out=out, stream=stream,
+                          **dict(self.options))
+        repeat = repeat_of(self._token, request)
+        if repeat is not None and (result := repeat.answer()) is not None:
+            return result
+        call = prepare("plan.execute", None, request)
+        if (refusal := self._objection(call)) is not None:
+            raise ValueError(f"this plan {refusal}; cuteblas.blas.plan makes another one")
+        if call.by_numpy and epilogue is None and self.plan.problem.fusion is None:     # type: ignore[union-attr]
+            return execute(call)
+        engine = call.engine
+        with where(call):
+            product = gemms.prepare(engine, call.a, call.b, **kernel_arguments(call))
+            if not _fits(self.plan.problem, product.problem):
+                raise ValueError("this plan was made for another epilogue, or for epilogue operands of other layouts; "
+                                 "cuteblas.blas.plan makes another one")
+            if call.by_numpy:
+                return execute(call)
+            engine.run(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
+            if repeat is not None:
+                repeat.remember("plan.execute", engine, call.alpha, call.beta, product.result)
+        tally("plan.execute", "calls", self.plan.family).tick()
+        return call.answered(product.result, product.auxiliary)
+
+    def _objection(self, call: Call) -> str | None:
+        """Why a call is not the planned one."""
+        if call.place != self.place:
+            return (f"was made for {self.place.library} arrays on {self.place}, but these are {call.place.library} arrays on "
+                    f"{call.place}")
+        given, planned = _layouts(call), dict(self.layouts)
+        for name in ("c", "out"):
+            if name in planned and name not in given:
+                return f"was made for {name}, which is missing"
+        if "c" in given and "c" not in planned:
+            return "was made without c"
+        planned.setdefault("out", self.result)
+        for name, layout in given.items():
+            if (refusal := planned[name].refusal(name, layout)) is not None:
+                return refusal
+        for name, was, kind in (("alpha", self.alpha, scalar_kind(call.alpha)), ("beta", self.beta, scalar_kind(call.beta))):
+            if was != kind and not (was == "value" and kind == "one") and (name == "alpha" or call.c is not None):
+                return f"was made for {name} = {_SCALARS[was]}, but it is {_SCALARS[kind]}"
+        return None
+
+    def explain(self) -> Explanation:
+        """What the product runs, and why."""
+        told = [f"{name} {layout.dtype} {layout.shape}" for name, layout in self.layouts]
+        call = f"gemm: {', '.join(told)}, trans {self.trans_a}{self.trans_b} -> {self.result.dtype} {self.result.shape}"
+        if self.place.device is not None:
+            runs_on = f"{self.place}, {self.plan.device.name}"
+        elif current_backend() == "emulator":
+            runs_on = "the emulator, on this CPU"
+        else:
+            runs_on = f"NumPy; the plan below is what {self.plan.device.name} would run"
+        return Explanation(call, runs_on, (), self.plan)
+
+    def __str__(self) -> str:
+        return str(self.explain())
+
+
+def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0,
+         dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None, precision: str | None = None, out: Any = None,
+         variant: str | None = None) -> GemmPlan:
+    """Plan a product of arrays like these, for later calls; nothing is multiplied.
+
+    Parameters
+    ----------
+    a, b, c, out : array
+        Operands of the types, shapes, strides, alignments and device that later calls bring; their elements do not matter.
+    alpha, beta : number or 0-d array
+        0, 1, any other number, or a 0-d array: later calls bring one of that kind. A plan for any other number also takes 1.
+    trans_a, trans_b, overwrite_c, dtype, compute_dtype, epilogue, precision, variant
+        As of :func:`gemm`. Later calls bring the epilogue again, with operands like these.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What :func:`gemm` raises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cuteblas import blas
+    >>> a, b = np.ones((64, 32), np.float32), np.ones((32, 16), np.float32)
+    >>> plan = blas.plan(a, b, alpha=2)
+    >>> plan.execute(a, b, alpha=0.5)[0, 0]
+    np.float32(16.0)
+    >>> plan.execute(a.T, b)
+    Traceback (most recent call last):
+        ...
+    ValueError: plan.execute multiplies (m, k) by (k, n), but k is 64 in a and 32 in b: a (32, 64), b (32, 16)
+    """
+    call = prepare("plan", None, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, None,
+                                         variant, dtype, compute_dtype), runs=False)
+    engine = call.engine
+    with where(call):
+        product = gemms.prepare(engine, call.a, call.b, **kernel_arguments(call))
+        chosen = plan_for(product.problem, engine.device(call.a))
+    options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision, "variant": variant}
+    return GemmPlan(call.place, tuple(_layouts(call).items()), Layout.of(engine.memory(product.result), call.types.output),
+                    scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter, call.trans_b.letter,
+                    call.c is not None and call.c is call.out, tuple(options.items()), chosen)
+
+
+def _layouts(call: Call) -> dict[str, Layout]:
+    """The layouts of the operands that a call was given, as the product sees them."""
+    engine = call.engine
+    given = {"a": call.a, "b": call.b, "c": call.c, "out": None if call.out is call.c else call.out}
+    return {name: Layout.of(engine.memory(x), type_name(x)) for name, x in given.items() if x is not None}
+
+
+def _fits(planned: Any, given: Any) -> bool:
+    """Whether a product differs from the planned one only in scalars and in better alignments."""
+    if (planned.fusion is None) != (given.fusion is None):
+        return False
+    if planned.fusion is None:
+        return True
+    if planned.fusion.graph != given.fusion.graph:
+        return False
+    for name in ("operands", "outputs"):
+        for (name_planned, x), (name_given, y) in zip(getattr(planned.fusion, name), getattr(given.fusion, name), strict=True):
+            if name_planned != name_given or y.alignment % x.alignment or replace(y, alignment=x.alignment) != x:
+                return False
+    return True

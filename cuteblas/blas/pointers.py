@@ -1,0 +1,304 @@
+"""The routines over addresses, for callers who think in BLAS terms: extents, leading dimensions, column-major matrices.
+
+``sgemm(transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)`` reads op(A) (m, k) and op(B) (k, n) and updates C (m, n), as
+BLAS does; ``sgemm_strided_batched`` has a distance in elements after each leading dimension and the number of products at the end,
+as cuBLAS has; ``gemm_ex`` and ``gemm_strided_batched_ex`` name the types. Addresses are integers or ctypes pointers: of the current
+CUDA device, of device number ``device``, or of this process's memory with ``device="host"``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..functions.memory import Memory
+from .arguments import Transposition, as_scalar, as_transposition
+from .calls import Request, run
+from .libraries import Place, view_of
+from .types import PRODUCTS, ROUTINES, Types, dtype_named
+
+__all__ = ["bgemm", "bgemm_strided_batched", "cgemm", "cgemm_strided_batched", "dgemm", "dgemm_strided_batched", "gemm_ex",
+           "gemm_strided_batched_ex", "hgemm", "hgemm_strided_batched", "igemm", "igemm_strided_batched", "sgemm",
+           "sgemm_strided_batched", "zgemm", "zgemm_strided_batched"]
+
+_PLAIN = "transa transb m n k alpha a lda b ldb beta c ldc"
+_STRIDED = "transa transb m n k alpha a lda stride_a b ldb stride_b beta c ldc stride_c batch_count"
+_PLAIN_EX = "transa transb m n k alpha a a_type lda b b_type ldb beta c c_type ldc compute_type"
+_STRIDED_EX = ("transa transb m n k alpha a a_type lda stride_a b b_type ldb stride_b beta c c_type ldc stride_c batch_count "
+               "compute_type")
+_MOST = 2**48
+
+
+class _Numbered:
+    """The arguments of one call, by name and in order, so that a refusal can name the place of one."""
+
+    def __init__(self, function: str, names: str, *values: Any):
+        self.function = function
+        self._arguments = dict(zip(names.split(), values, strict=True))
+        self._places = {name: i for i, name in enumerate(self._arguments, 1)}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arguments
+
+    def __getitem__(self, name: str) -> Any:
+        return self._arguments[name]
+
+    def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
+        """In the manner of xerbla: which argument, its value, what is needed."""
+        value = self[name]
+        shown = repr(value) if isinstance(value, (int, float, complex, str)) or value is None else f"a {type(value).__name__}"
+        return kind(f"{self.function}: argument {self._places[name]} ({name}) is {shown}, but {needed}")
+
+    def integer(self, name: str, least: int | None = None, why: str = "") -> int:
+        """An integer argument, not below ``least``."""
+        try:
+            value = operator.index(self[name])
+        except TypeError:
+            raise self.refusal(TypeError, name, "it has to be an integer") from None
+        if least is not None and value < least:
+            raise self.refusal(ValueError, name, f"it has to be at least {why or least}")
+        if abs(value) >= _MOST:
+            raise self.refusal(ValueError, name, "memory has no room for that many elements")
+        return value
+
+    def transposition(self, name: str) -> Transposition:
+        """A transposition argument."""
+        try:
+            return as_transposition(self.function, name, self[name])
+        except (TypeError, ValueError) as refusal:
+            raise self.refusal(type(refusal), name, "it has to be 0 or 'N', 1 or 'T', 2 or 'C', or 'R'") from None
+
+    def scalar(self, name: str, types: Types, place: Place) -> Any:
+        """alpha or beta."""
+        try:
+            return as_scalar(self.function, name, self[name], types, place)
+        except (TypeError, ValueError) as refusal:
+            kind = type(refusal)
+        needed = {"int32": "an integer of int32"}.get(types.compute, "a number" if types.is_complex else "a real number")
+        raise self.refusal(kind, name, f"it has to be {needed}, or a 0-d array of that beside the matrices")
+
+    def types(self, name: str) -> str:
+        """The name of an element type."""
+        value = self[name]
+        if value == "bfloat16":
+            return "bfloat16"
+        try:
+            return np.dtype(value).name
+        except TypeError:
+            raise self.refusal(TypeError, name, "it has to name an element type") from None
+
+    def address(self, name: str, alignment: int, needed: bool) -> int:
+        """An address of elements of a size; 0 only where nothing is read or written."""
+        value = self[name]
+        if isinstance(value, (ctypes._Pointer, ctypes.c_void_p, ctypes.c_char_p, ctypes.Array)):
+            value = ctypes.cast(value, ctypes.c_void_p).value or 0
+        try:
+            address = operator.index(value)
+        except TypeError:
+            raise self.refusal(TypeError, name, "it has to be an address: an integer or a ctypes pointer") from None
+        if address < 0 or address >= 2**64 or (needed and not address):
+            raise self.refusal(ValueError, name, "it has to be the address of a matrix")
+        if needed and address % alignment:
+            raise self.refusal(ValueError, name, f"it has to be a multiple of {alignment}, the size of an element")
+        return address
+
+
+class _Matrix(NamedTuple):
+    """A column-major matrix in memory, or equally spaced ones."""
+
+    address: int
+    rows: int
+    columns: int
+    leading: int
+    step: int
+    dtype: np.dtype
+
+
+def _run(numbered: _Numbered, types: Types, stream: Any, device: Any) -> None:
+    function = numbered.function
+    trans = numbered.transposition("transa"), numbered.transposition("transb")
+    m, n, k = (numbered.integer(name, 0) for name in "mnk")
+    count = numbered.integer("batch_count", 0) if "batch_count" in numbered else None
+    host = _is_host(function, device)
+    extents = {"a": (k, m) if trans[0].swaps else (m, k), "b": (n, k) if trans[1].swaps else (k, n), "c": (m, n)}
+    rows_of = {"a": "k" if trans[0].swaps else "m", "b": "n" if trans[1].swaps else "k", "c": "m"}
+    matrices: dict[str, _Matrix] = {}
+    for name, (rows, columns) in extents.items():
+        dtype = dtype_named(types.output if name == "c" else types.operands)
+        leading = numbered.integer(f"ld{name}", max(1, rows), f"max(1, {rows_of[name]}) = {max(1, rows)}")
+        step = 0 if count is None else numbered.integer(f"stride_{name}")
+        read = rows > 0 and columns > 0 and m > 0 and n > 0 and count != 0
+        matrices[name] = _Matrix(numbered.address(name, dtype.itemsize, read), rows, columns, leading, step, dtype)
+    if 0 in (m, n) or count == 0:
+        return
+    arrays = {name: _array(x, count, host, device) for name, x in matrices.items()}
+    place = view_of(function, "c", arrays["c"])[1]
+    alpha, beta = (numbered.scalar(name, types, place) for name in ("alpha", "beta"))
+    run(function, types, Request(alpha, arrays["a"], arrays["b"], beta, arrays["c"], trans[0].letter, trans[1].letter, 1,
+                                 stream=stream))
+
+
+def _is_host(function: str, device: Any) -> bool:
+    if device is None or device == "host":
+        return device is not None
+    if isinstance(device, bool) or not isinstance(device, (int, np.integer)) or device < 0:
+        raise ValueError(f"{function} takes 'host', the number of a CUDA device or None as device, got {device!r}")
+    return False
+
+
+def _array(x: _Matrix, count: int | None, host: bool, device: Any) -> Any:
+    """The memory of a matrix as an array."""
+    item = x.dtype.itemsize
+    shape, strides = (x.rows, x.columns), (item, x.leading * item)
+    if count is not None:
+        shape, strides = (count, *shape), (x.step * item, *strides)         # type: ignore[assignment]
+    if not host:
+        from ._cupy import at_address
+
+        return at_address(x.address, x.dtype, shape, strides, device)
+    low, high = Memory(shape, strides, x.dtype).span
+    buffer = (ctypes.c_char * (high - low)).from_address(x.address + low)
+    return np.ndarray(shape, x.dtype, buffer, -low, strides)        # type: ignore[arg-type]
+
+
+class Pointers(Protocol):
+    """A routine over addresses."""
+
+    __name__: str
+
+    def __call__(self, transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any, ldb: int, beta: Any,
+                 c: Any, ldc: int, *, stream: Any = None, device: Any = None) -> None: ...
+
+
+class StridedPointers(Protocol):
+    """A routine over addresses of equally spaced matrices."""
+
+    __name__: str
+
+    def __call__(self, transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int, b: Any,
+                 ldb: int, stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
+                 device: Any = None) -> None: ...
+
+
+_DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` over addresses of {operands} matrices{output}, column-major as in BLAS.
+
+    Parameters
+    ----------
+    transa, transb : {{0, 1, 2, "N", "T", "C", "R"}}
+        What is done to A and B as they are read.
+    m, n, k : int
+        Extents of op(A) (m, k), op(B) (k, n) and C (m, n).
+    alpha, beta : number or 0-d array
+        The factors, in {compute}.
+    a, b, c : int or ctypes pointer
+        Addresses of the first elements.
+    lda, ldb, ldc : int
+        Elements from one column to the next, at least the number of rows.{strided}
+    stream : CUDA stream or handle, optional
+        Where kernels are launched instead of CuPy's current stream.
+    device : {{None, int, "host"}}
+        Whose memory the addresses are in: that of the current CUDA device, of a CUDA device, or of this process.
+
+    Raises
+    ------
+    TypeError, ValueError
+        With the number, the name and the value of the argument that is wrong.
+    """
+
+_STRIDED_ARGUMENTS = """
+    stride_a, stride_b, stride_c : int
+        Elements from one matrix to the next; 0 uses one matrix for all products, but not as C.
+    batch_count : int
+        Number of products."""
+
+
+def _described(types: Types, strided: str) -> str:
+    output = "" if types.output == types.operands else f" into {types.output}"
+    return _DOCUMENTATION.format(operands=types.operands, output=output, compute=types.compute, strided=strided)
+
+
+def _pointers(name: str, types: Types) -> Pointers:
+    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any, ldb: int, beta: Any, c: Any,
+                ldc: int, *, stream: Any = None, device: Any = None) -> None:
+        _run(_Numbered(name, _PLAIN, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), types, stream, device)
+
+    routine.__name__ = routine.__qualname__ = name
+    routine.__doc__ = _described(types, "")
+    return routine
+
+
+def _strided_pointers(name: str, types: Types) -> StridedPointers:
+    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int, b: Any, ldb: int,
+                stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
+                device: Any = None) -> None:
+        _run(_Numbered(f"{name}_strided_batched", _STRIDED, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b,
+                       beta, c, ldc, stride_c, batch_count), types, stream, device)
+
+    routine.__name__ = routine.__qualname__ = f"{name}_strided_batched"
+    routine.__doc__ = _described(types, _STRIDED_ARGUMENTS)
+    return routine
+
+
+sgemm, sgemm_strided_batched = _pointers("sgemm", ROUTINES["sgemm"]), _strided_pointers("sgemm", ROUTINES["sgemm"])
+dgemm, dgemm_strided_batched = _pointers("dgemm", ROUTINES["dgemm"]), _strided_pointers("dgemm", ROUTINES["dgemm"])
+cgemm, cgemm_strided_batched = _pointers("cgemm", ROUTINES["cgemm"]), _strided_pointers("cgemm", ROUTINES["cgemm"])
+zgemm, zgemm_strided_batched = _pointers("zgemm", ROUTINES["zgemm"]), _strided_pointers("zgemm", ROUTINES["zgemm"])
+hgemm, hgemm_strided_batched = _pointers("hgemm", ROUTINES["hgemm"]), _strided_pointers("hgemm", ROUTINES["hgemm"])
+bgemm, bgemm_strided_batched = _pointers("bgemm", ROUTINES["bgemm"]), _strided_pointers("bgemm", ROUTINES["bgemm"])
+igemm, igemm_strided_batched = _pointers("igemm", ROUTINES["igemm"]), _strided_pointers("igemm", ROUTINES["igemm"])
+
+
+def gemm_ex(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int, b: Any, b_type: Any,
+            ldb: int, beta: Any, c: Any, c_type: Any, ldc: int,
+            compute_type: Any = None, *, stream: Any = None, device: Any = None) -> None:
+    """As :func:`sgemm`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of :func:`sgemm`; also for types that are not in the table.
+    """
+    numbered = _Numbered("gemm_ex", _PLAIN_EX, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type,
+                         ldc, compute_type)
+    _run(numbered, _types_of(numbered), stream, device)
+
+
+def gemm_strided_batched_ex(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int,
+                            stride_a: int, b: Any, b_type: Any, ldb: int, stride_b: int, beta: Any, c: Any, c_type: Any, ldc: int,
+                            stride_c: int, batch_count: int, compute_type: Any = None, *, stream: Any = None,
+                            device: Any = None) -> None:
+    """As :func:`sgemm_strided_batched`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of :func:`sgemm_strided_batched`; also for types that are not in the table.
+    """
+    numbered = _Numbered("gemm_strided_batched_ex", _STRIDED_EX, transa, transb, m, n, k, alpha, a, a_type, lda, stride_a, b,
+                         b_type, ldb, stride_b, beta, c, c_type, ldc, stride_c, batch_count, compute_type)
+    _run(numbered, _types_of(numbered), stream, device)
+
+
+def _types_of(numbered: _Numbered) -> Types:
+    """The product that three or four types ask for."""
+    operands, second, output = (numbered.types(name) for name in ("a_type", "b_type", "c_type"))
+    if second != operands:
+        raise numbered.refusal(TypeError, "b_type", f"A and B have one type, and A has {operands}")
+    known = [types for types in PRODUCTS if types.operands == operands]
+    if not known:
+        raise numbered.refusal(TypeError, "a_type", f"it has to be one of {', '.join(dict.fromkeys(t.operands for t in PRODUCTS))}")
+    known = [types for types in known if types.output == output]
+    if not known:
+        outputs = dict.fromkeys(t.output for t in PRODUCTS if t.operands == operands)
+        raise numbered.refusal(TypeError, "c_type", f"products of {operands} have type {' or '.join(outputs)}")
+    if numbered["compute_type"] is None:
+        return known[0]
+    compute = numbered.types("compute_type")
+    for types in known:
+        if types.compute == compute:
+            return types
+    computes = " or ".join(types.compute for types in known)
+    raise numbered.refusal(TypeError, "compute_type", f"products of {operands} into {output} are summed in {computes}")

@@ -1,0 +1,131 @@
+"""The routines on arrays: one function for each letter, and ``gemm`` for all types."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .calls import Request, run
+from .types import ROUTINES, Types
+
+__all__ = ["bgemm", "cgemm", "dgemm", "gemm", "hgemm", "igemm", "sgemm", "zgemm"]
+
+_DOCUMENTATION = """``alpha op(A) op(B) + beta C`` of {operands} arrays{sums}.
+
+    Parameters
+    ----------
+    alpha : number or 0-d array
+        Factor of the product; 0 does not read ``a`` or ``b``. A 0-d array beside the operands is read by the kernel, without the
+        host waiting for it.
+    a, b : array_like
+        {operands} arrays whose transposed views have shapes (..., m, k) and (..., k, n). Any strides; never copied. Lists of
+        numbers are converted. Arrays of NumPy, of CuPy, or of any library with DLPack, all of one library and on one device.
+    beta : number or 0-d array
+        Factor of ``c``; 0 does not read it.
+    c : array_like, optional
+        {output} array of shape (..., m, n), zeros by default. It is only read, unless ``overwrite_c``.
+    trans_a, trans_b : {{0, 1, 2, "N", "T", "C", "R"}}
+        What is done to an operand as it is read: nothing (0, N), transposed (1, T), conjugated and transposed (2, C), conjugated
+        (R). Letters in either case; a real matrix is its own conjugate.
+    overwrite_c : {{0, 1}}
+        Whether ``c`` itself is updated in place, whatever its strides, and returned.
+    epilogue : epilogue, optional
+        What is computed of each element instead; see :mod:`cuteblas.epilogues`.
+    precision : {{"auto", "ieee"}}, optional
+        The algorithm, as of :func:`cuteblas.matmul`.
+    out : array, optional
+        Receives the result in place, whatever its strides, and is returned. It may be ``c``.
+    stream : CUDA stream or handle, optional
+        Where kernels are launched instead of CuPy's current stream.
+    variant : str, optional
+        A named kernel; ``python -m cuteblas kernels`` lists them.
+
+    Returns
+    -------
+    array or (array, dict)
+        The result (..., m, n) in the library of the operands: ``out``, ``c``, or a new array whose matrices are
+        Fortran-contiguous. An epilogue with further results adds them as a dict by name.
+
+    Raises
+    ------
+    TypeError
+        For arrays of another element type or library, and for complex numbers where real ones are multiplied.
+    ValueError
+        For shapes that do not fit, arrays on different devices, a result that shares memory with ``a`` or ``b``, and unknown
+        options.
+    """
+
+_EXAMPLES = {"sgemm": """
+    Examples
+    --------
+    >>> from cuteblas.blas import sgemm
+    >>> sgemm(2, [[1, 2], [3, 4]], [[1, 0], [0, 1]], trans_a='T')
+    array([[2., 6.],
+           [4., 8.]], dtype=float32)
+    """}
+
+
+class Routine(Protocol):
+    """A routine on arrays."""
+
+    __name__: str
+
+    def __call__(self, alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
+                 overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None,
+                 stream: Any = None, variant: str | None = None) -> Any: ...
+
+
+def _routine(name: str, types: Types) -> Routine:
+    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
+                overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None, stream: Any = None,
+                variant: str | None = None) -> Any:
+        return run(name, types, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream,
+                                        variant))
+
+    sums = "" if types.compute == types.output else f", summed in {types.compute}" \
+        + ("" if types.output == types.operands else f" into {types.output}")
+    sums += " and rounded once" if types.output in ("float16", "bfloat16") else ""
+    routine.__name__ = routine.__qualname__ = name
+    routine.__doc__ = _DOCUMENTATION.format(operands=types.operands, output=types.output, sums=sums) + _EXAMPLES.get(name, "")
+    return routine
+
+
+sgemm = _routine("sgemm", ROUTINES["sgemm"])
+dgemm = _routine("dgemm", ROUTINES["dgemm"])
+cgemm = _routine("cgemm", ROUTINES["cgemm"])
+zgemm = _routine("zgemm", ROUTINES["zgemm"])
+hgemm = _routine("hgemm", ROUTINES["hgemm"])
+bgemm = _routine("bgemm", ROUTINES["bgemm"])
+igemm = _routine("igemm", ROUTINES["igemm"])
+
+
+def gemm(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
+         dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None, precision: str | None = None, out: Any = None,
+         stream: Any = None, variant: str | None = None) -> Any:
+    """``alpha op(A) op(B) + beta C`` of arrays of any type in the table of :mod:`cuteblas.blas.types`.
+
+    The routine follows from the operands; lists alone are float64, or complex128 if they have complex elements. All other
+    arguments are those of :func:`sgemm`.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        Type of the result; by default that of ``out`` or ``c`` if they are given, else that of the operands (int32 for int8).
+    compute_dtype : dtype, optional
+        Type in which products are summed.
+
+    Raises
+    ------
+    TypeError
+        Also for a combination of types that is not in the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cuteblas.blas import gemm
+    >>> a = np.full((2, 3), 200, np.float16)
+    >>> gemm(1, a, a, trans_b='T', dtype=np.float32)
+    array([[120000., 120000.],
+           [120000., 120000.]], dtype=float32)
+    """
+    return run("gemm", None, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant,
+                                     dtype, compute_dtype))

@@ -1,0 +1,129 @@
+"""Which element types are multiplied into which: the one table of the routines and of mixed products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "resolved", "type_name"]
+
+
+@dataclass(frozen=True)
+class Types:
+    """The element types of a product, by NumPy's names (``bfloat16`` is that of ml_dtypes).
+
+    Attributes
+    ----------
+    operands : str
+        Of A and B.
+    compute : str
+        In which products are summed; also of alpha and beta.
+    output : str
+        Of C and of the result, to which everything is rounded once.
+    """
+
+    operands: str
+    compute: str
+    output: str
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the operands have an imaginary part to conjugate."""
+        return self.operands.startswith("complex")
+
+
+ROUTINES = {
+    "sgemm": Types("float32", "float32", "float32"),
+    "dgemm": Types("float64", "float64", "float64"),
+    "cgemm": Types("complex64", "complex64", "complex64"),
+    "zgemm": Types("complex128", "complex128", "complex128"),
+    "hgemm": Types("float16", "float32", "float16"),
+    "bgemm": Types("bfloat16", "float32", "bfloat16"),
+    "igemm": Types("int8", "int32", "int32"),
+}
+"""The routines with a letter."""
+
+PRODUCTS = (
+    *ROUTINES.values(),
+    Types("float16", "float32", "float32"),
+    Types("bfloat16", "float32", "float32"),
+    Types("float32", "float64", "float32"),
+    Types("float32", "float64", "float64"),
+)
+"""What ``gemm`` multiplies; for each type of operands the first one is what it does unasked."""
+
+_AFTER_EPILOGUE = {"int32": ("float32", "float16", "bfloat16", "int8")}
+"""Further types of a result that an epilogue makes of sums of a type: it is the epilogue that scales them into range."""
+
+
+def type_name(x: Any) -> str:
+    """The name of an array's element type, with the byte order where it is not the machine's."""
+    return _type_name(x.dtype)
+
+
+@lru_cache(maxsize=256)
+def _type_name(dtype: np.dtype) -> str:
+    return dtype.name if dtype.isnative else dtype.str
+
+
+@cache
+def dtype_named(name: str) -> np.dtype:
+    """NumPy's element type of a name from the table.
+
+    Raises
+    ------
+    TypeError
+        If bfloat16 is meant and ml_dtypes is not installed.
+    """
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise TypeError("NumPy has bfloat16 from the package ml_dtypes, which is not installed") from None
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def _name_of(dtype: Any, argument: str) -> str:
+    """The name of an element type that a caller gives as a name, a NumPy type or another library's type."""
+    if dtype == "bfloat16":
+        return "bfloat16"
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        raise TypeError(f"gemm takes the name of an element type as {argument}, got {dtype!r}") from None
+
+
+def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None, epilogue: bool = False) -> Types:
+    """The product of operands of a type that a caller asks of ``gemm``.
+
+    Parameters
+    ----------
+    operands : str
+        The type of A and B.
+    dtype, compute_dtype : dtype or None
+        Those of the result and of the sums, where the caller names them.
+    epilogue : bool
+        Whether an epilogue makes the result.
+
+    Raises
+    ------
+    TypeError
+        If that product is not in the table.
+    """
+    wanted = None if dtype is None else _name_of(dtype, "dtype")
+    compute = None if compute_dtype is None else _name_of(compute_dtype, "compute_dtype")
+    known = [types for types in PRODUCTS if types.operands == operands]
+    if epilogue:
+        known += [Types(operands, types.compute, output) for types in known for output in _AFTER_EPILOGUE.get(types.compute, ())]
+    for types in known:
+        if wanted in (None, types.output) and compute in (None, types.compute):
+            return types
+    if not known:
+        raise TypeError(f"gemm multiplies arrays of {', '.join(dict.fromkeys(t.operands for t in PRODUCTS))}, not of {operands}")
+    asked = ", ".join(f"{name}={value!r}" for name, value in (("dtype", wanted), ("compute_dtype", compute)) if value)
+    choices = "; ".join(f"dtype={t.output!r} summed in {t.compute}" for t in known)
+    raise TypeError(f"gemm of {operands} arrays has no {asked}: it makes {choices}")

@@ -1,0 +1,169 @@
+"""What the products of a program take on the kernels and on CuPy's own path: every kind of call once more, side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from statistics import median
+from threading import Lock
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..functions.memory import Memory, is_contiguous
+from .machines import Gpu, medians
+
+__all__ = ["Recorder", "compared"]
+
+_REPEATS, _SECONDS = 5, 0.2             # for each kind of call
+_HOST_CALLS = 20
+_BUDGET = 30.0                          # seconds for all
+_WORD = 16
+_RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
+
+
+class Recorder:
+    """Counts the kinds of calls that the hooks serve.
+
+    Attributes
+    ----------
+    calls : Counter
+        By the patch and the arguments; arrays without their elements and, but for its remainder by 16, their address.
+    unknown : int
+        Calls with arguments that cannot be told apart.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[Any, tuple]] = Counter()
+        self.unknown = 0
+        self._lock = Lock()
+
+    def begin(self) -> None:
+        """Watch the hooks from now on."""
+        from ..array import hooks
+
+        hooks.SWITCH.watch = self.note
+
+    def end(self) -> None:
+        """Watch no more."""
+        from ..array import hooks
+
+        hooks.SWITCH.watch = None
+
+    def note(self, patch: Any, call: tuple) -> None:
+        """Count a call."""
+        kind = patch, tuple(_kind(x) if hasattr(x, "strides") else x for x in call)
+        with self._lock:
+            try:
+                self.calls[kind] += 1
+            except TypeError:           # a list of axes
+                self.unknown += 1
+
+
+def _kind(x: Any) -> Memory:
+    return Memory(x.shape, x.strides, x.dtype, x.data.ptr % _WORD)
+
+
+def _text(x: Memory) -> str:
+    """Type and shape, and the order if it is not C."""
+    order = "" if is_contiguous(x, "C") else " F" if is_contiguous(x, "F") else " strided"
+    return f"{x.dtype} {'x'.join(map(str, x.shape)) or '()'}{order}"
+
+
+class _Times(NamedTuple):
+    """Seconds of one call: on the device and on the host, ours and CuPy's."""
+
+    ours: float
+    rival: float
+    ours_on_host: float
+    rival_on_host: float
+
+
+def compared(recorder: Recorder, machine: Any = None) -> Iterator[str]:
+    """Time the recorded kinds of calls and tell about them, line by line; those that matter most first.
+
+    Each is made on random numbers in arrays of the same types, shapes, strides and alignments. The time on the device is the median
+    between two events, with a cold L2 cache; that on the host is what it takes until the call returns.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        What has been served.
+    machine : Gpu, optional
+        The clock.
+    """
+    recorder.end()
+    if not recorder.calls:
+        return
+    kinds = sorted(recorder.calls.items(), key=lambda kind: -kind[1] * _work(kind[0][1]))
+    machine = Gpu() if machine is None else machine
+    yield "\ntime of one call on the device (and on the host), made again on random numbers of the same types, shapes and strides"
+    yield f"  {'calls':>9}  {'cuteblas':>20}  {'CuPy':>20}  ratio  call"
+    start, missing, sums = perf_counter(), recorder.unknown, np.zeros(4)
+    for (patch, arguments), count in kinds:
+        times = _timed(machine, patch, arguments) if perf_counter() - start < _BUDGET else None
+        if times is None:
+            missing += count
+            continue
+        sums += count * np.array(times)
+        operands = ", ".join(_text(x) for x in arguments if isinstance(x, Memory))
+        yield f"  {count:>9}  {_line(_Times(*times))}  {patch.place.removeprefix('cupy.')}({operands})"
+    yield f"  {'in all':>9}  {_line(_Times(*sums))}"
+    if missing:
+        yield f"  {missing:>9}  calls were not timed"
+
+
+def _work(arguments: tuple) -> float:
+    """A measure that grows as the multiplications of a product do."""
+    a, b = arguments[:2]
+    return (a.size * b.size) ** 0.5
+
+
+def _line(times: _Times) -> str:
+    ours, rival = (f"{_short(device)} ({_short(host)})" for device, host in
+                   ((times.ours, times.ours_on_host), (times.rival, times.rival_on_host)))
+    return f"{ours:>20}  {rival:>20}  {times.rival / max(times.ours, 1e-12):>5.2f}"
+
+
+def _short(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def _timed(machine: Any, patch: Any, arguments: tuple) -> _Times | None:
+    """The times of one kind of call; ``None`` if there is no memory for it, or CuPy takes another way than through this hook."""
+    from ..array import hooks
+
+    token = hooks.HERE.set(True)
+    try:
+        call = tuple(_array(machine, x) if isinstance(x, Memory) else x for x in arguments)
+        if patch.original(*call) is NotImplemented:
+            return None
+        both: tuple[Callable[[], Any], ...] = (lambda: patch.hook(*call)), (lambda: patch.original(*call))
+        ours, rival = medians(machine, *both, repeats=_REPEATS, seconds=_SECONDS)
+        return _Times(ours, rival, *(_on_host(machine, each) for each in both))
+    except MemoryError:
+        return None
+    finally:
+        hooks.HERE.reset(token)
+
+
+def _on_host(machine: Any, call: Callable[[], Any]) -> float:
+    return median(machine.host_interval(call, _HOST_CALLS) for _ in range(3)) / _HOST_CALLS
+
+
+def _array(machine: Any, kind: Memory) -> Any:
+    """An array of that kind with random elements: numbers between -1 and 1, integers below 100."""
+    low, high = kind.span
+    offset = (kind.address + low) % _WORD
+    count = -(-(offset + high - low) // kind.dtype.itemsize)
+    numbers = np.random.default_rng(0).uniform(-1, 1, min(count, _RANDOM))
+    if kind.dtype.kind in "iu":
+        numbers = 100 * abs(numbers)
+    elif kind.dtype.kind == "b":
+        numbers = abs(numbers).round()
+    memory = machine.rival.resize(machine.put(numbers.astype(kind.dtype)), count)
+    return machine.rival.ndarray(kind.shape, kind.dtype, memory.data + (offset - low), kind.strides)

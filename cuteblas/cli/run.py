@@ -1,0 +1,190 @@
+"""Run an unchanged CuPy program on the kernels: python -m cuteblas PROGRAM ARGUMENT ...
+
+The program is run as Python runs it: a script, a directory or zip file with a __main__.py, -m MODULE or -c CODE. When it has ended,
+stderr tells which of its products the kernels took, which went to CuPy, and why.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
+from collections import Counter
+from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import find_spec
+from types import CodeType, ModuleType
+from typing import Any
+
+from ..array.install import install_with_cupy
+from ..functions import stats
+from .comparison import Recorder, compared
+from .terminal import wrapped
+
+__all__ = ["report"]
+
+_DELEGATED = "delegated to "
+_BY_OTHERS = "numpy", "element by element"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--compare", action="store_true",
+                        help="afterwards, time every kind of product that was served against CuPy's own")
+    program = parser.add_mutually_exclusive_group()
+    program.add_argument("-m", dest="module", nargs=REMAINDER, metavar="MODULE ARGUMENT", help="run a module, as python -m does")
+    program.add_argument("-c", dest="code", nargs=REMAINDER, metavar="CODE ARGUMENT", help="run code, as python -c does")
+    parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM ARGUMENT", help="run a file, as python does")
+
+
+def run(options: Namespace) -> int:
+    """Run the program and leave the report for the end of the process; if there is no program, 1 or 2 as Python.
+
+    The program's exceptions, :class:`SystemExit` included, are not caught here, so the process ends as it would have without us.
+    """
+    try:
+        main, code = _program(options)
+    except SyntaxError as error:
+        _show_from(None)
+        raise error.with_traceback(None) from None
+    except OSError as error:
+        print(f"python -m cuteblas: can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        return 2
+    except _NoProgram as error:
+        print(f"python -m cuteblas: {error}", file=sys.stderr)
+        return error.status
+    recorder = Recorder() if options.compare else None
+
+    def at_exit() -> None:
+        print(f"\n{report()}", file=sys.stderr)
+        if recorder is not None:
+            for line in compared(recorder):
+                print(line, file=sys.stderr, flush=True)
+
+    def with_cupy() -> None:
+        atexit.unregister(at_exit)      # CuPy does not free memory after its own functions for the end; ours must come before
+        atexit.register(at_exit)
+        if recorder is not None:
+            recorder.begin()
+
+    atexit.register(at_exit)
+    install_with_cupy(with_cupy)
+    sys.modules["__main__"] = main
+    try:
+        exec(code, vars(main))
+    except BaseException:
+        _show_from(vars(main))
+        raise
+    return 0
+
+
+# -- programs as Python runs them ------------------------------------------------------------------------------------------------
+class _NoProgram(Exception):
+    """There is nothing to run; the message says why. The status is Python's."""
+
+    def __init__(self, message: str, status: int = 1):
+        super().__init__(message)
+        self.status = status
+
+
+def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
+    """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become those of the program."""
+    if options.module is not None:
+        return _module(_first(options.module, "-m"), [*options.module[1:], *options.program])
+    if options.code is not None:
+        text = _first(options.code, "-c")
+        _enter("", ["-c", *options.code[1:], *options.program])
+        return _main(__loader__=BuiltinImporter), compile(text, "<string>", "exec", dont_inherit=True)
+    path = _first(options.program, "run")
+    full = os.path.join(os.getcwd(), path)
+    folder = PathFinder.find_spec("__main__", [full])
+    _enter(full if folder else os.path.dirname(os.path.realpath(full)), options.program)
+    if folder is not None:
+        return _found(folder)
+    if os.path.isdir(full):
+        raise _NoProgram(f"can't find '__main__' module in {full!r}")
+    loader = SourceFileLoader("__main__", full)
+    code = loader.source_to_code(loader.get_data(full), full)
+    return _main(__file__=full, __loader__=loader, __cached__=None), code
+
+
+def _first(arguments: list[str], of: str) -> str:
+    if not arguments:
+        raise _NoProgram(f"{of} needs a program; python -m cuteblas run --help", 2)
+    return arguments[0]
+
+
+def _module(name: str, arguments: list[str]) -> tuple[ModuleType, CodeType]:
+    _enter(os.getcwd(), ["-m", *arguments])
+    try:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec, package = find_spec(f"{name}.__main__"), name
+            if spec is None:
+                raise _NoProgram(f"No module named {package}.__main__; {package!r} is a package and cannot be directly executed")
+    except ModuleNotFoundError as error:
+        raise _NoProgram(str(error)) from None
+    if spec is None:
+        raise _NoProgram(f"No module named {name}")
+    sys.argv[0] = spec.origin or name
+    return _found(spec)
+
+
+def _found(spec: ModuleSpec) -> tuple[ModuleType, CodeType]:
+    code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
+    if code is None:
+        raise _NoProgram(f"No code object available for {spec.name}")
+    return _main(__file__=spec.origin, __loader__=spec.loader, __package__=spec.parent, __spec__=spec, __cached__=spec.cached), code
+
+
+def _main(**attributes: Any) -> ModuleType:
+    module = ModuleType("__main__")
+    vars(module).update(attributes, __builtins__=sys.modules["builtins"])
+    return module
+
+
+def _enter(folder: str, arguments: list[str]) -> None:
+    sys.argv[:] = arguments
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+
+
+def _show_from(namespace: dict[str, Any] | None) -> None:
+    """Let the uncaught exception be shown without the frames that led to the program."""
+    show = sys.excepthook
+
+    def shown(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        while trace is not None and trace.tb_frame.f_globals is not namespace:
+            trace = trace.tb_next
+        show(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = shown
+
+
+# -- the report ------------------------------------------------------------------------------------------------------------------
+def report() -> str:
+    """What the kernels took, what they did not take and why, as lines of text."""
+    if "cupy" not in sys.modules:
+        return "cuteblas: the program has not imported CuPy"
+    hooks: Any = sys.modules.get("cuteblas.array.hooks")
+    refused = hooks.SWITCH.refused if hooks is not None else "the hooks did not fit CuPy"
+    if refused is not None:
+        return wrapped(f"CuPy ran all products: {refused}")
+    counts = _counts(stats(), Counter(hooks.MADE_BY_CHECKS))
+    if not counts:
+        return "cuteblas: the program has made no product of CuPy arrays"
+    calls = [(function, route, n) for (function, group, route), n in counts.items() if group == "calls"]
+    total = sum(n for _, _, n in calls)
+    served = total - sum(n for _, route, n in calls if route.startswith(_DELEGATED) or route in _BY_OTHERS)
+    lines = [f"cuteblas ran {served} of {total} products and copies on its own kernels"]
+    for (function, group, detail), n in counts.items():
+        route = f"copied {detail}" if group == "copies" else detail.removeprefix(_DELEGATED)
+        lines.append(f"  {n:>9}  {function}: {route}")
+    return wrapped("\n".join(lines))
+
+
+def _counts(counted: dict[str, dict[str, dict[str, int]]], without: Counter[tuple[str, str]]) -> dict[tuple[str, str, str], int]:
+    """Counters by function, group and detail, the largest of each group first."""
+    rows = {(function, group, detail): n - (without[function, detail] if group == "calls" else 0)
+            for function, groups in counted.items() for group, details in groups.items() for detail, n in details.items()}
+    return {key: n for key, n in sorted(rows.items(), key=lambda row: (row[0][0], row[0][1], -row[1])) if n > 0}

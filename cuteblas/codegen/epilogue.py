@@ -1,0 +1,223 @@
+"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and memory, and the C++ of that.
+
+A graph is typed data. It comes from tracing a Python function (:mod:`cuteblas.functions.epilogues`) or is written by hand, and it
+is part of a kernel's source, so that no two graphs ever share a compiled kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from .builder import KernelBuilder
+from .dtypes import dtype
+from .engine import CodegenError
+
+__all__ = ["FUNCTIONS", "LEAVES", "EpilogueGraph", "Node", "emit", "epilogue_role", "literal"]
+
+LEAVES = ("acc", "c", "alpha", "beta", "operand", "scalar", "constant")
+"""Nodes without arguments: the sum, the element of C before, both scalars of the product, an element of an operand that is laid out
+over C, a number that each call supplies, a number of the graph."""
+
+FUNCTIONS: dict[str, int] = {
+    "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "power": 2, "minimum": 2, "maximum": 2,
+    "negative": 1, "absolute": 1, "sign": 1, "square": 1, "reciprocal": 1, "floor": 1, "ceil": 1, "rint": 1,
+    "exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "log1p": 1, "sqrt": 1, "sin": 1, "cos": 1, "tanh": 1, "erf": 1,
+    "sigmoid": 1,
+    "less": 2, "less_equal": 2, "greater": 2, "greater_equal": 2, "equal": 2, "not_equal": 2,
+    "logical_and": 2, "logical_or": 2, "logical_xor": 2, "logical_not": 1, "isnan": 1,
+    "where": 3, "real": 1, "imag": 1, "conj": 1, "cast": 1,
+}
+"""Functions of a graph, under NumPy's names, and how many arguments they take. Arguments of the two-place ones have one type."""
+
+_LONGEST_TEXT = 400                     # a value that is used twice is spelled out twice
+
+
+def epilogue_role(name: str) -> str:
+    """The kernel parameter, and the role of the argument, that belongs to a name of an epilogue."""
+    return f"epi_{name}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Node:
+    """One value of a graph.
+
+    Attributes
+    ----------
+    op : str
+        One of :data:`LEAVES` or :data:`FUNCTIONS`.
+    dtype : str
+        NumPy's name of the type in which the value is computed: bool, integers, float32, float64, complex64, complex128. Half
+        precision exists in memory alone.
+    args : tuple of Node
+        Arguments.
+    name : str
+        Of an operand or a scalar.
+    value : number, optional
+        Of a constant.
+    digest : bytes
+        A hash of everything that the value depends on.
+    depth : int
+        The longest chain of values that ends here.
+    """
+
+    op: str
+    dtype: str
+    args: tuple[Node, ...] = ()
+    name: str = ""
+    value: bool | int | float | complex | None = None
+    digest: bytes = field(init=False)
+    depth: int = field(init=False)
+    _text: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.op not in LEAVES and len(self.args) != FUNCTIONS.get(self.op):
+            raise CodegenError(f"an epilogue has no function {self.op} of {len(self.args)} arguments")
+        dtype(self.dtype)
+        # What would be found recursively is found here, once: a value may be shared, and a chain of them long.
+        parts = repr((self.op, self.dtype, self.name, self.value)).encode(), *(a.digest for a in self.args)
+        object.__setattr__(self, "digest", hashlib.sha256(b"\0".join(parts)).digest())
+        object.__setattr__(self, "depth", 1 + max((a.depth for a in self.args), default=0))
+        object.__setattr__(self, "_text", self._spelled())
+
+    def __eq__(self, other: object) -> bool:            # 0.0 is not -0.0 here, and NaN is NaN
+        return isinstance(other, Node) and (self is other or self.digest == other.digest)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def _spelled(self) -> str:
+        if self.op == "constant":
+            return str(self.value)
+        if self.op in LEAVES:
+            return self.name or self.op
+        name = self.dtype if self.op == "cast" else self.op
+        text = f"{name}({', '.join(a._text for a in self.args)})"
+        return text if len(text) <= _LONGEST_TEXT else f"{name}(...)"
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<{self}: {self.dtype}>"
+
+
+@dataclass(frozen=True)
+class EpilogueGraph:
+    """What becomes of every element of C.
+
+    Attributes
+    ----------
+    name : str
+        For people: the name of the function that was traced.
+    result : Node
+        What is rounded to C's type and written.
+    outputs : tuple of (str, Node)
+        Auxiliary matrices of C's extents, by name.
+    """
+
+    name: str
+    result: Node
+    outputs: tuple[tuple[str, Node], ...] = ()
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every value once, arguments first."""
+        seen: dict[Node, None] = {}
+        waiting = [node for _name, node in reversed(self.outputs)] + [self.result]
+        while waiting:
+            missing = [a for a in reversed(waiting[-1].args) if a not in seen]
+            if missing:
+                waiting += missing
+            else:
+                seen[waiting.pop()] = None
+        return tuple(seen)
+
+    def leaves(self, op: str) -> tuple[Node, ...]:
+        """The leaves of one kind, in order of first use."""
+        return tuple(node for node in self.nodes if node.op == op)
+
+    def substituted(self, leaf: Callable[[Node], Node]) -> EpilogueGraph:
+        """The graph with every leaf replaced; a cast to the type that a value has already is left out."""
+        new: dict[Node, Node] = {}
+        for node in self.nodes:
+            args = tuple(new[a] for a in node.args)
+            if node.op in LEAVES:
+                new[node] = leaf(node)
+            elif node.op == "cast" and args[0].dtype == node.dtype:
+                new[node] = args[0]
+            else:
+                new[node] = node if args == node.args else replace(node, args=args)
+        return replace(self, result=new[self.result], outputs=tuple((name, new[node]) for name, node in self.outputs))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as a list of nodes, however deep the graph is."""
+        numbers = {node: i for i, node in enumerate(self.nodes)}
+        rows = [(n.op, n.dtype, tuple(numbers[a] for a in n.args), n.name, n.value) for n in self.nodes]
+        return _from_rows, (self.name, rows, numbers[self.result], [(name, numbers[node]) for name, node in self.outputs])
+
+    @cached_property
+    def digest(self) -> str:
+        """A short hash of everything that the graph computes, for names of kernels."""
+        numbers = {node: i for i, node in enumerate(self.nodes)}
+        lines = [f"{n.op} {n.dtype} {n.name} {n.value!r} {[numbers[a] for a in n.args]}" for n in self.nodes]
+        lines += [f"{numbers[self.result]}", *(f"{name} {numbers[node]}" for name, node in self.outputs)]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def _from_rows(name: str, rows: list[tuple], result: int, outputs: list[tuple[str, int]]) -> EpilogueGraph:
+    """The graph of nodes whose arguments are numbers of earlier ones."""
+    nodes: list[Node] = []
+    for op, kind, args, leaf, value in rows:
+        nodes.append(Node(op, kind, tuple(nodes[i] for i in args), leaf, value))
+    return EpilogueGraph(name, nodes[result], tuple((output, nodes[i]) for output, i in outputs))
+
+
+def literal(value: bool | int | float | complex, name: str) -> str:
+    """A number as a C++ expression of an element type, rounded to it once."""
+    kind = dtype(name)
+    if kind.is_complex:
+        real = "float64" if kind.bytes == 16 else "float32"
+        return f"{kind.ctype}{{{literal(complex(value).real, real)}, {literal(complex(value).imag, real)}}}"
+    if name in ("float32", "float64"):
+        x = float(value)                # type: ignore[arg-type]
+        if x != x or x in (float("inf"), float("-inf")):
+            return f"cb::{'not_a_number' if x != x else 'infinity'}<{kind.ctype}>({'-1' if x < 0 else '1'})"
+        return f"static_cast<{kind.ctype}>({x!r})"
+    if name == "bool":
+        return "true" if value else "false"
+    whole = int(value)                  # type: ignore[arg-type]
+    suffix = "ull" if whole >= 2**63 else "ll"
+    return f"static_cast<{kind.ctype}>({'(-9223372036854775807ll - 1)' if whole == -2**63 else f'{whole}{suffix}'})"
+
+
+def _call(node: Node, arguments: list[str]) -> str:
+    """The C++ expression of a function of values that have names."""
+    if node.op == "cast":
+        return f"cb::convert<{dtype(node.dtype).ctype}>({arguments[0]})"
+    return f"cb::{node.op}({', '.join(arguments)})"
+
+
+def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], str]) -> Iterator[str]:
+    """Write the values of a graph as named constants; returns the C++ names of the result and of every output, in order.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel, inside the loop over elements.
+    graph : EpilogueGraph
+        What is computed.
+    leaf : callable
+        The C++ expression of a leaf that is no constant, in its type.
+    """
+    names: dict[Node, str] = {}
+    for node in graph.nodes:
+        if node.op == "constant":
+            names[node] = literal(node.value, node.dtype)       # type: ignore[arg-type]
+            continue
+        text = leaf(node) if node.op in LEAVES else _call(node, [names[a] for a in node.args])
+        names[node] = f"e{len(names)}"
+        k.emit(f"{dtype(node.dtype).ctype} const {names[node]} = {text};")
+    return iter([names[graph.result], *(names[node] for _name, node in graph.outputs)])

@@ -1,0 +1,119 @@
+"""Kernels for many problems at once: what otherwise are parameters are words of a table in device memory, a row for each problem.
+
+The table is an array of 64-bit words: first, for each problem, the number of blocks before its own (the rest of a power of two is
+filled with a number that no block reaches), then the rows. A block finds its problem by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..layout import Layout, Tensor
+from ..layout.symbolic import Expr, Var, equal, to_c
+from .builder import KernelBuilder
+from .dtypes import dtype
+from .engine import Pointer
+from .kernel import GeneratedKernel, Param
+
+__all__ = ["WORD_BYTES", "TableBuilder", "first_blocks", "word_offsets"]
+
+WORD_BYTES = 8
+
+
+def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
+    """Where in a row each of its members begins, and how long the row is, in words: members and rows are aligned to their size."""
+    offsets, end = [], 0
+    for member in row:
+        words = -(-member.dtype.bytes // WORD_BYTES) if member.kind == "scalar" else 1
+        end = -(-end // words) * words
+        offsets.append(end)
+        end += words
+    return tuple(offsets), -(-end // 2) * 2
+
+
+class TableBuilder(KernelBuilder):
+    """Writes a kernel whose parameters, as a kernel for one problem declares them, are the members of a row.
+
+    The kernel's own parameters are the pointer ``table`` and integers: ``entries`` of the array of blocks (a power of two, at least
+    2), its logarithm ``levels``, and ``row_words``, the words of a row (an even number).
+
+    Parameters
+    ----------
+    name, threads, **options
+        As of :class:`KernelBuilder`.
+    inline : sequence of str
+        Pointers to numbers that stand in the row themselves.
+    """
+
+    def __init__(self, name: str, threads: int, *, inline: Sequence[str] = (), **options: object):
+        super().__init__(name, threads, **options)       # type: ignore[arg-type]
+        self._inline = inline
+        self._members: list[Param] = []
+        table, entries = super().pointer("table", "int64"), super().integer("entries", multiple=2)
+        levels, row_words = super().integer("levels"), super().integer("row_words", multiple=2)
+        self.comment("The problem of this block: the last with no more blocks before it")
+        block = super().block_index("block_of_all", "x")
+        problem, half = self.variable("problem", 0), self.variable("half", entries // 2)
+        self._before, probe = self.registers("before", "int64", Layout(1)), self.registers("probe", "int64", Layout(1))
+        self.fill(self._before)
+        with self.loop("level", levels):
+            self.copy(Tensor(table + (problem + half), Layout(1)), probe, width=1)
+            with self.when(equal(self.flag("reached", f"{probe(0).c} <= {to_c(block)}"), 1)):
+                self.assign(problem, problem + half)
+                self.emit(f"{self._before(0).c} = {probe(0).c};")
+            self.assign(half, half // 2)
+        self._row = self.pin("row", Tensor(table + (entries + problem * row_words), Layout(row_words)))
+
+    def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
+        """The block's index among those of its problem; there is only one axis."""
+        return self._declare(name, f"static_cast<{self._int}>(block_of_all - {self._before(0).c})", Var(name, 0, hi))
+
+    def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
+        """An address in the row, or of a number in the row."""
+        dt, inline = dtype(element), name in self._inline
+        qualified = f"{dt.ctype}{' const' if const else ''}*"
+        value = self._member(Param(self._fresh(name), "scalar" if inline else "pointer", dt, const))
+        self.emit(f"{qualified} const {name} = reinterpret_cast<{qualified}>({value if inline else self._word(name, value)});")
+        return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
+
+    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1) -> Expr:
+        """An integer in the row."""
+        value = self._member(Param(name, "scalar", self._int_dtype))
+        self._access.parameter(name, extent=lo is not None)
+        return self._declare(name, f"static_cast<{self._int}>({self._word(name, value)})", Var(name, lo, hi, -multiple))
+
+    def scalar(self, name: str, element: str) -> str:
+        """A number in the row."""
+        ctype = dtype(element).ctype
+        value = self._member(Param(self._fresh(name), "scalar", dtype(element)))
+        self.emit(f"{ctype} {name};")
+        self.emit(f"cb::load_global<1>(&{name}, reinterpret_cast<{ctype} const*>({value}));")
+        return name
+
+    def build(self) -> GeneratedKernel:
+        """The finished kernel, which knows what its rows hold."""
+        return replace(super().build(), row=tuple(self._members))
+
+    def _member(self, member: Param) -> str:
+        """The address of a new member of the row."""
+        self._members.append(member)
+        offsets, _words = word_offsets(self._members)
+        return self._row(offsets[-1]).address
+
+    def _word(self, name: str, address: str) -> str:
+        """The name of a word that is loaded."""
+        word = self._fresh(f"{name}_word")
+        self.emit(f"long long {word};")
+        self.emit(f"cb::load_global<1>(&{word}, {address});")
+        return word
+
+
+def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:
+    """The beginning of a table, from the numbers of blocks of its problems; and the number of all blocks."""
+    entries = 1 << max(1, (len(blocks) - 1).bit_length())
+    before, total = [], 0
+    for count in blocks:
+        before.append(total)
+        total += count
+    return [*before, *[2**62] * (entries - len(before))], total

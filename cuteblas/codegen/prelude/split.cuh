@@ -1,0 +1,42 @@
+// cuteblas prelude, float32 as sums of 16-bit planes: scaling by powers of two, and what is known of a row.
+namespace cb {
+
+CB_DEVICE unsigned magnitude_bits(float x) { return static_cast<unsigned>(__float_as_int(x)) & 0x7fffffffu; }
+CB_DEVICE float power_of_two(int n) { return __int_as_float((n + 127) << 23); }            // -126 <= n <= 127
+
+// x * 2^n, rounded at most once: a second factor is needed only where the first cannot reach a subnormal result.
+CB_DEVICE float scalbn(float x, int n) {
+  n = min(max(n, -252), 252);
+  int const rest = n < -126 || n > 126 ? n / 2 : 0;
+  return __fmul_rn(__fmul_rn(x, power_of_two(n - rest)), power_of_two(rest));
+}
+// The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero, infinity and NaN.
+CB_DEVICE int row_shift(unsigned top, int limit) {
+  if (top == 0 || top >= 0x7f800000u) return 0;
+  return limit - (top >= 0x00800000u ? static_cast<int>(top >> 23) - 127 : -118 - __clz(static_cast<int>(top)));
+}
+// What is known of a row: the exponent that undoes its scaling, with a mark on rows of infinities, NaNs and elements too small to split.
+CB_DEVICE int row_word(int shift, unsigned top, int lost) { return (1024 - shift) | (top >= 0x7f800000u || lost ? 1 << 16 : 0); }
+CB_DEVICE int row_exponent(int word) { return (word & 0xffff) - 1024; }
+CB_DEVICE bool row_is_marked(int word) { return word >> 16; }
+CB_DEVICE int row_need(int zeros, int small) { return __float_as_int(small ? static_cast<float>(zeros) + 3.0f * static_cast<float>(small) : 0.0f); }
+CB_DEVICE int row_offer(float sum, float largest) { return __float_as_int(sum == 0.0f ? largest : __fdiv_rn(sum, largest)); }
+CB_DEVICE float row_value(int bits) { return __int_as_float(bits); }
+
+CB_DEVICE void count_magnitude(float x, float narrow, float broad, int& zeros, int& small, int& lost, float& sum) {
+  float const magnitude = fabsf(x);
+  zeros += magnitude == 0.0f;
+  small += magnitude < narrow && magnitude > 0.0f;
+  lost += magnitude < broad && magnitude > 0.0f;
+  sum = __fadd_rn(sum, magnitude);
+}
+
+template <class Plane> CB_DEVICE float plane_rest(float x, Plane plane, float factor) { return __fmul_rn(__fsub_rn(x, to_float(plane)), factor); }
+
+// The compiler must not read accumulators before the wait that delivers them: it does not know that the wait writes them.
+template <int N> CB_DEVICE void wgmma_delivered(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+}  // namespace cb

@@ -1,0 +1,46 @@
+// The emulator's version of prelude/split.cuh.
+#pragma once
+
+namespace cb {
+
+inline uint magnitude_bits(float x) { return detail::bit_cast<uint>(x) & 0x7fffffffu; }
+
+inline float power_of_two(int n) { return detail::bit_cast<float>(static_cast<uint>(n + 127) << 23); }
+
+inline float scalbn(float x, int n) {
+    n = n < -252 ? -252 : n > 252 ? 252 : n;
+    int const rest = n < -126 || n > 126 ? n / 2 : 0;
+    return x * power_of_two(n - rest) * power_of_two(rest);
+}
+
+inline int row_shift(uint top, int limit) {
+    if (top == 0 || top >= 0x7f800000u) return 0;
+    return limit - (top >= 0x00800000u ? static_cast<int>(top >> 23) - 127 : -118 - __builtin_clz(top));
+}
+
+inline int row_word(int shift, uint top, int lost) { return (1024 - shift) | (top >= 0x7f800000u || lost ? 1 << 16 : 0); }
+inline int row_exponent(int word) { return (word & 0xffff) - 1024; }
+inline bool row_is_marked(int word) { return word >> 16; }
+inline int row_need(int zeros, int small) {
+    return detail::bit_cast<int>(small ? static_cast<float>(zeros) + 3.0f * static_cast<float>(small) : 0.0f);
+}
+inline int row_offer(float sum, float largest) { return detail::bit_cast<int>(sum == 0 ? largest : sum / largest); }
+inline float row_value(int bits) { return detail::bit_cast<float>(bits); }
+
+inline void count_magnitude(float x, float narrow, float broad, int& zeros, int& small, int& lost, float& sum) {
+    float const magnitude = x < 0 ? -x : x;
+    zeros += magnitude == 0.0f;
+    small += magnitude < narrow && magnitude > 0.0f;
+    lost += magnitude < broad && magnitude > 0.0f;
+    sum += magnitude;
+}
+
+template <class Plane>
+float plane_rest(float x, Plane plane, float factor) {
+    return (x - detail::to_float(plane)) * factor;
+}
+
+template <int N>
+void wgmma_delivered(float (&)[N]) {}
+
+}  // namespace cb

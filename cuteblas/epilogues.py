@@ -1,0 +1,22 @@
+"""Ready epilogues for ``epilogue=``, and functions for one's own that NumPy lacks.
+
+Every ready epilogue is a function of values as well: called with positional arguments it computes, on arrays and inside other
+epilogues.
+
+>>> import numpy as np
+>>> from cuteblas import epilogue, epilogues
+>>> epilogues.relu(np.array([-1.0, 2.0]))
+array([0., 2.])
+>>> @epilogue
+... def gated(acc, *, gate):
+...     return epilogues.sigmoid(gate) * acc
+"""
+
+from numpy import maximum, minimum, where
+
+from .functions.epilogues import Bound, Epilogue, epilogue
+from .functions.epilogues.functions import erf
+from .functions.epilogues.ready import *  # noqa: F403
+from .functions.epilogues.ready import __all__ as ready
+
+__all__ = ["Bound", "Epilogue", "epilogue", "erf", "maximum", "minimum", "ready", "where", *ready]

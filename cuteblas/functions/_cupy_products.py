@@ -1,0 +1,83 @@
+"""Products on CuPy arrays besides ``matmul``. Like ``_cupy``, imported when the first CuPy array arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import cupy
+import numpy as np
+
+from . import _cupy
+from .counters import tally
+from .execution import new_like
+from .kinds import kind_of
+from .named import refuse_variant
+from .routing import Taken
+
+__all__ = ["CupyOfProducts", "fortran", "taken"]
+
+
+class CupyOfProducts(_cupy.Recorder):
+    """CuPy arrays, and kernels on their device in CuPy's current stream, for one call."""
+
+    on_host = False
+
+    def on_device_of(self, x: Any) -> AbstractContextManager[None]:
+        """Make the device of an array the current one."""
+        return _cupy.on_device_of(x)
+
+    def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        """A view that begins at the first element of ``x``, with these strides in bytes."""
+        return cupy.ndarray(shape, x.dtype, x.data, strides)
+
+    def number(self, value: np.ndarray) -> Any:
+        """A new 0-d array, filled on the current device: nothing is copied from the host."""
+        return cupy.full((), value[()], value.dtype)
+
+    def identity(self, extent: int, dtype: np.dtype) -> Any:
+        """The unit matrix, on the current device."""
+        return cupy.eye(extent, dtype=dtype)
+
+    def multiply(self, x: Any, y: Any, out: Any) -> None:
+        """``out[...] = x * y`` by CuPy."""
+        cupy.multiply(x, y, out)
+
+    def inverse(self, x: Any) -> Any:
+        """The inverses of square matrices by CuPy."""
+        return cupy.linalg.inv(x)
+
+
+def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
+    """The arrays of a call of which one is a CuPy array; numbers are brought to its device.
+
+    Raises
+    ------
+    TypeError
+        If ``out`` is no array.
+    ValueError
+        For operands on different devices, and for arrays on the host.
+    """
+    if out is not None and not isinstance(out, (cupy.ndarray, np.ndarray)):
+        raise TypeError("'out' must be an array")
+    named = {f"operand {i}": x for i, x in enumerate(operands) if kind_of(x) != "scalar"} | ({} if out is None else {"out": out})
+    _cupy.require_one_device(function, named)
+    with _cupy.on_device_of(next(iter(named.values()))):
+        engine = CupyOfProducts()
+        arrays = tuple(engine.number(np.asarray(x)) if kind_of(x) == "scalar" else x for x in operands)
+    return Taken(engine, arrays, tuple(engine.memory(x) for x in arrays), out)
+
+
+def fortran(a: Any, dtype: Any, variant: str | None) -> Any:
+    """``asfortranarray`` of a CuPy array: see :func:`cuteblas.asfortranarray`."""
+    with _cupy.on_device_of(a):
+        if dtype is not None and np.dtype(dtype) != a.dtype:
+            reason = f"changes {a.dtype} to {np.dtype(dtype)}"
+            refuse_variant(variant, reason)
+            tally("asfortranarray", "calls", f"delegated to CuPy: {reason}").tick()
+            return cupy.asfortranarray(a, dtype)
+        if a.flags.f_contiguous:
+            tally("asfortranarray", "calls", "nothing").tick()
+            return a if a.ndim else a.reshape(1)
+        return new_like("asfortranarray", _cupy.CUPY, a, "F", variant)

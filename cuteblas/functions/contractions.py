@@ -1,0 +1,312 @@
+"""From sums of products to kernels: an expression is contracted pair by pair, as nested modes of GEMMs and without reshaping."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..planning.problem import Storage
+from .counters import tally
+from .engines import Emulator, Engine
+from .execution import move
+from .expressions import Expression, Term
+from .memory import Memory, contiguous_strides, overlap, overlaps_itself
+from .problems import readable
+
+__all__ = ["EMULATOR", "EmulatorOfProducts", "ProductEngine", "evaluate"]
+
+
+class ProductEngine(Engine, Protocol):
+    """An engine with what products need besides."""
+
+    on_host: bool
+
+    def on_device_of(self, x: Any) -> AbstractContextManager[None]:
+        """Make the device of an array the current one."""
+
+    def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        """A view that begins at the first element of ``x``, with these strides in bytes."""
+
+    def number(self, value: np.ndarray) -> Any:
+        """A 0-d array with the element of a 0-d NumPy array, on the current device."""
+
+    def identity(self, extent: int, dtype: np.dtype) -> Any:
+        """The unit matrix, on the current device."""
+
+    def multiply(self, x: Any, y: Any, out: Any) -> None:
+        """``out[...] = x * y`` of three arrays of one type; the library's own."""
+
+    def inverse(self, x: Any) -> Any:
+        """The inverses of square matrices; the library's own."""
+
+    def remember(self, function: str, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> None:
+        """Note a call that this engine has run, so that those like it need not be planned again."""
+
+
+class EmulatorOfProducts(Emulator):
+    """NumPy arrays, and the generated kernels on the CPU."""
+
+    on_host = True
+
+    def on_device_of(self, x: np.ndarray) -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return nullcontext()
+
+    def view(self, x: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+        """A view that begins at the first element of ``x``, with these strides in bytes."""
+        return as_strided(x, shape, strides)
+
+    def number(self, value: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return value
+
+    def identity(self, extent: int, dtype: np.dtype) -> np.ndarray:
+        """The unit matrix."""
+        return np.eye(extent, dtype=dtype)
+
+    def multiply(self, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+        """``out[...] = x * y`` by NumPy."""
+        with np.errstate(all="ignore"):
+            np.multiply(x, y, out=out)
+
+    def inverse(self, x: np.ndarray) -> np.ndarray:
+        """The inverses of square matrices by NumPy."""
+        return np.linalg.inv(x)
+
+    def remember(self, function: str, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> None:
+        """Nothing to do: what the emulator runs takes longer than planning."""
+
+
+EMULATOR = EmulatorOfProducts()
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A tensor with a stride for each of its indices.
+
+    Attributes
+    ----------
+    array : array
+        It begins at the tensor's first element.
+    memory : Memory
+        Of ``array``.
+    strides : mapping of str to int
+        In bytes. An index of extent 1 has none.
+    conj : bool
+        Whether the elements are conjugated.
+    given : bool
+        Whether it is the memory of an operand, not of a copy or of an intermediate result.
+    """
+
+    array: Any
+    memory: Memory
+    strides: Mapping[str, int]
+    conj: bool = False
+    given: bool = False
+
+
+def evaluate(function: str, engine: ProductEngine, expression: Expression, arrays: Sequence[Any], out: Any = None,
+             path: Sequence[tuple[int, ...]] = ()) -> Any:
+    """Compute an expression.
+
+    Parameters
+    ----------
+    function : str
+        On whose account kernels and copies are counted.
+    engine : ProductEngine
+        What runs plans on the arrays.
+    expression : Expression
+        What to compute.
+    arrays : sequence of array
+        An operand for each term.
+    out : array, optional
+        Receives the result.
+    path : sequence of tuple of int
+        The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it: positions in the list of what is
+        left, to whose end the product is appended.
+
+    Returns
+    -------
+    array or scalar
+        ``out`` if there is one.
+    """
+    evaluation = _Evaluation(function, engine, expression.extents, expression.dtype)
+    factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
+    kept = frozenset("".join(expression.axes))
+    for positions in _pairs(path, len(factors)):
+        chosen = [factors[i] for i in positions]
+        factors = [factor for i, factor in enumerate(factors) if i not in positions]
+        if factors:
+            later = kept.union(*(factor.strides for factor in factors))
+            factors.append(evaluation.intermediate(chosen, later))
+        else:
+            factors = chosen
+    result = evaluation.written(expression, factors, out)
+    return result[()] if out is None and engine.on_host and expression.scalar and expression.shape == () else result
+
+
+def _pairs(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
+    """A path whose steps take two terms at most, and all of them at the end."""
+    steps: list[tuple[int, ...]] = []
+    for step in path:
+        chosen = sorted(step)
+        while len(chosen) > 2:
+            first, second, *rest = chosen
+            steps.append((first, second))
+            count -= 1
+            chosen = [*(i - 2 for i in rest), count - 1]
+        steps.append(tuple(chosen))
+        count -= len(chosen) - 1
+    while count > 2:
+        steps.append((0, 1))
+        count -= 1
+    return [*steps, tuple(range(count))] if count > 1 or not steps else steps
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """One call: on whose account, by which engine, with which extents and in which type."""
+
+    function: str
+    engine: ProductEngine
+    extents: Mapping[str, int]
+    dtype: np.dtype
+
+    def size(self, indices: Iterable[str]) -> int:
+        """Number of elements over these indices."""
+        return prod(self.extents[c] for c in indices)
+
+    def count(self, group: str, detail: str) -> None:
+        """Advance a counter of the function."""
+        tally(self.function, group, detail).tick()
+
+    # -- tensors ------------------------------------------------------------------------------------------------------------------
+    def factor(self, x: Any, term: Term) -> _Factor:
+        """An operand as kernels can read it."""
+        staged = readable(self.engine.memory(x), self.dtype)
+        if staged.reason is not None:
+            self.count("copies", f"operand: {staged.reason}")
+            copy = self.engine.empty(staged.memory)
+            self.engine.assign(copy, x)
+            x = copy
+        memory = self.engine.memory(x)
+        return _Factor(x, memory, self.strides(memory, term.axes), term.conj and self.dtype.kind == "c", staged.reason is None)
+
+    def strides(self, memory: Memory, axes: tuple[str, ...]) -> dict[str, int]:
+        """The stride of every index. An axis of extent 1 does not move; an index on several axes moves along all of them."""
+        result: dict[str, int] = {}
+        for extent, stride, indices in zip(memory.shape, memory.strides, axes, strict=True):
+            if extent == 1:
+                continue
+            for c in reversed(indices):
+                if self.extents[c] != 1:
+                    result[c] = result.get(c, 0) + stride
+                    stride *= self.extents[c]
+        return result
+
+    def one(self) -> _Factor:
+        """A number 1, the second factor of a sum over one tensor."""
+        one = self.engine.number(np.ones((), self.dtype))
+        return _Factor(one, self.engine.memory(one), {})
+
+    def view(self, x: _Factor, indices: Collection[str]) -> Any:
+        """A tensor as an array with an axis for each of these indices."""
+        return self.engine.view(x.array, tuple(self.extents[c] for c in indices), tuple(x.strides.get(c, 0) for c in indices))
+
+    # -- products of two tensors --------------------------------------------------------------------------------------------------
+    def intermediate(self, factors: Sequence[_Factor], later: Collection[str]) -> _Factor:
+        """The product of one or two tensors, summed over the indices that are not needed later."""
+        shared = [c for c in factors[0].strides if all(c in factor.strides for factor in factors)]
+        indices = dict.fromkeys(c for group in (shared, *(factor.strides for factor in factors)) for c in group if c in later)
+        shape = tuple(self.extents[c] for c in indices)
+        new = self.engine.empty(Memory(shape, contiguous_strides(shape, self.dtype.itemsize), self.dtype))
+        memory = self.engine.memory(new)
+        target = _Factor(new, memory, dict(zip(indices, memory.strides, strict=True)))
+        self.multiply(factors, target)
+        return target
+
+    def written(self, expression: Expression, factors: Sequence[_Factor], out: Any) -> Any:
+        """The last product, into ``out`` or a new array."""
+        shape, strides = expression.shape, expression.strides
+        reason = None if out is None else _why_not_into(self.engine.memory(out), expression, factors)
+        if reason is not None:
+            self.count("copies", f"out: {reason}")
+            strides = contiguous_strides(shape, self.dtype.itemsize)
+        new = out if out is not None and reason is None else self.engine.empty(Memory(shape, strides, self.dtype))
+        memory = self.engine.memory(new)
+        self.multiply(factors, _Factor(new, memory, self.strides(memory, expression.axes)))
+        if reason is not None:
+            self.engine.assign(out, new)
+        return new if out is None else out
+
+    def multiply(self, factors: Sequence[_Factor], target: _Factor) -> None:
+        """``target = product of one or two factors``, summed over the indices that the target lacks."""
+        kept = target.strides
+        if not target.memory.size:
+            self.count("calls", "nothing")
+        elif len(factors) == 1 and all(c in kept for c in factors[0].strides):
+            move(self.function, self.engine, self.view(factors[0], kept), self.view(target, kept))
+        else:
+            first, second = factors if len(factors) == 2 else (factors[0], self.one())
+            first, second = _moving(first, second), _moving(second, first)
+            first, second = self.summed(first, second, kept), self.summed(second, first, kept)
+            if self.is_elementwise(first, second, kept):
+                self.engine.multiply(self.view(first, kept), self.view(second, kept), self.view(target, kept))
+                self.count("calls", "element by element")
+            else:
+                self.contract(first, second, target)
+
+    def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> _Factor:
+        """A tensor summed over the indices that nothing else has, where that saves multiplications: if the other brings its own."""
+        alone = [c for c in x.strides if c not in kept and c not in other.strides]
+        if not alone or all(c in x.strides for c in other.strides):
+            return x
+        return self.intermediate((x,), [c for c in x.strides if c not in alone])
+
+    def is_elementwise(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
+        """Whether nothing is summed and one tensor has all indices of the other: then no element is read twice by a block."""
+        own = [self.size(c for c in x.strides if c not in y.strides) for x, y in ((first, second), (second, first))]
+        summed = self.size(c for c in {*first.strides, *second.strides} if c not in kept)
+        return summed == 1 and min(own) == 1 and not (first.conj or second.conj)
+
+    def contract(self, first: _Factor, second: _Factor, target: _Factor) -> None:
+        """One contraction by the kernels."""
+        from ..planning import plan_contraction
+        from ..planning.contraction import contraction_problem
+
+        missing = [c for c in target.strides if c not in first.strides and c not in second.strides]
+        first = replace(first, strides={**first.strides, **dict.fromkeys(missing, 0)})       # the same for all of them
+        a, b, c = ("".join(x.strides) for x in (first, second, target))
+        steps = tuple(tuple(stride // self.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
+        shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
+        storage = (_storage(first), _storage(second), _storage(target))
+        plan = plan_contraction(contraction_problem(f"{a},{b}->{c}", shapes, steps, storage), self.engine.device(target.array))
+        self.engine.run(plan, {"a": first.array, "b": second.array, "c": target.array})
+        self.count("calls", plan.family)
+
+
+def _storage(x: _Factor) -> Storage:
+    return Storage(x.memory.dtype.name, x.conj, x.memory.alignment)
+
+
+def _moving(x: _Factor, other: _Factor) -> _Factor:
+    """A tensor without the indices along which it does not move although the other tensor does."""
+    still = {c for c, stride in x.strides.items() if stride == 0 and other.strides.get(c)}
+    return replace(x, strides={c: s for c, s in x.strides.items() if c not in still}) if still else x
+
+
+def _why_not_into(out: Memory, expression: Expression, factors: Sequence[_Factor]) -> str | None:
+    """Why kernels cannot write the result where it has to be; ``None`` if they can."""
+    if out.shape != expression.shape:
+        return "has more elements than the result"
+    if (reason := readable(out, expression.dtype).reason) is not None:
+        return reason
+    if any(factor.given and overlap(out, factor.memory) for factor in factors):
+        return "shares memory with an input"
+    return "shares memory with itself" if overlaps_itself(out) else None

@@ -1,0 +1,329 @@
+"""``dot`` and its kin: NumPy's products of two arrays that are not generalized ufuncs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .copies import ascontiguousarray
+from .expressions import Expression, Term, common_type, expression, letter, stand_in
+from .gufunc import shadow
+from .kinds import kind_of
+from .memory import Memory, contiguous_strides, is_contiguous
+from .routing import answer
+
+__all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
+
+Axes = Sequence[str]
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """Dot product of two arrays, as ``numpy.dot``: the sum over the last axis of ``a`` and the last but one of ``b``.
+
+    Parameters
+    ----------
+    a, b : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies; with vectors it is the inner product.
+    out : array, optional
+        Receives the result: C-contiguous and of exactly its shape and type.
+
+    Returns
+    -------
+    array or scalar
+        Of shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What ``numpy.dot`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> import cuteblas
+    >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
+    array([3, 7])
+    """
+    return dot_for("dot", a, b, out)
+
+
+def dot_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
+    """``dot`` on the account of a function that uses it."""
+    result = answer(function, np.dot, settle_dot, (a, b), out)
+    return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
+
+
+def inner(a: Any, b: Any, /) -> Any:
+    """Sum of products over the last axes of two arrays, as ``numpy.inner``.
+
+    Parameters
+    ----------
+    a, b : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies.
+
+    Returns
+    -------
+    array or scalar
+        Of shape ``a.shape[:-1] + b.shape[:-1]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return answer("inner", np.inner, _settle_inner, (a, b))
+
+
+def vdot(a: Any, b: Any, /) -> Any:
+    """Dot product of two arrays as vectors, the first conjugated, as ``numpy.vdot``.
+
+    Parameters
+    ----------
+    a, b : array_like
+        Of equal size. Any strides. Arrays of different shapes are read as they are too where their axes can be divided into the
+        same ones, like (6,) and (2, 3); otherwise, like (4, 6) and (6, 4), the first has to be C-contiguous or is copied.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What ``numpy.vdot`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.size == b.size and _split(a.shape, b.shape) is None:
+        a = ascontiguousarray(a).reshape(-1)
+    return answer("vdot", np.vdot, _settle_vdot, (a, b))
+
+
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """All products of an element of ``a`` and one of ``b``, as ``numpy.outer``; the arrays count as vectors.
+
+    Parameters
+    ----------
+    a, b : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out. Any shapes and strides.
+    out : array, optional
+        Receives the result; any strides.
+
+    Returns
+    -------
+    array
+        Of shape ``(a.size, b.size)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What ``numpy.outer`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return outer_for("outer", a, b, out)
+
+
+def outer_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
+    """``outer`` on the account of a function that uses it."""
+    return answer(function, np.outer, _settle_outer, (a, b), out)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Sum of products over given axes of two arrays, as ``numpy.tensordot``, without reshaping them.
+
+    Parameters
+    ----------
+    a, b : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the modes of the contraction are nested in the kernel.
+    axes : int or pair of (sequence of) int
+        The number of last axes of ``a`` and first axes of ``b``, or the axes of ``a`` and those of ``b``.
+
+    Returns
+    -------
+    array
+        The remaining axes of ``a``, followed by those of ``b``.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        What ``numpy.tensordot`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return tensordot_for("tensordot", a, b, axes)
+
+
+def tensordot_for(function: str, a: Any, b: Any, axes: Any) -> Any:
+    """``tensordot`` on the account of a function that uses it."""
+    return answer(function, np.tensordot, _settle_tensordot, (a, b), axes=axes)
+
+
+def kron(a: Any, b: Any) -> Any:
+    """Kronecker product: blocks of ``b``, one for each element of ``a``, as ``numpy.kron``.
+
+    Parameters
+    ----------
+    a, b : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. The one with fewer axes gets axes of extent 1 in front.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What ``numpy.kron`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return answer("kron", np.kron, _settle_kron, (a, b))
+
+
+# -- what they compute ------------------------------------------------------------------------------------------------------------
+def _letters(*shapes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
+    """A new letter for each axis of each shape."""
+    start = 0
+    for shape in shapes:
+        yield tuple(letter(start + i) for i in range(len(shape)))
+        start += len(shape)
+
+
+def _extents(*named: tuple[Axes, tuple[int, ...]]) -> dict[str, int]:
+    return {c: n for axes, shape in named for c, n in zip(axes, shape, strict=True)}
+
+
+def _matched(a: Memory, b: Memory, axes_a: Sequence[int], axes_b: Sequence[int], call: Any,
+             scalar: bool = True) -> Expression | None:
+    """The sum over pairs of axes, which must not be negative; ``None`` if their extents differ."""
+    if [a.shape[i] for i in axes_a] != [b.shape[i] for i in axes_b]:
+        return None
+    first, second = _letters(a.shape, b.shape)
+    pairs = dict(zip(axes_b, (first[i] for i in axes_a), strict=True))
+    second = tuple(pairs.get(i, c) for i, c in enumerate(second))
+    rest = [c for axes in (first, second) for c in axes if c not in pairs.values()]
+    return expression((Term(first), Term(second)), rest, _extents((first, a.shape), (second, b.shape)),
+                      common_type(call, a.dtype, b.dtype), scalar)
+
+
+def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
+    """The sum over the last axis of ``a`` and some axis of ``b``, or the product with a scalar."""
+    if a.shape and b.shape:
+        return _matched(a, b, (len(a.shape) - 1,), (axis,), call)
+    settled = _matched(a, b, (), (), call)
+    return settled if settled is None or _by_blas(settled) else _scaled(settled, a, b)
+
+
+def _by_blas(settled: Expression) -> bool:
+    """Whether NumPy leaves a product with a scalar to BLAS: then the rules are those of ``dot``, else of ``multiply``."""
+    return settled.dtype.char in "fdFD" and len(settled.shape) < 3
+
+
+def _scaled(settled: Expression, a: Memory, b: Memory) -> Expression:
+    """The same; of a product with a scalar, a new result lies in memory as the other operand."""
+    rank = len(settled.shape)
+    if rank < 2 or (a.shape and b.shape):
+        return settled
+    other = a if a.shape else b
+    walk = np.nditer([shadow(tuple(min(n, 2) for n in other.shape), other.strides), None], ["zerosize_ok"], order="K")
+    strides = walk.operands[1].strides
+    axes = sorted(range(rank), key=lambda axis: -strides[axis])
+    return replace(settled, strides=contiguous_strides(settled.shape, settled.dtype.itemsize, axes))
+
+
+def _fits(settled: Expression, a: Memory, b: Memory, out: Memory) -> bool:
+    """Whether ``numpy.multiply`` would write the result to ``out``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it would not for another reason than shapes, in NumPy's words.
+    """
+    try:
+        fits = np.broadcast_shapes(settled.shape, out.shape) == out.shape
+    except ValueError:
+        return False
+    if fits:
+        np.multiply(stand_in(a, (1,)), stand_in(b, (1,)), out=stand_in(out, (1,)))
+    return fits
+
+
+def settle_dot(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
+    """What ``dot`` computes; ``None`` if the operands do not fit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For types and for ``out``, in NumPy's words.
+    """
+    rank = len(b.shape)
+    settled = _last_axes(a, b, max(rank - 2, 0), np.dot)
+    if settled is None or out is None:
+        return settled
+    if () in (a.shape, b.shape) and not _by_blas(settled):
+        return settled if _fits(settled, a, b, out) else None
+    if (out.dtype, len(out.shape)) != (settled.dtype, len(settled.shape)) or not (
+            is_contiguous(out, "C") and out.writeable and out.whole_elements):
+        raise ValueError("output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array)")
+    if out.shape != settled.shape:
+        raise ValueError("output array has wrong dimensions")
+    return settled
+
+
+def _settle_inner(a: Memory, b: Memory, out: None) -> Expression | None:
+    return _last_axes(a, b, len(b.shape) - 1, np.inner)
+
+
+def _settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression | None:
+    """As NumPy reads ``axes``; what it cannot read it refuses itself."""
+    try:
+        axes_a, axes_b = axes
+    except TypeError:
+        axes_a, axes_b = range(-axes, 0), range(axes)
+    axes_a, axes_b = ([named] if not np.iterable(named) else list(named) for named in (axes_a, axes_b))
+    try:
+        axes_a, axes_b = ([range(len(x.shape))[i] for i in named] for x, named in ((a, axes_a), (b, axes_b)))
+    except (IndexError, TypeError):
+        return None
+    if len(axes_a) != len(axes_b) or len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b):
+        return None
+    return _matched(a, b, axes_a, axes_b, np.dot, scalar=False)
+
+
+def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
+    split = _split(a.shape, b.shape) if a.size == b.size else None
+    if split is None:
+        return None
+    first, second, extents = split
+    return expression((Term(first, conj=True), Term(second)), (), extents, common_type(np.vdot, a.dtype, b.dtype))
+
+
+def _split(shape1: tuple[int, ...], shape2: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
+    """Letters for the axes of two arrays of one size that count their elements alike, and their extents: those of (6,) and (2, 3)
+    are (ab,) and (a, b). ``None`` if no extents divide both shapes.
+    """
+    if 0 in shape1:
+        axes1, axes2 = (tuple("" if n else "a" for n in shape) for shape in (shape1, shape2))
+        return axes1, axes2, {"a": 0}
+    letters1, letters2 = [""] * len(shape1), [""] * len(shape2)
+    extents: dict[str, int] = {}
+    i, j, left1, left2 = len(shape1), len(shape2), 1, 1
+    while left1 > 1 or i:
+        if left1 == 1:
+            i -= 1
+            left1 = shape1[i]
+        elif left2 == 1:
+            j -= 1
+            left2 = shape2[j]
+        else:
+            step = min(left1, left2)
+            if max(left1, left2) % step:
+                return None
+            c = letter(len(extents))
+            extents[c] = step
+            letters1[i], letters2[j] = c + letters1[i], c + letters2[j]
+            left1, left2 = left1 // step, left2 // step
+    return tuple(letters1), tuple(letters2), extents
+
+
+def _settle_outer(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
+    first, second = _letters(a.shape, b.shape)
+    settled = expression((Term(first), Term(second)), ("".join(first), "".join(second)),
+                         _extents((first, a.shape), (second, b.shape)), common_type(np.multiply, a.dtype, b.dtype))
+    return settled if out is None or _fits(settled, a, b, out) else None
+
+
+def _settle_kron(a: Memory, b: Memory, out: None) -> Expression | None:
+    first, second = _letters(a.shape, b.shape)
+    rank = max(len(first), len(second))
+    blocks = zip(*(("",) * (rank - len(axes)) + axes for axes in (first, second)), strict=True)
+    settled = expression((Term(first), Term(second)), ["".join(block) for block in blocks],
+                         _extents((first, a.shape), (second, b.shape)), common_type(np.multiply, a.dtype, b.dtype))
+    return _scaled(settled, a, b)

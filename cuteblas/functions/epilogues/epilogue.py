@@ -1,0 +1,281 @@
+"""Epilogues: Python functions of a product's sums, and their operands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any, overload
+
+import numpy as np
+
+from ..kinds import kind_of
+from .tracing import Input, Reduction, Traced
+
+__all__ = ["Bound", "Epilogue", "epilogue", "is_choice", "is_number", "placed_vector", "widened"]
+
+_OF_PRODUCT = ("acc", "c", "alpha", "beta")
+
+
+def is_choice(x: Any) -> bool:
+    """Whether an argument selects what the function does, rather than being computed with."""
+    return x is None or isinstance(x, str | bool)
+
+
+def is_number(x: Any) -> bool:
+    """Whether an argument is a number that each call passes to the kernel by value."""
+    return isinstance(x, int | float | complex | np.generic) and not isinstance(x, bool)
+
+
+class Epilogue:
+    """A Python function that a product applies to its sums before it writes them; made by :func:`epilogue`.
+
+    Called with keywords alone it binds operands, for ``epilogue=``; called with positional arguments it computes, on arrays or
+    inside another epilogue.
+
+    Attributes
+    ----------
+    function : function
+        The Python function.
+    parameters : tuple of str
+        All of its parameters.
+    operands : dict
+        Its own parameters and their defaults (``inspect.Parameter.empty`` where there is none).
+    rows, columns : frozenset of str
+        Operands of which a vector has an element for each row, or for each column, whatever its length.
+    inputs : tuple of str
+        ``"a"`` and ``"b"`` where the function reduces the product's operands.
+    """
+
+    def __init__(self, function: FunctionType, rows: Iterable[str] = (), columns: Iterable[str] = (), inputs: bool = False):
+        if isinstance(function, Epilogue):
+            raise TypeError(f"{function.__name__} is an epilogue already")
+        if not isinstance(function, FunctionType):
+            raise TypeError(f"an epilogue is made of a Python function, not of {type(function).__name__}")
+        update_wrapper(self, function)
+        self.function = function
+        given = inspect.signature(function).parameters
+        self.parameters = tuple(given)
+        self._check_parameters(given)
+        self.inputs = tuple(name for name in "ab" if inputs and name in given)
+        product = (*_OF_PRODUCT, *self.inputs)
+        self.operands = {name: p.default for name, p in given.items() if name not in product}
+        self.rows, self.columns = frozenset(rows), frozenset(columns)
+        for name in (*self.rows, *self.columns):
+            if name not in self.operands or name in self.rows & self.columns:
+                raise TypeError(f"epilogue {self} names {name!r} as an operand of its rows or columns; it has "
+                                f"{', '.join(self.operands) or 'no operands'}")
+        self.known: Any = None           # traces, and what they depend on: see traces.py
+
+    def _check_parameters(self, given: Mapping[str, inspect.Parameter]) -> None:
+        for name, p in given.items():
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
+                raise TypeError(f"epilogue {self} has a parameter {p}; an epilogue's parameters have names")
+            if not name.isascii():
+                raise TypeError(f"epilogue {self} has a parameter {name!r}; kernels take names of ASCII letters")
+            if name in _OF_PRODUCT and p.default is not p.empty:
+                raise TypeError(f"epilogue {self} gives {name} a default, but every product supplies it")
+            if p.default is not p.empty and not (is_choice(p.default) or is_number(p.default)):
+                raise TypeError(f"epilogue {self} gives operand {name!r} a default of type {type(p.default).__name__}; defaults "
+                                f"are numbers, strings, bools or None")
+        if not given or next(iter(given)) != "acc":
+            raise TypeError(f"the first parameter of epilogue {self} is {next(iter(given), 'missing')}, but it has to be acc: the "
+                            f"sum")
+        if "beta" in given and "c" not in given:
+            raise TypeError(f"epilogue {self} takes beta without c; take both, or neither to find beta * c added to acc")
+
+    def __str__(self) -> str:
+        return self.function.__name__
+
+    def __repr__(self) -> str:
+        return f"<epilogue {self}{inspect.signature(self.function)}>"
+
+    def __reduce__(self) -> str:
+        return self.function.__qualname__        # pickled as functions are: by name
+
+    def __call__(self, *values: Any, **operands: Any) -> Any:
+        """Compute, if there are positional arguments; else bind.
+
+        Parameters
+        ----------
+        *values : array
+            ``acc``, then ``c`` or whatever parameter comes next.
+        **operands
+            By name. ``c`` and ``beta`` are 0 and ``alpha`` is 1 where nothing is given.
+
+        Returns
+        -------
+        array, (array, dict) or Bound
+            What the function returns, in float32 for half-precision arrays; or the epilogue with its operands.
+
+        Raises
+        ------
+        TypeError
+            For missing, unknown or repeated arguments.
+        """
+        if not values:
+            return Bound(self, operands)
+        if len(values) > len(self.parameters):
+            raise TypeError(f"epilogue {self} takes {len(self.parameters)} arguments, not {len(values)}")
+        arguments = dict(zip(self.parameters, values, strict=False))
+        for name, value in operands.items():
+            if name in arguments or name not in self.parameters:
+                raise TypeError(f"epilogue {self} {'takes one value for' if name in arguments else 'has no operand'} {name!r}; its "
+                                f"parameters are {', '.join(self.parameters)}")
+            arguments[name] = value
+        if "beta" in self.parameters and "c" in arguments and "beta" not in arguments:
+            raise TypeError(f"epilogue {self} is given c without beta")
+        for name, default in (("alpha", 1), ("beta", 0), ("c", 0)):
+            if name in self.parameters:
+                arguments.setdefault(name, default)
+        self._refuse_missing(arguments, (*self.operands, *self.inputs))
+        return self.computed(arguments)
+
+    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str]) -> None:
+        none = inspect.Parameter.empty
+        missing = [name for name in wanted if name not in given and self.operands.get(name, none) is none]
+        if missing:
+            raise TypeError(f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})")
+
+    def computed(self, arguments: Mapping[str, Any]) -> Any:
+        """What the function returns for arguments by name, all checked; half-precision arrays are float32 to it, and vectors lie
+        along the rows or columns that they belong to."""
+        if any(isinstance(x, Traced | Input | Reduction) for x in arguments.values()):
+            return self.function(**arguments)
+        arguments = {name: widened(x) for name, x in arguments.items()}
+        shape = np.shape(arguments["acc"])
+        if len(shape) >= 2:
+            arguments = {name: placed_vector(self, name, x, shape) if name in self.operands else x for name, x in arguments.items()}
+        return self.function(**arguments)
+
+
+class Bound:
+    """An epilogue with its operands: what ``epilogue=`` takes.
+
+    Attributes
+    ----------
+    epilogue : Epilogue
+        The function.
+    operands : dict
+        Arrays, numbers and choices by name.
+    outputs : dict
+        Arrays for auxiliary outputs, by name.
+    """
+
+    __slots__ = ("epilogue", "operands", "outputs")
+
+    def __init__(self, epilogue: Epilogue, values: Mapping[str, Any]):
+        self.epilogue = epilogue
+        self.operands = {name: x for name, x in values.items() if name in epilogue.operands}
+        self.outputs = {name: x for name, x in values.items() if name not in epilogue.operands}
+        epilogue._refuse_missing(self.operands, epilogue.operands)
+        for name, x in self.outputs.items():
+            if name in epilogue.parameters:
+                raise TypeError(f"epilogue {epilogue} takes {name} from the product, not as an operand")
+            if not hasattr(x, "shape") or isinstance(x, np.generic):
+                raise TypeError(f"epilogue {epilogue} has no operand {name!r}, and an auxiliary output is an array, not "
+                                f"{type(x).__name__}; its operands are {', '.join(epilogue.operands) or 'none'}")
+
+    def __call__(self, acc: Any, *values: Any, **others: Any) -> Any:
+        """Compute with the bound operands: see :meth:`Epilogue.__call__`."""
+        return self.epilogue(acc, *values, **self.operands, **others)
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={f'<array {tuple(x.shape)}>' if hasattr(x, 'shape') and x.shape else repr(x)}"
+                 for name, x in (*self.operands.items(), *self.outputs.items())]
+        return f"{self.epilogue}({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Bound, (self.epilogue, {**self.operands, **self.outputs})
+
+    def converted(self, convert: Callable[[str, Any], Any]) -> Bound:
+        """The same with every array replaced by what ``convert(name, array)`` returns."""
+        return Bound(self.epilogue, {name: x if is_choice(x) or is_number(x) else convert(name, x)
+                                     for name, x in (*self.operands.items(), *self.outputs.items())})
+
+
+@overload
+def epilogue(function: Callable[..., Any], /) -> Epilogue: ...
+@overload
+def epilogue(*, rows: Iterable[str] = (), columns: Iterable[str] = (),
+             inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
+def epilogue(function: Any = None, /, *, rows: Iterable[str] = (), columns: Iterable[str] = (), inputs: bool = False) -> Any:
+    """Make an epilogue of a Python function: what a product does with its sums before it writes them.
+
+    The function is written for arrays, in NumPy's terms, and NumPy runs it as it is. For a kernel it is traced: it is called once
+    with values that record what is done to them.
+
+    Parameters
+    ----------
+    function : function
+        Its first parameter is ``acc``, the sums. ``c``, ``alpha`` and ``beta`` are those of the product: what a function does not
+        name has been applied already, so that ``acc`` is ``alpha * sum + beta * c`` to a function that names none of them. All
+        other parameters are operands: arrays that broadcast over the result, or numbers. Strings, bools and ``None`` are passed to
+        the function as they are. It returns the result, or a pair of the result and a dictionary of auxiliary outputs: values, or
+        sums, maxima and minima of values over axis -1 or -2.
+    rows, columns : iterable of str
+        Operands of which a vector has an element for each row, or for each column. Without that the length decides, and for square
+        results a vector is refused.
+    inputs : bool
+        Parameters named ``a`` and ``b`` are the operands of the product, of which sums, maxima and minima over K may be returned.
+
+    Returns
+    -------
+    Epilogue
+        Called with keywords alone it takes operands, and the arrays that auxiliary outputs are written to, for the ``epilogue=`` of
+        a product. Called with positional arguments it computes.
+
+    Raises
+    ------
+    TypeError
+        If the parameters are not of this kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cuteblas import epilogue
+    >>> @epilogue
+    ... def shifted_relu(acc, *, bias, ceiling=6.0):
+    ...     return np.clip(acc + bias, 0, ceiling)
+    >>> shifted_relu(np.array([[1.0, -2.0], [3.0, 9.0]]), bias=np.array([[1.0], [0.0]]))
+    array([[2., 0.],
+           [3., 6.]])
+    """
+    if function is not None:
+        return Epilogue(function)
+    return lambda function: Epilogue(function, rows, columns, inputs)
+
+
+def widened(x: Any) -> Any:
+    """An array that can be computed with: half precision becomes float32, a list an array."""
+    if kind_of(x) == "like" and not is_choice(x):
+        x = np.asarray(x)
+    dtype = getattr(x, "dtype", None)
+    return x.astype(np.float32) if getattr(dtype, "name", "") in ("float16", "bfloat16") else x
+
+
+def placed_vector(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) -> Any:
+    """An operand over a result of some shape; a vector as a row or a column.
+
+    Raises
+    ------
+    ValueError
+        If a vector fits neither, or both.
+    """
+    if is_choice(x) or getattr(x, "ndim", 0) != 1 or x.shape[0] == 1:
+        return x
+    m, n = shape[-2:]
+    length, who = x.shape[0], f"operand {name!r} of epilogue {epilogue} has"
+    if name in epilogue.rows or name in epilogue.columns:
+        wanted, whose = (m, "row") if name in epilogue.rows else (n, "column")
+        if length != wanted:
+            raise ValueError(f"{who} a value for each {whose} of the result, {wanted}, but it has {length}")
+        return x[:, None] if whose == "row" else x
+    result = f"{length} elements, {'and' if length in (m, n) else 'but'} the result has {m} rows and {n} columns"
+    if length not in (m, n):
+        raise ValueError(f"{who} {result}")
+    if m == n:
+        raise ValueError(f"{who} {result}: pass {name}[:, None] for a value of each row, or {name}[None, :] for a value of each "
+                         f"column")
+    return x if length == n else x[:, None]

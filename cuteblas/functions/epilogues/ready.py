@@ -1,0 +1,195 @@
+"""Ready epilogues, each usable inside another one: ``gelu(acc + bias)``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .epilogue import epilogue
+from .functions import erf, logistic
+
+__all__ = ["bgrad_a", "bgrad_b", "bias", "bias_gelu", "bias_gelu_aux", "bias_relu", "bias_relu_aux", "clamp", "dequantize", "dgelu",
+           "dgelu_bgrad", "dgelu_tanh", "dgelu_tanh_bgrad", "drelu", "drelu_bgrad", "gelu", "gelu_aux", "gelu_tanh", "leaky_relu",
+           "relu", "relu_aux", "residual_add", "scale", "sigmoid", "silu", "tanh"]
+
+_AXES = {"row": -1, "column": -2}
+
+
+@epilogue
+def bias(acc: Any, *, bias: Any) -> Any:
+    """``acc + bias``; a vector is added to each row or to each column, whichever its length fits."""
+    return acc + bias
+
+
+@epilogue
+def relu(acc: Any) -> Any:
+    """``max(acc, 0)``; NaN stays NaN."""
+    return np.maximum(acc, 0)
+
+
+@epilogue
+def bias_relu(acc: Any, *, bias: Any) -> Any:
+    """``max(acc + bias, 0)``."""
+    return relu(acc + bias)
+
+
+@epilogue
+def leaky_relu(acc: Any, *, negative_slope: Any = 0.01) -> Any:
+    """``acc`` where that is positive, ``negative_slope * acc`` elsewhere."""
+    return np.where(acc > 0, acc, negative_slope * acc)
+
+
+@epilogue
+def gelu(acc: Any) -> Any:
+    """``acc Phi(acc)``, with the normal distribution's Phi by the error function."""
+    return 0.5 * acc * (1 + erf(acc * math.sqrt(0.5)))
+
+
+@epilogue
+def gelu_tanh(acc: Any) -> Any:
+    """GELU with Phi approximated by tanh (Hendrycks and Gimpel, arXiv:1606.08415): the GELU of cuBLAS and nvmath-python."""
+    return 0.5 * acc * (1 + np.tanh(_tanh_argument(acc)))
+
+
+@epilogue
+def bias_gelu(acc: Any, *, bias: Any) -> Any:
+    """``gelu(acc + bias)``."""
+    return gelu(acc + bias)
+
+
+@epilogue
+def silu(acc: Any) -> Any:
+    """``acc * sigmoid(acc)``."""
+    return acc * logistic(acc)
+
+
+@epilogue
+def sigmoid(acc: Any) -> Any:
+    """``1 / (1 + exp(-acc))``, without overflow."""
+    return logistic(acc)
+
+
+@epilogue
+def tanh(acc: Any) -> Any:
+    """``tanh(acc)``."""
+    return np.tanh(acc)
+
+
+@epilogue
+def clamp(acc: Any, *, lo: Any = None, hi: Any = None) -> Any:
+    """``min(max(acc, lo), hi)``; ``None`` leaves a side open, NaN stays NaN."""
+    raised = acc if lo is None else np.maximum(acc, lo)
+    return raised if hi is None else np.minimum(raised, hi)
+
+
+@epilogue
+def scale(acc: Any, *, scale: Any) -> Any:
+    """``acc * scale``: a number, a row, a column or a matrix."""
+    return acc * scale
+
+
+@epilogue(rows=["row_scale"], columns=["column_scale"])
+def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale: Any = 1.0, zero: Any = 0) -> Any:
+    """``(acc - zero) * scale * row_scale * column_scale`` in float32, for sums of integers.
+
+    Vectors in ``row_scale`` and ``column_scale`` have an element for each row and for each column, as scales of A and B do.
+    ``zero`` is what the zero points add to the sums.
+    """
+    return (acc - zero).astype(np.float32) * _float32(scale) * _float32(row_scale) * _float32(column_scale)
+
+
+@epilogue
+def residual_add(acc: Any, *, residual: Any) -> Any:
+    """``acc + residual``."""
+    return acc + residual
+
+
+# -- for training: what the backward pass needs, and the backward pass ---------------------------------------------------------
+@epilogue
+def relu_aux(acc: Any) -> Any:
+    """``relu(acc)``, and the output ``mask``: where ``acc`` is positive, as bool."""
+    return relu(acc), {"mask": acc > 0}
+
+
+@epilogue
+def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
+    """``relu(acc + bias)``, and the output ``mask``: where ``acc + bias`` is positive, as bool."""
+    return relu_aux(acc + bias)
+
+
+@epilogue
+def gelu_aux(acc: Any) -> Any:
+    """``gelu(acc)``, and the output ``pre``: ``acc`` itself."""
+    return gelu(acc), {"pre": acc}
+
+
+@epilogue
+def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
+    """``gelu(acc + bias)``, and the output ``pre``: ``acc + bias``."""
+    return gelu_aux(acc + bias)
+
+
+@epilogue
+def drelu(acc: Any, *, x: Any) -> Any:
+    """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, what ReLU was applied to, or its result."""
+    return np.where(x > 0, acc, np.zeros_like(acc))
+
+
+@epilogue
+def dgelu(acc: Any, *, x: Any) -> Any:
+    """``acc`` times the derivative of :data:`gelu` at ``x``, what GELU was applied to: ``Phi(x) + x phi(x)``."""
+    return acc * (0.5 * (1 + erf(x * math.sqrt(0.5))) + x * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * np.square(x))))
+
+
+@epilogue
+def dgelu_tanh(acc: Any, *, x: Any) -> Any:
+    """``acc`` times the derivative of :data:`gelu_tanh` at ``x``."""
+    t = np.tanh(_tanh_argument(x))
+    slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * np.square(x))
+    return acc * (0.5 * (1 + t) + 0.5 * x * (1 - np.square(t)) * slope)
+
+
+@epilogue
+def drelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
+    """:data:`drelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``."""
+    return _with_bias_gradient(drelu(acc, x=x), per)
+
+
+@epilogue
+def dgelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
+    """:data:`dgelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``."""
+    return _with_bias_gradient(dgelu(acc, x=x), per)
+
+
+@epilogue
+def dgelu_tanh_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
+    """:data:`dgelu_tanh`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``."""
+    return _with_bias_gradient(dgelu_tanh(acc, x=x), per)
+
+
+@epilogue(inputs=True)
+def bgrad_a(acc: Any, *, a: Any) -> Any:
+    """``acc`` itself, and the output ``bgrad``: the sums of A over K, one for each row."""
+    return acc, {"bgrad": a.sum(axis=-1)}
+
+
+@epilogue(inputs=True)
+def bgrad_b(acc: Any, *, b: Any) -> Any:
+    """``acc`` itself, and the output ``bgrad``: the sums of B over K, one for each column."""
+    return acc, {"bgrad": b.sum(axis=-2)}
+
+
+def _tanh_argument(x: Any) -> Any:
+    return math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+
+
+def _float32(x: Any) -> Any:
+    return x.astype(np.float32) if hasattr(x, "astype") else x
+
+
+def _with_bias_gradient(gradient: Any, per: str) -> Any:
+    if per not in _AXES:
+        raise ValueError(f"per is 'row' or 'column', not {per!r}")
+    return gradient, {"bgrad": gradient.sum(axis=_AXES[per])}

@@ -1,0 +1,217 @@
+"""From an epilogue with operands to what a kernel computes: :func:`resolve`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...codegen.epilogue import EpilogueGraph, Node
+from ..kinds import kind_of
+from .epilogue import Bound, Epilogue, is_choice, is_number, placed_vector
+from .traces import Trace, TraceKey, native_type, operand_key, trace
+
+__all__ = ["Matrix", "Resolved", "Vector", "as_bound", "resolve"]
+
+_LIBRARIES = {"numpy": "NumPy", "cupy": "CuPy"}
+
+
+class Matrix(NamedTuple):
+    """An auxiliary output as large as the result: its name, its type, and the array to write, or ``None`` for a new one."""
+
+    name: str
+    dtype: str
+    array: Any
+
+
+class Vector(NamedTuple):
+    """A reduction: its name, ``"sum"``, ``"max"`` or ``"min"``, the axis, what is reduced (``"c"`` for the result, ``"a"`` or
+    ``"b"``, or the name of a matrix), its type, and the array to write, or ``None`` for a new one."""
+
+    name: str
+    op: str
+    axis: int
+    source: str
+    dtype: str
+    array: Any
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An epilogue over a product of shape (..., m, n), with everything checked.
+
+    Attributes
+    ----------
+    graph : EpilogueGraph
+        What becomes of an element; its outputs are those of ``outputs``, in their order.
+    output : str
+        The type of C.
+    operands : tuple of (str, array)
+        In the order of ``graph.leaves("operand")``: views of the operands, broadcast to (..., m, n).
+    scalars : tuple of (str, number)
+        In the order of ``graph.leaves("scalar")``.
+    outputs : tuple of Matrix
+        What is written besides C.
+    reductions : tuple of Vector
+        What is reduced after that.
+    hidden : frozenset of str
+        Outputs that exist only to be reduced.
+    """
+
+    graph: EpilogueGraph
+    output: str
+    operands: tuple[tuple[str, Any], ...]
+    scalars: tuple[tuple[str, Any], ...]
+    outputs: tuple[Matrix, ...]
+    reductions: tuple[Vector, ...]
+    hidden: frozenset[str]
+
+
+def as_bound(epilogue: Any) -> Bound:
+    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of a ready one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else, if operands are missing, and for unknown names.
+    """
+    if isinstance(epilogue, Bound):
+        return epilogue
+    if isinstance(epilogue, str):
+        from . import ready
+
+        if epilogue not in ready.__all__:
+            raise ValueError(f"there is no ready epilogue {epilogue!r}; there are {', '.join(ready.__all__)}")
+        epilogue = getattr(ready, epilogue)
+    if isinstance(epilogue, Epilogue):
+        return epilogue()
+    hint = ": decorate it with @cuteblas.epilogue" if callable(epilogue) else ""
+    raise TypeError(f"epilogue is an epilogue, with its operands if it has some, or the name of a ready one, not "
+                    f"{type(epilogue).__name__}{hint}")
+
+
+def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[int, ...], beta: str = "zero", has_c: bool = False,
+            alpha: str = "value", array_kind: str | None = None) -> Resolved:
+    """Trace an epilogue for a product and check its operands.
+
+    Parameters
+    ----------
+    bound : Bound
+        The epilogue with its operands.
+    accumulator : str
+        The type of the sums, and of alpha and beta.
+    output : str or None
+        The type of C, which is also that of the result; ``None`` for the type that the function gives it.
+    shape : tuple of int
+        Of the result: (..., m, n).
+    beta, alpha : {"zero", "one", "value", "device"}
+        What is known of them.
+    has_c : bool
+        Whether the product has a C to read.
+    array_kind : {"numpy", "cupy"}, optional
+        What arrays have to be.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        One sentence on the first thing that is wrong.
+    """
+    epilogue = bound.epilogue
+    _check_c(epilogue, beta, has_c)
+    operands = {name: _of_library(epilogue, name, x, array_kind) for name, x in bound.operands.items()}
+    key = TraceKey(accumulator, output, beta == "zero", alpha == "one",
+                   tuple((name, operand_key(x)) for name, x in operands.items()),
+                   tuple((name, native_type(x)) for name, x in bound.outputs.items()))
+    traced = trace(epilogue, key, operands)
+    _check_extrema(epilogue, traced, shape)
+    if bound.outputs:
+        _check_outputs(bound, traced, shape, array_kind)
+    views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape)) for leaf in traced.operands)
+    for name in traced.unused:
+        _broadcast(epilogue, name, operands[name], shape)
+    return Resolved(traced.graph, traced.output, views,
+                    tuple((leaf.name, _number(epilogue, leaf, operands[leaf.name])) for leaf in traced.scalars),
+                    tuple(Matrix(name, dtype, bound.outputs.get(name)) for name, dtype in traced.outputs),
+                    tuple(Vector(*reduction, bound.outputs.get(reduction[0])) for reduction in traced.reductions), traced.hidden)
+
+
+def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:
+    named = epilogue.parameters
+    if "c" in named and "beta" not in named:
+        if not has_c:
+            raise ValueError(f"epilogue {epilogue} reads c, and this product has none")
+        if beta != "zero":
+            raise ValueError(f"epilogue {epilogue} reads c as it is and takes no beta, so beta has to be 0")
+    elif "alpha" in named and "c" not in named and beta != "zero":
+        raise ValueError(f"epilogue {epilogue} applies alpha itself and takes neither c nor beta, so this product can have no c")
+
+
+# -- operands ------------------------------------------------------------------------------------------------------------------
+def _of_library(epilogue: Epilogue, name: str, x: Any, array_kind: str | None) -> Any:
+    """A choice, a number or an array of the product's library; what NumPy can convert is converted for it."""
+    if is_choice(x) or is_number(x):
+        return x
+    kind = kind_of(x)
+    if kind == "like" and array_kind != "cupy":
+        return np.asarray(x)
+    if array_kind is not None and (kind == "cupy") != (array_kind == "cupy"):
+        library = _LIBRARIES.get(type(x).__module__.partition(".")[0])
+        what = f"a {library} array" if library else f"a {type(x).__name__}"
+        raise TypeError(f"operand {name!r} of epilogue {epilogue} is {what}, but the product is of {_LIBRARIES[array_kind]} arrays")
+    return x
+
+
+def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) -> Any:
+    """A view over the whole result."""
+    if x.shape == shape:
+        return x
+    x = placed_vector(epilogue, name, x, shape)
+    extra = len(shape) - x.ndim
+    if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(x.shape, shape[extra:], strict=True)):
+        raise ValueError(f"operand {name!r} of epilogue {epilogue} has shape {tuple(x.shape)}, which does not broadcast to the "
+                         f"result's {shape}")
+    library = sys.modules[type(x).__module__.partition(".")[0]] if kind_of(x) == "cupy" else np
+    return library.broadcast_to(x, shape)
+
+
+def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
+    """A number in the type of its leaf."""
+    kind = np.dtype(leaf.dtype)
+    if kind.kind in "iu" and not np.iinfo(kind).min <= x <= np.iinfo(kind).max:
+        raise OverflowError(f"operand {leaf.name!r} of epilogue {epilogue} is {x}, which is out of bounds for {kind}")
+    return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[kind.kind](x)
+
+
+# -- outputs -------------------------------------------------------------------------------------------------------------------
+def _check_extrema(epilogue: Epilogue, traced: Trace, shape: tuple[int, ...]) -> None:
+    for name, op, axis, source, _dtype in traced.reductions:
+        if op != "sum" and source not in ("a", "b") and shape[axis] == 0:
+            raise ValueError(f"output {name!r} of epilogue {epilogue} is a {op}imum over an axis of a result of shape {shape}, "
+                             f"which has no elements")
+
+
+def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...], array_kind: str | None) -> None:
+    wanted = _shapes(traced, shape)
+    for name, x in bound.outputs.items():
+        if name not in wanted:
+            raise TypeError(f"epilogue {bound.epilogue} has neither an operand nor an auxiliary output {name!r}; its operands are "
+                            f"{', '.join(bound.epilogue.operands) or 'none'}, its outputs {', '.join(wanted) or 'none'}")
+        _of_library(bound.epilogue, name, x, array_kind)
+        shown, ends = tuple(x.shape), wanted[name]
+        if shown[-len(ends):] != ends or (len(ends) > 1 and len(shown) != len(ends)):
+            raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} has shape {shown}, but the output has "
+                             f"{ends}")
+        if isinstance(x, np.ndarray) and not x.flags.writeable:
+            raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} is read-only")
+
+
+def _shapes(traced: Trace, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
+    """What shapes outputs have; of reductions of A and B, which have batch modes of their own, the last extent."""
+    *batch, m, n = shape
+    shapes = {name: shape for name, _ in traced.outputs if name not in traced.hidden}
+    for name, _op, axis, source, _dtype in traced.reductions:
+        shapes[name] = (*(() if source in ("a", "b") else batch), m if axis == -1 else n)
+    return shapes

@@ -1,0 +1,276 @@
+"""Graphs from functions: an epilogue is run on traced values once for each set of types, and again when what it reads changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...codegen.dtypes import DTYPES
+from ...codegen.epilogue import EpilogueGraph, Node
+from .captures import Captures, captures
+from .epilogue import Epilogue, is_choice, is_number
+from .tracing import Input, Reduction, Traced, apply, cast, constant, named_type, stored_as, traced_leaf, value_type
+
+__all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace"]
+
+_MOST_TRACES = 256                      # of one epilogue, in one state of what it reads
+_RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
+
+
+class TraceKey(NamedTuple):
+    """What a trace depends on besides the function.
+
+    Attributes
+    ----------
+    accumulator : str
+        The type of the sums.
+    output : str or None
+        The type of C, if it is given.
+    beta_is_zero, alpha_is_one : bool
+        What is known of the scalars.
+    operands : tuple of (str, key)
+        The type of every operand that is given (:func:`operand_key`).
+    outputs : tuple of (str, numpy.dtype)
+        The types of the arrays that are given for auxiliary outputs.
+    """
+
+    accumulator: str
+    output: str | None
+    beta_is_zero: bool
+    alpha_is_one: bool
+    operands: tuple[tuple[str, Any], ...]
+    outputs: tuple[tuple[str, np.dtype], ...]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a function computes from operands of certain types.
+
+    Attributes
+    ----------
+    graph : EpilogueGraph
+        The values; auxiliary matrices are its outputs.
+    output : str
+        The type of C.
+    outputs : tuple of (str, str)
+        Names and types of the auxiliary matrices.
+    reductions : tuple of (str, str, int, str, str)
+        Name, operation, axis, source and type of each.
+    hidden : frozenset of str
+        Matrices that exist only to be reduced.
+    unused : tuple of str
+        Operands that are arrays and leave no trace; they must fit all the same.
+    """
+
+    graph: EpilogueGraph
+    output: str
+    outputs: tuple[tuple[str, str], ...]
+    reductions: tuple[tuple[str, str, int, str, str], ...]
+    hidden: frozenset[str]
+    unused: tuple[str, ...]
+
+    @cached_property
+    def operands(self) -> tuple[Node, ...]:
+        """The leaves that are arrays."""
+        return self.graph.leaves("operand")
+
+    @cached_property
+    def scalars(self) -> tuple[Node, ...]:
+        """The leaves that are numbers."""
+        return self.graph.leaves("scalar")
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The traces of an epilogue while what it reads stays as it is."""
+
+    captures: Captures | None
+    by_key: dict[TraceKey, Trace]
+
+
+def native_type(x: Any) -> np.dtype:
+    """The type of an array whatever its byte order."""
+    return x.dtype if x.dtype.isnative else x.dtype.newbyteorder("=")
+
+
+def operand_key(x: Any) -> Any:
+    """What a trace depends on: the value of a choice, the type of everything else."""
+    if is_choice(x):
+        return "choice", type(x), x
+    if isinstance(x, np.generic):
+        return "scalar", x.dtype
+    if is_number(x):
+        return "number", next(t for t in (int, float, complex) if isinstance(x, t))
+    return "operand", native_type(x)
+
+
+def trace(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
+    """The trace for a key: an earlier one if the function has not changed since.
+
+    Parameters
+    ----------
+    epilogue : Epilogue
+        The function.
+    key : TraceKey
+        Types of everything.
+    operands : mapping
+        The operands by name, of which choices alone are looked at.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        If the function cannot be traced, or what it computes cannot be stored.
+    """
+    known: _Known | None = epilogue.known
+    if known is None or known.captures is None or not known.captures.unchanged():
+        known = epilogue.known = _Known(captures(epilogue.function), {})
+    found = known.by_key.get(key)
+    if found is None:
+        if len(known.by_key) >= _MOST_TRACES:
+            known.by_key.clear()
+        found = known.by_key[key] = _traced(epilogue, key, operands)
+    return found
+
+
+def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
+    arguments = {**_product_leaves(epilogue, key), **{name: Input(name) for name in epilogue.inputs}}
+    for name, default in epilogue.operands.items():
+        arguments[name] = _operand_leaf(epilogue, name, operands[name]) if name in operands else default
+    result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
+    target = named_type(key.output) if key.output else result.dtype
+    if not result.weak and not stored_as(result.dtype, target):
+        raise TypeError(f"epilogue {epilogue} computes {result.dtype}, which cannot be written to a C of {target}")
+    node = cast(result, np.dtype(value_type(target))) if result.weak else result.node
+    return _Assembly(epilogue, key, target, node).trace(auxiliary)
+
+
+# -- what a function is called with --------------------------------------------------------------------------------------------
+def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
+    """``acc``, ``c``, ``alpha`` and ``beta``, as far as the function names them; the rest has been applied to ``acc``."""
+    named, sums = epilogue.parameters, np.dtype(key.accumulator)
+    c_type = np.dtype(value_type(named_type(key.output))) if key.output else sums
+    acc, alpha, beta = (traced_leaf(name, sums, full=name == "acc") for name in ("acc", "alpha", "beta"))
+    c = traced_leaf("c", c_type, full=True)
+    if "beta" in named and key.beta_is_zero:            # C must not be read: it may hold anything
+        c, beta = Traced(constant(0, c_type), c_type, None, True), Traced(constant(0, sums), sums)
+    scaled = acc if "alpha" in named or key.alpha_is_one else apply(np.multiply, alpha, acc)
+    if not ({"c", "alpha"} & {*named} or key.beta_is_zero):
+        if not np.can_cast(c_type, sums, "safe"):
+            raise TypeError(f"epilogue {epilogue} finds beta * c added to its acc of {sums}, and a C of {c_type} cannot be: let it "
+                            f"take c and beta")
+        scaled = apply(np.add, scaled, apply(np.multiply, beta, c.astype(sums)))
+    return {name: x for name, x in (("acc", scaled), ("c", c), ("alpha", alpha), ("beta", beta)) if name in named}
+
+
+def _operand_leaf(epilogue: Epilogue, name: str, x: Any) -> Any:
+    match operand_key(x):
+        case ("choice", *_):
+            return x
+        case ("number", kind):
+            return traced_leaf("scalar", np.array(kind()).dtype, name, weak=kind)
+        case (op, kind):
+            if kind.name not in DTYPES:
+                raise TypeError(f"operand {name!r} of epilogue {epilogue} has type {kind}, which kernels do not have")
+            return traced_leaf(op, kind, name)
+
+
+# -- what it returns -----------------------------------------------------------------------------------------------------------
+def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str, Any]]:
+    result, auxiliary = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
+    if not isinstance(auxiliary, dict):
+        raise TypeError(f"epilogue {epilogue} returns a pair whose second part is {type(auxiliary).__name__}; auxiliary outputs "
+                        f"are a dictionary")
+    if isinstance(result, Reduction):
+        raise TypeError(f"epilogue {epilogue} returns a reduction as its result; return it as an auxiliary output: "
+                        f"acc, {{'x': ...}}")
+    if is_number(result) or isinstance(result, bool):
+        result = apply(np.positive, result)
+    if not isinstance(result, Traced):
+        what = "nothing" if result is None else type(result).__name__
+        raise TypeError(f"epilogue {epilogue} returns {what}; it has to return the result, or the result and a dictionary of "
+                        f"auxiliary outputs")
+    for name, x in auxiliary.items():
+        if not (isinstance(name, str) and name.isidentifier() and name.isascii()) or name in {*_RESERVED, *epilogue.parameters}:
+            raise TypeError(f"epilogue {epilogue} names an auxiliary output {name!r}; a name is an identifier, and none of the "
+                            f"function's or the product's")
+        if not isinstance(x, Traced | Reduction):
+            raise TypeError(f"auxiliary output {name!r} of epilogue {epilogue} is {type(x).__name__}, not a value or a reduction")
+        if isinstance(x, Traced) and not x.full:
+            raise TypeError(f"auxiliary output {name!r} of epilogue {epilogue} does not depend on acc or c, so it is not as large "
+                            f"as the result")
+    return result, auxiliary
+
+
+class _Assembly:
+    """Collects what a function returned: decides types, and where values lie that are reduced."""
+
+    def __init__(self, epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node):
+        self._epilogue, self._key, self._target, self._result = epilogue, key, target, result
+        self._given = dict(key.outputs)
+        self._matrices: dict[str, tuple[np.dtype, Node]] = {}
+        self._hidden: set[str] = set()
+
+    def trace(self, auxiliary: Mapping[str, Any]) -> Trace:
+        """The trace."""
+        for name, x in auxiliary.items():
+            if isinstance(x, Traced):
+                self._matrices[name] = self._type_of_array(name, x.dtype, self._natural_type(x.dtype)), x.node
+        taken = {*self._epilogue.parameters, *auxiliary}
+        reductions = tuple(self._reduction(name, x, taken) for name, x in auxiliary.items() if isinstance(x, Reduction))
+        graph = _with_typed_numbers(EpilogueGraph(str(self._epilogue), self._result,
+                                                  tuple((name, node) for name, (_, node) in self._matrices.items())))
+        used = {leaf.name for leaf in graph.leaves("operand")}
+        unused = tuple(name for name, (op, *_) in self._key.operands if op == "operand" and name not in used)
+        matrices = tuple((name, kind.name) for name, (kind, _) in self._matrices.items())
+        return Trace(graph, self._target.name, matrices, reductions, frozenset(self._hidden), unused)
+
+    def _natural_type(self, dtype: np.dtype) -> np.dtype:
+        """The type of a new auxiliary matrix: the value's; what is float32 in a half-precision product is stored as C is."""
+        return self._target if dtype == np.float32 and value_type(self._target) != self._target.name else dtype
+
+    def _type_of_array(self, name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:
+        given = self._given.get(name, natural)
+        if not stored_as(dtype, given):
+            raise TypeError(f"epilogue {self._epilogue} computes {dtype} for {name!r}, which cannot be written to an array of "
+                            f"{given}")
+        return given
+
+    def _reduction(self, name: str, reduction: Reduction, taken: set[str]) -> tuple[str, str, int, str, str]:
+        x, op = reduction.source, reduction.op
+        kind = np.dtype(self._key.accumulator if isinstance(x, str) else value_type(x.dtype))
+        if op == "sum":                         # integers sum in 64 bits, as in NumPy
+            kind = np.sum(np.zeros(1, kind)).dtype
+        source = x if isinstance(x, str) else self._source(name, cast(x, kind), taken)
+        return name, op, reduction.axis, source, self._type_of_array(name, kind, kind).name
+
+    def _source(self, name: str, node: Node, taken: set[str]) -> str:
+        """Where a value lies in memory as it is: in C, in an output, or else in an output of its own that nobody sees."""
+        if node == self._result and self._target == node.dtype:
+            return "c"
+        for matrix, (kind, other) in self._matrices.items():
+            if node == other and kind == node.dtype:
+                return matrix
+        hidden = f"{name}_values"
+        while hidden in taken or hidden in self._matrices:
+            hidden += "_"
+        self._matrices[hidden] = np.dtype(node.dtype), node
+        self._hidden.add(hidden)
+        return hidden
+
+
+def _with_typed_numbers(graph: EpilogueGraph) -> EpilogueGraph:
+    """The graph with Python numbers in the one type that they are used in, instead of their widest type and a cast."""
+    used: dict[Node, set[str]] = {}
+    for node in graph.nodes:
+        for argument in node.args:
+            if argument.op == "scalar":
+                converts = node.op == "cast" and value_type(named_type(node.dtype)) == node.dtype
+                used.setdefault(argument, set()).add(node.dtype if converts else argument.dtype)
+    for root in (graph.result, *(node for _, node in graph.outputs)):
+        used.setdefault(root, set()).add(root.dtype)
+    types = {leaf: types.pop() for leaf, types in used.items() if leaf.op == "scalar" and len(types) == 1}
+    return graph.substituted(lambda leaf: Node("scalar", types[leaf], name=leaf.name) if leaf in types else leaf)

@@ -1,0 +1,632 @@
+"""What an epilogue's function is run on to learn what it computes: values that record operations instead of performing them.
+
+A :class:`Traced` value has the type that NumPy would give it, asked of NumPy for every operation (``ufunc.resolve_dtypes``), so
+that a kernel computes in the same types as the function does on arrays. Half precision is kept as NumPy keeps it: a value of type
+float16 is computed in float32 and rounded to float16 after every operation.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...codegen.dtypes import DTYPES
+from ...codegen.epilogue import FUNCTIONS, Node
+
+__all__ = ["Input", "Reduction", "Traced", "apply", "cast", "constant", "named_type", "of_name", "stored_as", "traced_leaf",
+           "value_type"]
+
+_MOST_OPERATIONS = 500                  # what a kernel can reasonably hold; recursive readers of a graph cope with it
+_DEFAULTS: dict[type, np.dtype] = {
+    bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(np.complex128)}
+_LARGEST_INT64 = 2**63 - 1
+_RANKS = {bool: 0, int: 1, float: 2, complex: 3}
+_OF_COMPLEX = frozenset({"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "reciprocal", "conj", "equal",
+                         "not_equal", "isnan"})
+_OF_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "invert": "logical_not"}
+_RENAMED = {"conjugate": "conj", "fabs": "absolute", "expit": "sigmoid", **_OF_BOOL}
+_SPECIAL = frozenset({"erf", "sigmoid"})                      # functions that NumPy lacks
+
+
+@cache                                  # numpy.dtype.name is spelled anew at every question
+def value_type(dtype: np.dtype) -> str:
+    """The name of the type in which kernels compute with values of a type."""
+    return "float32" if dtype.name in ("float16", "bfloat16") else dtype.name
+
+
+def named_type(name: str) -> np.dtype:
+    """A type by name; whoever has arrays of bfloat16 has ml_dtypes."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+@cache
+def _supported(dtype: np.dtype) -> np.dtype:
+    if dtype.name not in DTYPES:
+        raise TypeError(f"epilogues have no values of type {dtype}")
+    return dtype
+
+
+@lru_cache(maxsize=4096)
+def _result_types(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ...]:
+    return ufunc.resolve_dtypes((*types, None))
+
+
+class Traced:
+    """A value of an epilogue that is being traced.
+
+    Attributes
+    ----------
+    node : Node
+        The value in the graph.
+    dtype : numpy.dtype
+        Its type to NumPy.
+    weak : type, optional
+        ``bool``, ``int``, ``float`` or ``complex`` where NumPy would see a Python number; all but bools take on the type of what
+        they are combined with.
+    full : bool
+        Whether it is as large as the result, not merely an operand that is repeated over it.
+    """
+
+    __slots__ = ("dtype", "full", "node", "weak")
+    __array_priority__ = 1000
+    __hash__ = None                     # type: ignore[assignment]
+
+    def __init__(self, node: Node, dtype: np.dtype, weak: type | None = None, full: bool = False):
+        self.node, self.dtype, self.weak, self.full = node, dtype, weak, full
+
+    def __repr__(self) -> str:
+        return f"<{self.node}: {self.weak.__name__ if self.weak else self.dtype}>"
+
+    # -- operators -------------------------------------------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Traced:
+        return _operator(np.add, self, other)
+
+    def __radd__(self, other: Any) -> Traced:
+        return _operator(np.add, other, self)
+
+    def __sub__(self, other: Any) -> Traced:
+        return _operator(np.subtract, self, other)
+
+    def __rsub__(self, other: Any) -> Traced:
+        return _operator(np.subtract, other, self)
+
+    def __mul__(self, other: Any) -> Traced:
+        return _operator(np.multiply, self, other)
+
+    def __rmul__(self, other: Any) -> Traced:
+        return _operator(np.multiply, other, self)
+
+    def __truediv__(self, other: Any) -> Traced:
+        return _operator(np.divide, self, other)
+
+    def __rtruediv__(self, other: Any) -> Traced:
+        return _operator(np.divide, other, self)
+
+    def __pow__(self, other: Any) -> Traced:
+        return _power(self, other)
+
+    def __rpow__(self, other: Any) -> Traced:
+        return _operator(np.power, other, self)
+
+    def __lt__(self, other: Any) -> Traced:
+        return _operator(np.less, self, other)
+
+    def __le__(self, other: Any) -> Traced:
+        return _operator(np.less_equal, self, other)
+
+    def __gt__(self, other: Any) -> Traced:
+        return _operator(np.greater, self, other)
+
+    def __ge__(self, other: Any) -> Traced:
+        return _operator(np.greater_equal, self, other)
+
+    def __eq__(self, other: Any) -> Traced:         # type: ignore[override]
+        return _operator(np.equal, self, other)
+
+    def __ne__(self, other: Any) -> Traced:         # type: ignore[override]
+        return _operator(np.not_equal, self, other)
+
+    def __and__(self, other: Any) -> Traced:
+        return _operator(np.bitwise_and, self, other)
+
+    def __rand__(self, other: Any) -> Traced:
+        return _operator(np.bitwise_and, other, self)
+
+    def __or__(self, other: Any) -> Traced:
+        return _operator(np.bitwise_or, self, other)
+
+    def __ror__(self, other: Any) -> Traced:
+        return _operator(np.bitwise_or, other, self)
+
+    def __xor__(self, other: Any) -> Traced:
+        return _operator(np.bitwise_xor, self, other)
+
+    def __rxor__(self, other: Any) -> Traced:
+        return _operator(np.bitwise_xor, other, self)
+
+    def __neg__(self) -> Traced:
+        return _operator(np.negative, self)
+
+    def __pos__(self) -> Traced:
+        return self
+
+    def __abs__(self) -> Traced:
+        return _operator(np.absolute, self)
+
+    def __invert__(self) -> Traced:
+        return _operator(np.invert, self)
+
+    # -- what NumPy's arrays have ----------------------------------------------------------------------------------------------
+    @property
+    def real(self) -> Traced:
+        """The real part."""
+        return _part(self, "real")
+
+    @property
+    def imag(self) -> Traced:
+        """The imaginary part."""
+        return _part(self, "imag")
+
+    def conj(self) -> Traced:
+        """The complex conjugate."""
+        return apply(np.conjugate, self)
+
+    conjugate = conj
+
+    @property
+    def astype(self) -> Callable[..., Traced]:
+        """``x.astype(dtype)``: the value in another type; complex values have no real type, and Python numbers no ``astype``."""
+        if self.weak:
+            raise AttributeError
+        return self._astype
+
+    def _astype(self, dtype: Any, **_how: Any) -> Traced:
+        kind = _supported(np.dtype(dtype))
+        return Traced(cast(self, kind), kind, None, self.full)
+
+    def copy(self, **_how: Any) -> Traced:
+        """The value itself."""
+        return self
+
+    def clip(self, min: Any = None, max: Any = None, **others: Any) -> Traced:
+        """The value, or the bound that it exceeds."""
+        return _clip(self, min, max, **others)
+
+    def round(self, decimals: int = 0, **others: Any) -> Traced:
+        """The nearest integer, ties to even."""
+        return _round(self, decimals, **others)
+
+    def sum(self, axis: Any = None, **others: Any) -> Reduction:
+        """The sum over columns (axis -1) or rows (axis -2), as an auxiliary output."""
+        return Reduction.of(self, "sum", axis, others)
+
+    def max(self, axis: Any = None, **others: Any) -> Reduction:
+        """The largest value of each row (axis -1) or column (axis -2), as an auxiliary output."""
+        return Reduction.of(self, "max", axis, others)
+
+    def min(self, axis: Any = None, **others: Any) -> Reduction:
+        """The smallest value of each row (axis -1) or column (axis -2), as an auxiliary output."""
+        return Reduction.of(self, "min", axis, others)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **arguments: Any) -> Traced:
+        if method != "__call__":
+            raise TypeError(f"an epilogue computes element by element, and numpy.{ufunc.__name__}.{method} does not; sums and "
+                            f"extrema over an axis are auxiliary outputs: x.sum(axis=-1)")
+        if arguments:
+            raise TypeError(f"in an epilogue, numpy.{ufunc.__name__} takes no argument {next(iter(arguments))!r}")
+        return apply(ufunc, *inputs)
+
+    def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
+        own = _ARRAY_FUNCTIONS.get(function)
+        if own is None:
+            raise TypeError(f"epilogues have no numpy.{getattr(function, '__name__', function)}; {_offer()}")
+        return own(*args, **arguments)
+
+    # -- what a value that has no number cannot do -----------------------------------------------------------------------------
+    def __bool__(self) -> NoReturn:
+        raise TypeError("an epilogue cannot branch on a value (if, and, or, not, min, max), because it is traced once for all "
+                        "elements; choose with numpy.where(condition, x, y), numpy.maximum and numpy.minimum, and combine "
+                        "conditions by & | ~")
+
+    def _no_number(self, *_: Any) -> NoReturn:
+        raise TypeError("an epilogue's values are not known while it is traced, so they cannot become Python numbers or arrays; "
+                        "use numpy's functions (numpy.exp, not math.exp) and x.astype(dtype)")
+
+    __float__ = __int__ = __complex__ = __index__ = __array__ = __round__ = __floor__ = __ceil__ = __trunc__ = _no_number
+
+    def _no_elements(self, *_: Any) -> NoReturn:
+        raise TypeError("an epilogue sees one element at a time, so its values have no length, items or shape; numpy.where "
+                        "replaces x[x < 0] = 0")
+
+    __len__ = __iter__ = __getitem__ = __setitem__ = __contains__ = _no_elements
+
+    def _no_operator(self, *_: Any) -> NoReturn:
+        raise TypeError(f"epilogues have no operators // % << >> @; {_offer()}")
+
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __lshift__ = __rlshift__ = __rshift__ = \
+        __rrshift__ = __matmul__ = __rmatmul__ = _no_operator
+
+    def __getattr__(self, name: str) -> NoReturn:
+        whose = "a Python number has" if self.weak and name == "astype" else "an epilogue's values have"
+        raise AttributeError(f"{whose} no {name!r}; {_offer()}")
+
+
+class Reduction:
+    """A sum or an extremum over an axis: an auxiliary output, and nothing that can be computed with.
+
+    Attributes
+    ----------
+    source : Traced or str
+        What is reduced; ``"a"`` or ``"b"`` for the operands of the product.
+    op : str
+        ``"sum"``, ``"max"`` or ``"min"``.
+    axis : int
+        -1 or -2.
+    """
+
+    __array_ufunc__ = None
+    __hash__ = None                     # type: ignore[assignment]
+
+    def __init__(self, source: Traced | str, op: str, axis: int):
+        self.source, self.op, self.axis = source, op, axis
+
+    @classmethod
+    def of(cls, source: Traced | str, op: str, axis: Any, others: Mapping[str, Any], axes: tuple[int, ...] = (-1, -2)) -> Reduction:
+        """A reduction, checked.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For another axis, for further arguments, and for values that are not as large as the result.
+        """
+        for name, value in others.items():
+            if value not in (None, False):
+                raise TypeError(f"a reduction in an epilogue takes an axis alone, not {name}={value!r}")
+        if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis not in axes:
+            meaning = {-1: "axis=-1 (over columns: a value for each row)", -2: "axis=-2 (over rows: a value for each column)"}
+            whose = f"of {source} " if isinstance(source, str) else ""
+            raise ValueError(f"a reduction {whose}in an epilogue takes {' or '.join(meaning[a] for a in axes)}, not axis={axis!r}")
+        if isinstance(source, Traced):
+            if not source.full:
+                raise TypeError("an epilogue reduces values that depend on acc or c; operands are repeated over the result")
+            if op != "sum" and source.dtype.kind == "c":
+                raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
+        return cls(source, op, int(axis))
+
+    def _no_arithmetic(self, *_: Any) -> NoReturn:
+        raise TypeError(f"the {self.op} over an axis is complete only when the whole result is, so an epilogue cannot compute with "
+                        f"it; return it as an auxiliary output")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = \
+        __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __abs__ = __and__ = __or__ = __xor__ = __invert__ = __bool__ = \
+        __float__ = __array__ = __getitem__ = _no_arithmetic
+
+    def __array_function__(self, *_: Any) -> NoReturn:
+        self._no_arithmetic()
+
+
+
+class Input:
+    """An operand of the product, A or B, of which an epilogue may return a reduction over the summed axis K."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+        return Reduction.of(self._name, op, axis, others, (-1,) if self._name == "a" else (-2,))
+
+    def sum(self, axis: Any = None, **others: Any) -> Reduction:
+        """The sum over K."""
+        return self._reduced("sum", axis, others)
+
+    def max(self, axis: Any = None, **others: Any) -> Reduction:
+        """The largest value along K."""
+        return self._reduced("max", axis, others)
+
+    def min(self, axis: Any = None, **others: Any) -> Reduction:
+        """The smallest value along K."""
+        return self._reduced("min", axis, others)
+
+    def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> Reduction:
+        if function not in _REDUCTIONS:
+            self._nothing_else()
+        return _ARRAY_FUNCTIONS[function](*args, **arguments)
+
+    def _nothing_else(self, *_: Any) -> NoReturn:
+        raise TypeError(f"an epilogue may take sum, max or min of {self._name} over its axis K, and nothing else")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = \
+        __matmul__ = __getitem__ = __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _nothing_else
+
+
+# -- making values -------------------------------------------------------------------------------------------------------------
+def traced_leaf(op: str, dtype: np.dtype, name: str = "", *, weak: type | None = None, full: bool = False) -> Traced:
+    """A leaf of a graph as a value; half precision is read as float32."""
+    node = Node(op, value_type(dtype), name=name)
+    return Traced(node, np.dtype(node.dtype), weak, full)
+
+
+def constant(value: Any, dtype: np.dtype) -> Node:
+    """A number as a node, rounded to its type.
+
+    Raises
+    ------
+    OverflowError
+        If an integer does not fit.
+    """
+    name = value_type(dtype)
+    kind = np.dtype(name)
+    if isinstance(value, int) and not isinstance(value, bool) and kind.kind in "iu":
+        info = np.iinfo(kind)
+        if not info.min <= value <= info.max:
+            raise OverflowError(f"Python integer {value} out of bounds for {kind}")
+    with np.errstate(all="ignore"):
+        rounded = np.asarray(value).astype(dtype).astype(kind)
+    return Node("constant", name, value=rounded.item())
+
+
+def _as_traced(x: Any) -> Traced:
+    if isinstance(x, Traced):
+        return x
+    if isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0):
+        kind = _supported(x.dtype)
+        return Traced(constant(np.asarray(x)[()], kind), kind)
+    if isinstance(x, int | float | complex):
+        weak = next(t for t in _RANKS if isinstance(x, t))
+        kind = np.dtype(np.uint64) if weak is int and x > _LARGEST_INT64 else _DEFAULTS[weak]       # type: ignore[operator]
+        return Traced(constant(x, kind), kind, weak)
+    if isinstance(x, Reduction):
+        x._no_arithmetic()
+    if isinstance(x, Input):
+        x._nothing_else()
+    if hasattr(x, "shape"):
+        raise TypeError(f"an epilogue's function uses an array of shape {tuple(x.shape)} that is no argument of it; make it an "
+                        f"operand: a parameter of the function, given by name with each call")
+    raise TypeError(f"an epilogue cannot compute with {type(x).__name__} objects")
+
+
+def cast(x: Traced, dtype: np.dtype) -> Node:
+    """A value in another type.
+
+    Raises
+    ------
+    TypeError
+        If it is complex and the type is not.
+    """
+    if x.node.op == "constant":
+        if x.dtype.kind == "c" and dtype.kind not in "cb":
+            _refuse_complex(f"a value of type {dtype}")
+        value = x.node.value
+        return constant(value if x.weak else np.asarray(value, x.node.dtype)[()], dtype)       # arrays wrap, Python numbers do not
+    if x.dtype == dtype:
+        return x.node
+    if x.dtype.kind == "c" and dtype.kind not in "cb":
+        _refuse_complex(f"a value of type {dtype}")
+    kind, node = value_type(dtype), x.node
+    if dtype != kind and not (x.dtype.kind in "biu" and x.dtype.itemsize == 1):
+        node = Node("cast", dtype.name, (node,))                # rounded to half precision
+    return node if node.dtype == kind else Node("cast", kind, (node,))
+
+
+def _refuse_complex(what: str) -> NoReturn:
+    raise TypeError(f"the epilogue has a complex value where {what} is needed; take x.real, x.imag or abs(x)")
+
+
+def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
+    """Whether values of a type may be stored as another: NumPy's casting rule ``same_kind``."""
+    first, second = (np.dtype(np.float16) if d.name == "bfloat16" else d for d in (dtype, target))
+    return np.can_cast(first, second, "same_kind")
+
+
+# -- operations ----------------------------------------------------------------------------------------------------------------
+def _offer() -> str:
+    named = ", ".join(sorted({*FUNCTIONS} - _UNNAMED))
+    return f"they have operators, .real, .imag, .conj(), .astype(), numpy.where, numpy.clip and {named}"
+
+
+_UNNAMED = {"cast", "where", "real", "imag", "conj"}
+
+
+def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
+    """What a NumPy ufunc (or SciPy's ``erf`` or ``expit``) makes of values.
+
+    Raises
+    ------
+    TypeError
+        If graphs have no such function, or NumPy has none for these types.
+    """
+    name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
+    if ufunc is np.positive:
+        return _as_traced(inputs[0])
+    if name not in FUNCTIONS or ufunc.nout != 1 or len(inputs) != FUNCTIONS[name]:
+        raise TypeError(f"epilogues have no numpy.{ufunc.__name__}; {_offer()}")
+    if name in _SPECIAL:
+        return of_name(name, inputs[0])
+    return _applied(name, ufunc, [_as_traced(x) for x in inputs])
+
+
+def of_name(name: str, x: Any) -> Traced:
+    """What ``erf`` or ``sigmoid``, which NumPy lacks, makes of a value: float64 of integers, float32 of half precision."""
+    value = _as_traced(x)
+    if value.dtype.kind == "c":
+        _refuse_complex(f"the argument of {name}")
+    kind = np.dtype(np.float64 if value.dtype.kind in "biu" else value_type(value.dtype))
+    return Traced(_operation(name, (cast(value, kind),), kind), kind, None, value.full)
+
+
+def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
+    alone = all(x.weak for x in args)           # a ufunc of Python numbers alone sees NumPy's default types
+    types = tuple(x.dtype if alone or x.weak in (None, bool) else x.weak for x in args)
+    *loops, kind = _result_types(ufunc, types)
+    full = any(x.full for x in args)
+    if any(loop != loops[0] for loop in loops):
+        raise TypeError(f"epilogues do not compare {loops[0]} with {loops[1]}; convert one by x.astype(dtype)")
+    loop = _supported(loops[0])
+    if loop.kind == "c" and name not in _OF_COMPLEX:
+        _refuse_complex(f"the argument of {name}")
+    if ufunc.__name__ in _OF_BOOL and loop.kind != "b":
+        raise TypeError("in an epilogue, & | ^ ~ combine conditions, and these are integers")
+    if name.startswith("logical_"):
+        loop = np.dtype(bool)
+    nodes = tuple(cast(x, loop) for x in args)
+    if loop.kind in "biu":
+        if name in ("floor", "ceil", "conj") or (name == "absolute" and loop.kind != "i"):
+            return Traced(nodes[0], loop, None, full)
+        if name == "isnan":
+            return Traced(constant(False, np.dtype(bool)), np.dtype(bool))
+        if name == "reciprocal":
+            raise TypeError("epilogues have no reciprocal of integers; convert them by x.astype(numpy.float32)")
+        if name == "power" and nodes[1].op == "constant" and nodes[1].value < 0:      # type: ignore[operator]
+            raise ValueError("Integers to negative integer powers are not allowed.")
+    if name == "conj" and loop.kind == "f":
+        return Traced(nodes[0], loop, None, full)
+    return Traced(_operation(name, nodes, kind), kind, None, full)
+
+
+def _operation(name: str, nodes: tuple[Node, ...], dtype: np.dtype) -> Node:
+    """A function of values in a type of NumPy's; of constants alone, its value."""
+    if all(n.op == "constant" for n in nodes) and name not in _SPECIAL:
+        with np.errstate(all="ignore"):
+            values = [np.asarray(n.value, n.dtype)[()] for n in nodes]
+            return constant(getattr(np, name)(*values), dtype)
+    unchanged = _unchanged(name, nodes)
+    if unchanged is not None:
+        return unchanged
+    node = Node(name, value_type(dtype), nodes)
+    if dtype != node.dtype:                     # half precision: rounded after every operation
+        node = Node("cast", node.dtype, (Node("cast", dtype.name, (node,)),))
+    return _checked(node)
+
+
+def _unchanged(name: str, nodes: tuple[Node, ...]) -> Node | None:
+    """The argument that an operation leaves as it is, bit for bit: x * 1, x / 1 and x - 0."""
+    if name in ("multiply", "divide", "subtract") and nodes[1].op == "constant":
+        neutral = 0 if name == "subtract" else 1
+        if repr(nodes[1].value) in (repr(neutral), repr(float(neutral))):
+            return nodes[0]
+    if name == "multiply" and nodes[0].op == "constant" and repr(nodes[0].value) in ("1", "1.0"):
+        return nodes[1]
+    return None
+
+
+def _checked(node: Node) -> Node:
+    """A node that is not too deep."""
+    if node.depth > _MOST_OPERATIONS:
+        raise ValueError(f"an epilogue chains at most {_MOST_OPERATIONS} operations")
+    return node
+
+
+def _operator(ufunc: np.ufunc, *inputs: Any) -> Any:
+    """What an operator makes of values; of Python numbers, a Python number."""
+    if not all(isinstance(x, _OPERANDS) or hasattr(x, "shape") for x in inputs):
+        return NotImplemented
+    args = [_as_traced(x) for x in inputs]
+    if not all(x.weak for x in args):
+        return apply(ufunc, *args)
+    weak = _type_in_python(ufunc, args)
+    result = apply(ufunc, *(Traced(cast(x, _DEFAULTS[weak]), _DEFAULTS[weak], weak) for x in args))
+    result.weak = next(t for t, dtype in _DEFAULTS.items() if dtype == result.dtype)
+    return result
+
+
+def _type_in_python(ufunc: np.ufunc, args: list[Traced]) -> type:
+    """The type in which Python computes an operator of numbers."""
+    weak = max((x.weak for x in args if x.weak), key=_RANKS.__getitem__)
+    if weak is bool and ufunc not in (np.bitwise_and, np.bitwise_or, np.bitwise_xor):
+        weak = int                              # True + True is 2
+    if ufunc is np.power:
+        exponent = args[1].node
+        if args[1].weak is not int or exponent.op != "constant" or (weak is int and exponent.value < 0):       # type: ignore[operator]
+            raise TypeError("a power of Python numbers may be an integer, a fraction or complex, so an epilogue cannot know its "
+                            "type; use numpy.power")
+    return weak
+
+
+_OPERANDS = (Traced, int, float, complex, np.generic, Reduction, Input)
+
+
+def _power(x: Traced, exponent: Any) -> Any:
+    """``x ** exponent`` with NumPy's short cuts for small Python numbers."""
+    if type(exponent) in (int, float) and x.weak is None and x.dtype.kind in "fc":
+        short = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}.get(exponent)
+        if short is not None:
+            return apply(short, x)
+    if type(exponent) is int and exponent == 2 and x.weak is None and x.dtype.kind in "iu":
+        return apply(np.square, x)
+    return _operator(np.power, x, exponent)
+
+
+def _part(x: Any, name: str) -> Traced:
+    value = _as_traced(x)
+    if value.dtype.kind != "c":
+        return value if name == "real" else Traced(constant(0, value.dtype), value.dtype, value.weak, value.full)
+    kind = np.dtype(np.float32 if value.dtype == np.complex64 else np.float64)
+    weak = float if value.weak else None
+    if value.node.op == "constant":
+        return Traced(constant(getattr(value.node.value, name), kind), kind, weak, value.full)
+    return Traced(_checked(Node(name, value_type(kind), (value.node,))), kind, weak, value.full)
+
+
+def _where(condition: Any, *choices: Any) -> Traced:
+    if len(choices) != 2:
+        raise TypeError("in an epilogue, numpy.where takes a condition and two values")
+    chosen = [_as_traced(x) for x in choices]
+    test = _as_traced(condition)
+    kind = _supported(np.result_type(*(x.weak(0) if x.weak else x.dtype for x in chosen)))
+    nodes = tuple(cast(x, kind) for x in chosen)
+    decides = cast(test, np.dtype(bool))
+    full = test.full or any(x.full for x in chosen)
+    if decides.op == "constant":
+        return Traced(nodes[0] if decides.value else nodes[1], kind, None, full)
+    return Traced(_checked(Node("where", value_type(kind), (decides, *nodes))), kind, None, full)
+
+
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, **others: Any) -> Traced:
+    for name, value in others.items():
+        if value is not None:
+            raise TypeError(f"in an epilogue, numpy.clip takes no argument {name!r}")
+    low, high = a_min if a_min is not None else min, a_max if a_max is not None else max
+    if low is not None:
+        x = apply(np.maximum, x, low)
+    return _as_traced(x) if high is None else apply(np.minimum, x, high)
+
+
+def _round(x: Any, decimals: int = 0, **others: Any) -> Traced:
+    if decimals != 0 or any(value is not None for value in others.values()):
+        raise TypeError("in an epilogue, numpy.round rounds to integers and takes no further argument")
+    value = _as_traced(x)
+    return value if value.dtype.kind in "iu" else apply(np.rint, value)
+
+
+def _like(number: float) -> Callable[..., Traced]:
+    def filled(x: Any, dtype: Any = None, **_others: Any) -> Traced:
+        kind = _as_traced(x).dtype if dtype is None else _supported(np.dtype(dtype))
+        return Traced(constant(number, kind), kind, None, _as_traced(x).full)
+    return filled
+
+
+def _reduction(op: str) -> Callable[..., Reduction]:
+    def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, **others: Any) -> Reduction:
+        return getattr(x if isinstance(x, Input) else _as_traced(x), op)(axis, dtype=dtype, out=out, **others)
+    return reduced
+
+
+_REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
+    np.sum: _reduction("sum"), np.max: _reduction("max"), np.amax: _reduction("max"), np.min: _reduction("min"),
+    np.amin: _reduction("min"),
+}
+_ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.where: _where, np.clip: _clip, np.round: _round, np.around: _round, np.zeros_like: _like(0), np.ones_like: _like(1),
+    np.real: operator.attrgetter("real"), np.imag: operator.attrgetter("imag"),
+    np.iscomplexobj: lambda x: x.dtype.kind == "c", np.isrealobj: lambda x: x.dtype.kind != "c", **_REDUCTIONS,
+}

@@ -1,0 +1,124 @@
+"""Sums of products: what NumPy's products have in common, written with a letter for every index.
+
+An :class:`Expression` says which axes of which operands share an index, and which indices the result has. An axis may stand for
+several indices (the axis of ``outer``'s result over all axes of an operand), an index may occur on several axes of one operand (a
+diagonal), and an axis of extent 1 follows an index of any extent. All of this is a matter of strides, so nothing is reshaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from string import ascii_letters
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from .gufunc import Product
+from .memory import Memory, contiguous_strides
+
+__all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_product", "stand_in"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """An operand.
+
+    Attributes
+    ----------
+    axes : tuple of str
+        The indices of each axis, one letter each, outermost first.
+    conj : bool
+        Whether the elements are conjugated.
+    """
+
+    axes: tuple[str, ...]
+    conj: bool = False
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A sum of products that NumPy accepts: over all indices that the result lacks.
+
+    Attributes
+    ----------
+    terms : tuple of Term
+        The factors.
+    axes : tuple of str
+        The indices of each axis of the result.
+    extents : mapping of str to int
+        Of every index.
+    dtype : numpy.dtype
+        What the operands are cast to, and the result before it is cast to ``out``.
+    shape, strides : tuple of int
+        Of a new array for the result (not of ``out``); strides in bytes.
+    scalar : bool
+        Whether NumPy returns a scalar in place of a 0-d array.
+    """
+
+    terms: tuple[Term, ...]
+    axes: tuple[str, ...]
+    extents: Mapping[str, int]
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    scalar: bool = True
+
+
+def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int], dtype: np.dtype,
+               scalar: bool = True) -> Expression:
+    """An expression whose new results are in C order."""
+    shape = tuple(prod(extents[c] for c in axis) for axis in axes)
+    return Expression(tuple(terms), tuple(axes), extents, dtype, shape, contiguous_strides(shape, dtype.itemsize), scalar)
+
+
+def letter(i: int) -> str:
+    """The letter of the ``i``-th index; there is no last one."""
+    return ascii_letters[i] if i < len(ascii_letters) else chr(0x100 + i)
+
+
+def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...], conj: bool) -> Expression:
+    """What a generalized ufunc multiplies as an expression; ``conj`` conjugates its first operand."""
+    batch = [letter(3 + i) for i in range(len(product.batch))]
+    extents = dict(zip("mkn", (product.m, product.k, product.n), strict=True)) | dict(zip(batch, product.batch, strict=True))
+
+    def axes(rank: int, named: dict[int, str]) -> tuple[str, ...]:
+        rest = iter(batch[len(batch) - (rank - len(named)):])
+        return tuple(named[axis] if axis in named else next(rest) for axis in range(rank))
+
+    core = ("m",) * (len(product.core1) - 1) + ("n",) * (len(product.core2) - 1)
+    kept = dict(zip(product.core3, core or ("",) * len(product.core3), strict=True))      # keepdims: an axis without an index
+    first = dict(zip(product.core1[::-1], "km", strict=False))
+    second = dict(zip(product.core2, "kn", strict=False))
+    extents = {c: n for c, n in extents.items() if c in (*first.values(), *second.values(), *batch)}
+    return Expression((Term(axes(len(shape1), first), conj), Term(axes(len(shape2), second))), axes(len(product.shape), kept),
+                      extents, product.dtype, product.shape, product.strides)
+
+
+def stand_in(x: Memory, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """An array of that type and shape in which one element stands for all, so that NumPy judges without data."""
+    shape = x.shape if shape is None else shape
+    new = as_strided(np.zeros(1, x.dtype), shape, (0,) * len(shape))
+    if not x.writeable:
+        new.flags.writeable = False
+    return new
+
+
+def common_type(call: Callable[..., Any], *dtypes: np.dtype) -> np.dtype:
+    """The type of the result of ``call``, one of NumPy's products, on operands of these types.
+
+    Raises
+    ------
+    TypeError
+        If there is none, in NumPy's words.
+    """
+    return _common_type(call, dtypes, tuple(dtype.num for dtype in dtypes))
+
+
+@lru_cache(maxsize=1024)
+def _common_type(call: Callable[..., Any], dtypes: tuple[np.dtype, ...], numbers: tuple[int, ...]) -> np.dtype:
+    """As above. Types that are equal but not the same (``long`` and ``longlong``) differ by their numbers."""
+    return call(*(np.zeros(1, dtype) for dtype in dtypes)).dtype

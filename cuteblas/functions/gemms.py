@@ -1,0 +1,277 @@
+"""``C = epilogue(alpha A B + beta C)`` of arrays by kernels: what BLAS routines run, and ``matmul`` with an epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..codegen.dtypes import accumulator_of
+from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
+from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
+from .counters import tally
+from .engines import Engine, plan_for
+from .memory import Memory, contiguous_strides, overlap
+from .problems import Matrix, Staged, folded_problem, matrix, readable, writable
+
+__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "prepare", "run", "scalar_kind"]
+
+SOURCE = "c"
+"""The name of C as an operand, where it is read from one array and written to another."""
+
+
+@dataclass(frozen=True)
+class GemmCall:
+    """A product, ready to run.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        What kernels compute.
+    arrays : dict
+        The array of each of the problem's roles.
+    alpha, beta : number
+        The scalars, where they are numbers.
+    numbers : dict
+        Those of the epilogue, by role.
+    result, target : array
+        What is returned; what kernels write, which then is copied into ``result`` if it is another array.
+    auxiliary : dict
+        The epilogue's further results that are returned, by name.
+    reductions : tuple
+        (name, operation, axis, array that is reduced, array for the result).
+    copies : tuple of str
+        Which operands are copies, and why.
+    """
+
+    problem: GemmProblem
+    arrays: Mapping[str, Any]
+    alpha: Any
+    beta: Any
+    numbers: Mapping[str, Any]
+    result: Any
+    target: Any
+    auxiliary: Mapping[str, Any]
+    reductions: tuple[tuple[str, str, int, Any, Any], ...] = ()
+    copies: tuple[str, ...] = ()
+
+
+def gemm(engine: Engine, a: Any, b: Any, *, function: str = "gemm", **arguments: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Multiply arrays by kernels: see :func:`prepare`.
+
+    Returns
+    -------
+    array, dict
+        C, and the epilogue's further results by name.
+    """
+    return run(engine, prepare(engine, a, b, **arguments), function)
+
+
+def scalar_kind(x: Any) -> ScalarKind:
+    """What a kernel can know of alpha or beta: an array of no dimensions is not looked at."""
+    if hasattr(x, "shape") and not isinstance(x, np.generic):
+        return "device"
+    return "zero" if x == 0 else "one" if x == 1 else "value"
+
+
+def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
+            c: Any = None, out: Any = None, output: str | None = None, compute: str | None = None, epilogue: Any = None,
+            precision: str = "auto", variant: str | None = None, order: str = "F") -> GemmCall:
+    """Allocate what is missing and write down the problem.
+
+    Parameters
+    ----------
+    engine : Engine
+        What the arrays belong to.
+    a, b : array
+        Of shapes (..., m, k) and (..., k, n) and types that kernels multiply; any strides. Checked by the caller.
+    conj_a, conj_b : bool
+        Whether elements are conjugated as they are read.
+    alpha, beta : number or array of no dimensions
+        The scalars. Arrays stay where they are: nobody waits for their values.
+    c : array, optional
+        Of shape (..., m, n), leading dimensions broadcast; it is only read, unless it is ``out`` itself.
+    out : array, optional
+        Receives C. It is written in place whatever its strides, if it is aligned and shares no memory with ``a`` or ``b``.
+    output, compute : str, optional
+        Types of C and of the sums; by default that of ``out``, of ``c`` or of ``a``, and the usual one for these types.
+    epilogue : Bound, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    precision, variant : str
+        As of a :class:`~cuteblas.planning.problem.GemmProblem`.
+    order : {"F", "C"}
+        The order of the matrices of new arrays.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What :func:`cuteblas.functions.epilogues.resolve` raises, and for auxiliary outputs that overlap.
+    """
+    (*_batch_a, m, k), n = a.shape, b.shape[-1]
+    given = [x.shape[:-2] for x in (a, b, c, out) if x is not None]
+    batch = np.broadcast_shapes(*given)
+    shape = (*batch, m, n)
+    kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
+    sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
+    alpha, beta = (_of_type(x, sums) for x in (alpha, beta))
+    kinds = scalar_kind(alpha), scalar_kind(beta)
+    copies: list[str] = []
+
+    def staged(name: str, x: Any) -> Any:
+        stage = readable(engine.memory(x), x.dtype.newbyteorder("="))
+        if stage.reason is None:
+            return x
+        copies.append(f"{name}: {stage.reason}")
+        copy = engine.empty(stage.memory)
+        engine.assign(copy, x)
+        return copy
+
+    a, b = staged("a", a), staged("b", b)
+    reads_c = c is not None and kinds[1] != "zero"
+    resolved = None
+    if epilogue is not None:
+        from .epilogues import resolve
+
+        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape, alpha=kinds[0], beta=kinds[1],
+                           has_c=c is not None)
+        reads_c = bool(resolved.graph.leaves("c"))
+    graph = resolved.graph if resolved else None
+    operands = dict(resolved.operands) if resolved else {}
+
+    target, reason = out, None
+    if out is None:
+        target = engine.empty(_new(shape, kind, order))
+    else:
+        inputs = [Staged(engine.memory(x)) for x in (a, b)]
+        reason = writable(engine.memory(out), inputs, kind).reason
+        others = {**operands, **({SOURCE: c} if reads_c else {})}
+        reason = reason or _unequal_overlap(engine, out, others)
+        if reason is not None:
+            copies.append(f"out: {reason}")
+            target = engine.empty(_new(shape, kind, order))
+    if reads_c and not _same(engine, c, target):
+        graph = _from_another_array(graph, sums, kinds[1])
+        operands[SOURCE] = c
+    wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
+    outputs = {name: engine.empty(_new(shape, np.dtype(dtype), order)) if array is None else array
+               for name, (array, dtype) in wanted.items()}
+    _check_outputs(engine, outputs, {"a": a, "b": b, "the result": target, **operands})
+
+    def laid_out(x: Any) -> Matrix:
+        memory = engine.memory(x)
+        return matrix(memory, (len(memory.shape) - 2, len(memory.shape) - 1), batch)
+
+    if graph is not None:
+        operands = {node.name: operands[node.name] for node in graph.leaves("operand")}
+    operands = {name: staged(name, x) for name, x in operands.items()}
+    problem = folded_problem(
+        (m, n, k), batch, replace(laid_out(a), conj=conj_a), replace(laid_out(b), conj=conj_b), laid_out(target), graph=graph,
+        operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
+        alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero", precision=precision, variant=variant, compute=compute)
+    arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x for name, x in (*operands.items(), *outputs.items())},
+              **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True) if what == "device"}}
+    numbers = {epilogue_role(name): x for name, x in resolved.scalars} if resolved else {}
+    reduced = {"a": a, "b": b, "c": target, **outputs}
+    reductions = tuple((name, op, axis, reduced[source], _vector(engine, reduced[source], axis, dtype, array))
+                       for name, op, axis, source, dtype, array in (resolved.reductions if resolved else ()))
+    auxiliary = {name: x for name, x in outputs.items() if not (resolved and name in resolved.hidden)}
+    auxiliary |= {name: x for name, _op, _axis, _source, x in reductions}
+    result = target if out is None else out
+    return GemmCall(problem, arrays, alpha, beta, numbers, result, target, auxiliary, reductions, tuple(copies))
+
+
+def run(engine: Engine, call: GemmCall, function: str) -> tuple[Any, Mapping[str, Any]]:
+    """Run a product, count it, and return C and the epilogue's further results."""
+    plan = plan_for(call.problem, engine.device(call.arrays["a"]))
+    engine.run(plan, call.arrays, call.alpha, call.beta, call.numbers)
+    tally(function, "calls", plan.family).tick()
+    return finish(engine, call, function)
+
+
+def finish(engine: Engine, call: GemmCall, function: str) -> tuple[Any, Mapping[str, Any]]:
+    """Do what remains when C was computed: count copies, reduce, and put C where it belongs. As :func:`run` returns."""
+    for copied in call.copies:
+        tally(function, "copies", copied).tick()
+    for _name, op, axis, source, into in call.reductions:
+        _reduce(engine, function, op, axis, source, into)
+    if call.result is not call.target:
+        engine.assign(call.result, call.target)
+    return call.result, call.auxiliary
+
+
+def _of_type(x: Any, sums: str) -> Any:
+    """A scalar; an array of no dimensions in the type of the sums."""
+    return x.astype(sums) if scalar_kind(x) == "device" and x.dtype.name != sums else x
+
+
+def _new(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
+    """Memory for a new array whose matrices are in an order."""
+    rank = len(shape)
+    axes = [*range(rank - 2), *((rank - 1, rank - 2) if order == "F" else (rank - 2, rank - 1))]
+    return Memory(shape, contiguous_strides(shape, kind.itemsize, axes), kind)
+
+
+def _same(engine: Engine, x: Any, y: Any) -> bool:
+    """Whether two arrays are the same elements of memory."""
+    first, second = engine.memory(x), engine.memory(y)
+    return (first.address, first.shape, first.strides, first.dtype) == (second.address, second.shape, second.strides, second.dtype)
+
+
+def _unequal_overlap(engine: Engine, out: Any, others: Mapping[str, Any]) -> str | None:
+    """Why ``out`` cannot be written while operands over C are read: each element may only be read where it is written."""
+    for name, x in others.items():
+        if not _same(engine, x, out) and overlap(engine.memory(x), engine.memory(out)):
+            return f"shares memory with {name}"
+    return None
+
+
+def _check_outputs(engine: Engine, outputs: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    """Refuse auxiliary outputs that share memory with anything."""
+    seen = dict(others)
+    for name, x in outputs.items():
+        for other, y in seen.items():
+            if overlap(engine.memory(x), engine.memory(y)):
+                raise ValueError(f"the output {name!r} of the epilogue shares memory with {other}; it needs memory of its own")
+        seen[f"the output {name!r}"] = x
+
+
+def _from_another_array(graph: EpilogueGraph | None, sums: str, beta: str) -> EpilogueGraph:
+    """The graph that reads C as an operand; a beta in device memory that is zero keeps what was read out of the result."""
+    def c_of(kind: str) -> Node:
+        operand = Node("operand", kind, name=SOURCE)
+        if beta != "device" or (graph is not None and not graph.leaves("beta")):
+            return operand
+        zero = Node("constant", kind, value=0)
+        return Node("where", kind, (Node("equal", "bool", (Node("beta", sums), Node("constant", sums, value=0))), zero, operand))
+
+    if graph is not None:
+        return graph.substituted(lambda leaf: c_of(leaf.dtype) if leaf.op == "c" else leaf)
+    product = Node("multiply", sums, (Node("alpha", sums), Node("acc", sums)))
+    return EpilogueGraph("axpby", Node("add", sums, (product, Node("multiply", sums, (Node("beta", sums), c_of(sums))))))
+
+
+# -- reductions of what was computed ----------------------------------------------------------------------------------------------
+def _vector(engine: Engine, source: Any, axis: int, dtype: str, array: Any) -> Any:
+    """The array that receives a reduction along the last axis (-1) or the one before (-2)."""
+    if array is not None:
+        return array
+    shape = (*source.shape[:-2], source.shape[-2 if axis == -1 else -1])
+    return engine.empty(Memory(shape, contiguous_strides(shape, np.dtype(dtype).itemsize), np.dtype(dtype)))
+
+
+def _reduce(engine: Engine, function: str, op: str, axis: int, source: Any, into: Any) -> None:
+    """Reduce an axis by the reduction kernel; every run adds in the same order."""
+    x, r = engine.memory(source), engine.memory(into)
+    batch = x.shape[:-2]
+    rank = len(x.shape)
+    kept, summed = (rank - 2, rank - 1) if axis == -1 else (rank - 1, rank - 2)
+    whole, result = matrix(x, (kept, summed), batch), matrix(r, (rank - 2, None), batch)
+    wide = "float64" if result.dtype == "float64" and np.dtype(x.dtype).kind == "f" else None
+    compute = result.dtype if np.dtype(r.dtype).kind in "iu" else wide
+    problem = ReductionProblem(x.shape[kept], x.shape[summed], whole.operand(whole.batch, (whole.rows, whole.columns)),
+                               result.operand(result.batch, (result.rows, 0)), batch, op, compute)     # type: ignore[arg-type]
+    plan = plan_for(problem, engine.device(source))
+    engine.run(plan, {"src": source, "dst": into})
+    tally(function, "calls", plan.family).tick()

@@ -1,0 +1,210 @@
+"""The products of ``numpy.linalg``. Users know this module as ``cuteblas.linalg``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from .counters import tally
+from .dots import dot_for, outer_for, settle_dot, tensordot_for
+from .expressions import stand_in
+from .memory import Memory, strides_by_order
+from .products import matmul as any_matmul
+from .routing import by_numpy, take, without_kernels
+from .transposes import matrix_transpose
+from .vectors import vecdot_for
+
+__all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "tensordot", "vecdot"]
+
+# A chain of products: the number of an array, or the two chains that are multiplied.
+_Tree = int | tuple["_Tree", "_Tree"]
+
+
+def matmul(x1: Any, x2: Any, /) -> Any:
+    """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without further arguments."""
+    return any_matmul(x1, x2)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """Dot products of vectors along an axis, the first conjugated, as ``numpy.linalg.vecdot``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides.
+    axis : int
+        Where the vectors lie in both.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.linalg.vecdot`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return vecdot_for("linalg.vecdot", x1, x2, axis=axis)
+
+
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
+    """Sum of products over given axes, as ``numpy.linalg.tensordot``: see :func:`cuteblas.tensordot`."""
+    return tensordot_for("linalg.tensordot", x1, x2, axes)
+
+
+def outer(x1: Any, x2: Any, /) -> Any:
+    """All products of an element of one vector and one of another, as ``numpy.linalg.outer``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Vectors. NumPy in, NumPy out; CuPy in, CuPy out.
+
+    Raises
+    ------
+    ValueError
+        If an operand is no vector, in NumPy's words; also for operands on different devices.
+    TypeError
+        What ``numpy.linalg.outer`` raises, in its words.
+    """
+    taken = take("linalg.outer", (x1, x2))
+    if isinstance(taken, str):
+        return by_numpy("linalg.outer", taken, np.linalg.outer, x1, x2)
+    if any(len(x.shape) != 1 for x in taken.memories):
+        np.linalg.outer(*(stand_in(x) for x in taken.memories))
+    return outer_for("linalg.outer", *taken.arrays)
+
+
+def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+    """Product of a chain of matrices in the order with the fewest multiplications, as ``numpy.linalg.multi_dot``.
+
+    Parameters
+    ----------
+    arrays : sequence of array_like
+        At least two: matrices; the first and the last may be vectors, a row and a column. NumPy in, NumPy out; CuPy in, CuPy out.
+    out : array, optional
+        Receives the result: C-contiguous and of exactly its shape and type, as of :func:`cuteblas.dot`.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.linalg.LinAlgError
+        What ``numpy.linalg.multi_dot`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    function = "linalg.multi_dot"
+    operands, named = list(arrays), {} if out is None else {"out": out}
+    count = len(arrays)
+    taken = take(function, operands, out) if count else "numpy"
+    if isinstance(taken, str):
+        return by_numpy(function, taken, np.linalg.multi_dot, arrays, **named)
+    from .problems import has_kernels
+
+    strange = next((x.dtype for x in taken.memories if not has_kernels(x.dtype)), None)
+    if strange is not None:
+        return without_kernels(function, lambda *given, **out: np.linalg.multi_dot(given, **out), taken, strange, operands, named)
+    if count == 2:
+        return dot_for(function, taken.arrays[0], taken.arrays[1], out)
+    ranks = [len(x.shape) for x in taken.memories]
+    if count < 2 or not (1 <= ranks[0] <= 2 and 1 <= ranks[-1] <= 2 and set(ranks[1:-1]) <= {2}):
+        return np.linalg.multi_dot([stand_in(x) for x in taken.memories])
+    matrices = list(taken.arrays)
+    if ranks[0] == 1:
+        matrices[0] = matrices[0][None, :]
+    if ranks[-1] == 1:
+        matrices[-1] = matrices[-1][:, None]
+    tree = _cheapest([x.shape for x in matrices])
+    _judge(tree, [taken.engine.memory(x) for x in matrices], taken.out_memory)
+
+    def product(chain: _Tree, out: Any = None) -> Any:
+        return matrices[chain] if isinstance(chain, int) else dot_for(function, product(chain[0]), product(chain[1]), out)
+
+    result = product(tree, taken.out)
+    if ranks[0] == ranks[-1] == 1:
+        return result[0, 0]
+    return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
+
+
+def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
+    """The order with the fewest multiplications; of equally good ones NumPy's."""
+    if len(shapes) == 3:
+        (rows, first), _second, (last, columns) = shapes
+        left = rows * last * (first + columns) < first * columns * (rows + last)
+        return ((0, 1), 2) if left else (0, (1, 2))
+    extents = [rows for rows, _columns in shapes] + [shapes[-1][1]]
+    best: dict[tuple[int, int], tuple[int, _Tree]] = {(i, i): (0, i) for i in range(len(shapes))}
+    for length in range(1, len(shapes)):
+        for i in range(len(shapes) - length):
+            j = i + length
+            around = extents[i] * extents[j + 1]
+            cost, k = min((best[i, k][0] + best[k + 1, j][0] + around * extents[k + 1], k) for k in range(i, j))
+            best[i, j] = cost, (best[i, k][1], best[k + 1, j][1])
+    return best[0, len(shapes) - 1][1]
+
+
+def _judge(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -> Memory:
+    """What a chain will be. Its products are judged in the order in which they are made, before any is made."""
+    if isinstance(tree, int):
+        return matrices[tree]
+    first, second = (_judge(part, matrices) for part in tree)
+    settled = settle_dot(first, second, out)
+    if settled is None:
+        np.dot(stand_in(first), stand_in(second))
+        raise AssertionError("NumPy multiplies matrices whose extents differ")
+    return Memory(settled.shape, settled.strides, settled.dtype)
+
+
+def matrix_power(a: Any, n: int) -> Any:
+    """A square matrix, or each of a stack, to an integer power, as ``numpy.linalg.matrix_power``.
+
+    The products are those of :func:`cuteblas.matmul`; a negative power inverts the matrix first, by NumPy or CuPy.
+
+    Parameters
+    ----------
+    a : array_like
+        Of shape (..., m, m). NumPy in, NumPy out; CuPy in, CuPy out.
+    n : int
+        The power.
+
+    Raises
+    ------
+    TypeError, numpy.linalg.LinAlgError
+        What ``numpy.linalg.matrix_power`` raises, in its words and before anything runs.
+    """
+    function = "linalg.matrix_power"
+    taken = take(function, (a,))
+    if isinstance(taken, str):
+        return by_numpy(function, taken, np.linalg.matrix_power, a, n)
+    (x,), (memory,) = taken.arrays, taken.memories
+    if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
+        return np.linalg.matrix_power(stand_in(memory), 1)
+    if memory.dtype.hasobject:
+        return by_numpy(function, "delegated to NumPy: kernels have no object", np.linalg.matrix_power, a, n)
+    try:
+        power = index(n)
+    except TypeError:
+        return np.linalg.matrix_power(np.zeros((1, 1)), n)
+    with taken.on_device():
+        if power == 0:
+            tally(function, "calls", "identity").tick()
+            result = taken.engine.empty(Memory(memory.shape, strides_by_order(memory, "K"), memory.dtype))
+            taken.engine.assign(result, taken.engine.identity(memory.shape[-1], memory.dtype))
+            return result
+        if power < 0:
+            tally(function, "calls", "inverse by " + ("NumPy" if taken.engine.on_host else "CuPy")).tick()
+            x = taken.engine.inverse(x)
+        tally(function, "calls", "matmul").tick()
+        return _powered(x, abs(power))
+
+
+def _powered(x: Any, n: int) -> Any:
+    """A positive power, in the order of products that NumPy takes: the results are the same to the last bit."""
+    if n == 1:
+        return x
+    if n == 3:
+        return any_matmul(any_matmul(x, x), x)
+    result, square = None, x
+    while True:
+        n, bit = divmod(n, 2)
+        if bit:
+            result = square if result is None else any_matmul(result, square)
+        if not n:
+            return result
+        square = any_matmul(square, square)

@@ -1,0 +1,218 @@
+"""Who takes a call: the kernels, on the arrays of one library, or NumPy; and that it is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .backends import current_backend
+from .counters import tally
+from .expressions import Expression, stand_in
+from .kinds import kind_of
+from .memory import Memory
+
+if TYPE_CHECKING:
+    from .contractions import ProductEngine
+
+__all__ = ["Settle", "Taken", "answer", "by_numpy", "key_of", "own_types", "refused", "repeaters", "take",
+           "without_kernels"]
+
+Settle = Callable[..., "Expression | None"]
+"""From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
+call that NumPy has to refuse."""
+
+own_types: set[type] = set()
+"""Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then."""
+
+repeaters: dict[type, Callable[..., Any]] = {}
+"""By the type of the first operand: a function of (head, operands, out, *scalars) that answers a call like one that has run before,
+and returns ``None`` for any other."""
+
+_COMES_BACK = "comes back"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Arrays of a call that the kernels take.
+
+    Attributes
+    ----------
+    engine : ProductEngine
+        What runs plans on them.
+    arrays : tuple
+        The operands, all of them arrays of one library.
+    memories : tuple of Memory
+        Where they lie.
+    out : array or None
+        Where the result goes.
+    """
+
+    engine: ProductEngine
+    arrays: tuple[Any, ...]
+    memories: tuple[Memory, ...]
+    out: Any = None
+
+    @property
+    def out_memory(self) -> Memory | None:
+        """Where ``out`` lies."""
+        return None if self.out is None else self.engine.memory(self.out)
+
+    def on_device(self) -> AbstractContextManager[None]:
+        """Make the device of the arrays the current one."""
+        return self.engine.on_device_of(self.arrays[0]) if self.arrays else nullcontext()
+
+
+def take(function: str, operands: Sequence[Any], out: Any = None) -> Taken | str:
+    """The arrays of a call that kernels take, or the route of one that goes to NumPy.
+
+    Raises
+    ------
+    ValueError
+        For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
+    """
+    if not own_types.isdisjoint(map(type, (*operands, out))):
+        return _COMES_BACK
+    kinds = [kind_of(x) for x in (*operands, out)]
+    for x, kind in zip((*operands, out), kinds, strict=True):
+        if kind == "foreign" or (kind == "like" and hasattr(type(x), "__array_function__")):
+            return f"delegated to NumPy: {type(x).__name__} answers NumPy's functions itself"
+    if "cupy" in kinds:
+        from ._cupy_products import taken
+
+        return taken(function, operands, out)
+    if current_backend() == "numpy":
+        return "numpy"
+    for x, kind in zip((*operands, out), kinds, strict=True):
+        if kind == "subclass":
+            return f"delegated to NumPy: {type(x).__name__} is a subclass of numpy.ndarray"
+    if out is not None and type(out) is not np.ndarray:
+        return "delegated to NumPy: out is not an array"
+    from .contractions import EMULATOR
+
+    arrays = tuple(np.asarray(x) for x in operands)
+    return Taken(EMULATOR, arrays, tuple(EMULATOR.memory(x) for x in arrays), out)
+
+
+def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any, **arguments: Any) -> Any:
+    """Let NumPy answer, and count the route."""
+    result = call(*operands, **arguments)
+    if route != _COMES_BACK:
+        tally(function, "calls", route).tick()
+    return result
+
+
+def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any = None,
+           **arguments: Any) -> Any:
+    """Answer one of NumPy's products of two arrays.
+
+    Parameters
+    ----------
+    function : str
+        Its name, for the counters.
+    call : callable
+        NumPy's own.
+    settle : callable
+        What it computes.
+    operands : sequence
+        The arrays.
+    out : array, optional
+        Where the result goes, of functions that have it.
+    **arguments
+        The others.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        What NumPy raises, in its words and before anything runs; also for operands on different devices, and for types without a
+        kernel on the GPU.
+    """
+    head = None
+    if (repeated := repeaters.get(type(operands[0]))) is not None:
+        head = key_of(arguments, function, call)
+        if head is not None and (result := repeated(head, operands, out)) is not None:
+            return result
+    named = arguments if out is None else {"out": out, **arguments}
+    taken = take(function, operands, out)
+    if isinstance(taken, str):
+        return by_numpy(function, taken, call, *operands, **named)
+    from .contractions import evaluate
+    from .problems import has_kernels
+
+    strange = next((x.dtype for x in taken.memories if not has_kernels(x.dtype)), None)
+    if strange is not None:
+        return without_kernels(function, call, taken, strange, operands, named)
+    settled = settle(*taken.memories, taken.out_memory, **arguments)
+    if settled is None:
+        return refused(function, call, taken, operands, named)
+    if not has_kernels(settled.dtype):
+        return without_kernels(function, call, taken, settled.dtype, operands, named)
+    with taken.on_device():
+        result = evaluate(function, taken.engine, settled, taken.arrays, taken.out)
+        if head is not None:
+            taken.engine.remember(function, head, taken.arrays, taken.out, result, "abc")
+    return result
+
+
+def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
+    """What tells a call apart from others besides its arrays, as a key of which equal ones mean the same; ``None`` if there is none.
+
+    Parameters
+    ----------
+    arguments : mapping
+        Those that are no arrays. Numbers, names and lists of them can be part of a key; anything else may change, or equal what
+        NumPy would not take in its place.
+    *rest : hashable
+        The function.
+    """
+    if not arguments:
+        return rest
+    try:
+        return rest, *((name, _frozen(value)) for name, value in arguments.items())
+    except TypeError:
+        return None
+
+
+def _frozen(x: Any) -> Hashable:
+    kind = type(x)
+    if kind is tuple or kind is list:
+        return tuple(map(_frozen, x))
+    if x is None or kind is int or kind is str:
+        return x
+    if kind is bool:
+        return bool, x                                  # 1 == True, but they are different axes
+    raise TypeError
+
+
+def refused(function: str, call: Callable[..., Any], taken: Taken, operands: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
+
+    Raises
+    ------
+    TypeError
+        For arrays on the GPU that NumPy would take.
+    """
+    shown = {**named, "out": stand_in(taken.out_memory)} if taken.out_memory is not None else named
+    call(*(stand_in(x) for x in taken.memories), **shown)
+    if taken.engine.on_host:
+        return by_numpy(function, "delegated to NumPy: it alone knows what this means", call, *operands, **named)
+    raise TypeError(f"{function} has no kernel on the GPU for what NumPy makes of the shapes "
+                    f"{' and '.join(str(x.shape) for x in taken.memories)}")
+
+
+def without_kernels(function: str, call: Callable[..., Any], taken: Taken, dtype: np.dtype, operands: Sequence[Any],
+                    named: dict[str, Any]) -> Any:
+    """Leave types that kernels do not multiply to NumPy on the host.
+
+    Raises
+    ------
+    TypeError
+        For arrays on the GPU.
+    """
+    if taken.engine.on_host:
+        return by_numpy(function, f"delegated to NumPy: kernels have no {dtype}", call, *operands, **named)
+    raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in taken.memories)}, computed in "
+                    f"{dtype}")

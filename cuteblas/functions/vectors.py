@@ -1,0 +1,110 @@
+"""``vecdot``, ``matvec`` and ``vecmat``: generalized ufuncs, as ``matmul``."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from .expressions import Expression, of_product
+from .gufunc import judge
+from .memory import Memory
+from .products import MatmulArguments
+from .routing import answer
+
+__all__ = ["matvec", "vecdot", "vecdot_for", "vecmat"]
+
+
+def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
+    """Dot products of vectors, the first conjugated, as ``numpy.vecdot``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., n), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy out. Any strides; elements are
+        conjugated as they are read.
+    out : array or 1-tuple of array, optional
+        Receives the result and is returned. It may have any strides and may overlap the inputs.
+    axes, axis, keepdims, casting, order, dtype, subok, signature
+        As in ``numpy.vecdot``.
+
+    Returns
+    -------
+    array or scalar
+        Of shape (...).
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.vecdot`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return vecdot_for("vecdot", x1, x2, out, **arguments)
+
+
+def vecdot_for(function: str, x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
+    """``vecdot`` on the account of a function that uses it."""
+    return _gufunc(function, np.vecdot, True, x1, x2, out, **arguments)
+
+
+def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
+    """Products of matrices and vectors, as ``numpy.matvec``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., m, n) and (..., n), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy out. Any
+        strides.
+    out : array or 1-tuple of array, optional
+        Receives the result and is returned. It may have any strides and may overlap the inputs.
+    axes, axis, keepdims, casting, order, dtype, subok, signature
+        As in ``numpy.matvec``.
+
+    Returns
+    -------
+    array
+        Of shape (..., m).
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.matvec`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return _gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
+
+
+def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
+    """Products of vectors, conjugated, and matrices, as ``numpy.vecmat``.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., n) and (..., n, m), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy out. Any
+        strides; elements are conjugated as they are read.
+    out : array or 1-tuple of array, optional
+        Receives the result and is returned. It may have any strides and may overlap the inputs.
+    axes, axis, keepdims, casting, order, dtype, subok, signature
+        As in ``numpy.vecmat``.
+
+    Returns
+    -------
+    array
+        Of shape (..., m).
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.vecmat`` raises, in its words and before anything runs; also for operands on different devices.
+    """
+    return _gufunc("vecmat", np.vecmat, True, x1, x2, out, **arguments)
+
+
+def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, **arguments: Any) -> Any:
+    if isinstance(out, tuple):
+        if len(out) != 1:
+            ufunc(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
+        out = out[0]
+
+    def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
+        return of_product(judge(a, b, result, named, ufunc), a.shape, b.shape, conj)
+
+    return answer(function, ufunc, settle, (x1, x2), out, **arguments)

@@ -1,0 +1,230 @@
+"""The end of a GEMM kernel: from sums to C, by alpha and beta or by an epilogue's graph.
+
+An epilogue reads and writes further matrices of C's extents. A vector along N is a matrix whose stride along M is 0, a number in
+device memory one with strides (0, 0), so that all of them are tiled and partitioned exactly as C is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.dtypes import dtype
+from ..codegen.engine import Pointer
+from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
+from ..layout import Layout, Tensor, _, composition, flatten, rank, size
+from ..layout.symbolic import Expr, IntLike, equal, select
+from .common import OperandAccess, combine, matrix_at
+
+__all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix"]
+
+
+@dataclass(frozen=True)
+class FusedMatrix:
+    """How a matrix that an epilogue reads or writes is accessed.
+
+    Attributes
+    ----------
+    name, dtype : str
+        Its name in the graph, and the type of its elements in memory.
+    strides : tuple
+        Along M and N: 0 or 1 where that is fixed, ``None`` where it is a parameter.
+    width : int
+        Elements of one vector access along the mode with stride 1, which then is the one along which threads hold runs of C.
+    """
+
+    name: str
+    dtype: str
+    strides: tuple[int | None, int | None] = (None, None)
+    width: int = 1
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        return dtype(self.dtype).tag + "".join("s" if s is None else str(s) for s in self.strides) + f"v{self.width}"
+
+
+@dataclass(frozen=True)
+class FusedEpilogue:
+    """A graph, and how the matrices that it names are accessed.
+
+    Attributes
+    ----------
+    graph : EpilogueGraph
+        What is computed.
+    operands : tuple of FusedMatrix
+        In the order of the graph's leaves.
+    outputs : tuple of FusedMatrix
+        In the order of the graph's outputs.
+    """
+
+    graph: EpilogueGraph
+    operands: tuple[FusedMatrix, ...] = ()
+    outputs: tuple[FusedMatrix, ...] = ()
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        return "_".join(("e" + self.graph.digest, *(m.tag for m in (*self.operands, *self.outputs))))
+
+
+class Epilogue:
+    """The end of a kernel, whose parameters are declared here.
+
+    In this order: alpha and beta unless they are known, as values or as addresses of one; of every matrix of the epilogue, operands
+    first, the pointer, the strides that are not fixed and those of the batch modes; the epilogue's numbers.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    accumulator, output : str
+        NumPy's names of the types of sums, alpha and beta, and of C.
+    c : OperandAccess
+        How C is read and written.
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars; ``"device"``: they lie in device memory.
+    fused : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    batch_modes : int
+        Number of batch modes.
+    """
+
+    def __init__(self, k: KernelBuilder, accumulator: str, output: str, c: OperandAccess, alpha: str, beta: str,
+                 fused: FusedEpilogue | None, batch_modes: int):
+        self.k, self._accumulator, self._output, self._c, self._fused = k, accumulator, output, c, fused
+        self._alpha_kind, self._beta_kind = alpha, beta
+        self._absent: dict[str, Expr] = {}                  # flags: a scalar in device memory turned out to be zero
+        self._alpha, self._beta = self._scalar("alpha", alpha), self._scalar("beta", beta)
+        matrices = (*fused.operands, *fused.outputs) if fused else ()
+        inputs = len(fused.operands) if fused else 0
+        self._matrices = [self._matrix(m, batch_modes, const=i < inputs) for i, m in enumerate(matrices)]
+        scalars = fused.graph.leaves("scalar") if fused else ()
+        self._numbers = {node.name: k.scalar(epilogue_role(node.name), node.dtype) for node in scalars}
+
+    def _scalar(self, name: str, kind: str) -> str | None:
+        if kind == "value":
+            return self.k.scalar(name, self._accumulator)
+        if kind == "device":
+            self.k.pointer(name, self._accumulator, alignment=dtype(self._accumulator).bytes)
+            return f"{name}_value"
+        return None
+
+    def _matrix(self, m: FusedMatrix, batch_modes: int, const: bool) -> tuple[Pointer, tuple[IntLike, ...], tuple[IntLike, ...]]:
+        k, name = self.k, epilogue_role(m.name)
+        pointer = k.pointer(name, m.dtype, const=const, alignment=m.width * dtype(m.dtype).bytes)
+        strides = tuple(k.integer(f"d{name}_{mode}", lo=None, multiple=m.width) if s is None else s
+                        for mode, s in zip("mn", m.strides, strict=True))
+        return pointer, strides, tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=m.width) for i in range(batch_modes))
+
+    # -- scalars in device memory -------------------------------------------------------------------------------------------------
+    def load_scalars(self) -> None:
+        """Load what lies in device memory; to be called where a kernel's work starts."""
+        for name, kind in (("alpha", self._alpha_kind), ("beta", self._beta_kind)):
+            if kind == "device":
+                self.k.emit(f"{dtype(self._accumulator).ctype} {name}_value;")
+                self.k.emit(f"cb::load_global<1>(&{name}_value, {name});")
+                self._absent[name] = self.k.flag(f"no_{name}", f"cb::is_zero({name}_value)")
+
+    def depth(self, k: IntLike) -> IntLike:
+        """The extent K that is summed over: none if alpha turns out to be zero."""
+        return self.k.let("K_summed", select(equal(self._absent["alpha"], 1), 0, k)) if "alpha" in self._absent else k
+
+    def clear(self, total: Tensor) -> None:
+        """Forget sums that were made before alpha was known to be zero."""
+        if "alpha" in self._absent:
+            with self.k.when(equal(self._absent["alpha"], 1)):
+                self.k.fill(total)
+
+    # -- the work -----------------------------------------------------------------------------------------------------------------
+    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard | None,
+              extents: tuple[IntLike, IntLike], batch: tuple[IntLike, ...], item: IntLike | tuple[IntLike, ...],
+              tile: Callable[[Tensor], Tensor]) -> None:
+        """Turn sums into C, rounded once.
+
+        Parameters
+        ----------
+        accumulators : Tensor
+            (run, rest...): a run is contiguous in C if C is contiguous at all.
+        partition : callable
+            Gives a thread's part of a tile of C in the same modes.
+        gC : Tensor
+            The tile of C.
+        guard : Guard, optional
+            Which elements exist, in the same modes.
+        extents, batch, item
+            Extents M and N and those of the batch modes; the index of the matrix in the batch.
+        tile : callable
+            Gives the tile of a matrix of C's extents.
+        """
+        k, fused = self.k, self._fused
+        formula = f"{fused.graph.name}: C = {fused.graph.result}" if fused else "C = alpha * accumulator + beta * C"
+        k.comment(f"Epilogue: {formula}")
+        tCgC = k.pin("tCgC", partition(gC))
+        parts = [k.pin(f"tCg_{pointer.name}", partition(tile(matrix_at(pointer, extents, strides, batch, batch_strides, item))))
+                 for pointer, strides, batch_strides in self._matrices]
+        reads_c = bool(fused.graph.leaves("c")) if fused else self._beta_kind != "zero"
+        run, *rest = (size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
+        with k.loops(rest) as at:
+            here = (_, *at)
+            inside = guard and guard[here]
+            tCrD = k.registers("tCrD", self._output, Layout(run))
+            if reads_c and "beta" in self._absent:
+                k.fill(tCrD)
+                with k.when(equal(self._absent["beta"], 0)):
+                    k.copy(tCgC[here], tCrD, width=self._c.width, guard=inside)
+            elif reads_c:
+                k.copy(tCgC[here], tCrD, width=self._c.width, guard=inside)
+            if fused is None:
+                with k.loops((run,)) as (i,):
+                    value = combine(self._output, self._accumulator, accumulators(i, *at).c, tCrD(i).c, self._alpha, self._beta,
+                                    self._beta_kind)
+                    k.emit(f"{tCrD(i).c} = {value};")
+            else:
+                self._apply(fused, accumulators, tCrD, parts, here, run, inside)
+            k.copy(tCrD, tCgC[here], width=self._c.width, guard=inside)
+
+    def _apply(self, fused: FusedEpilogue, accumulators: Tensor, tCrD: Tensor, parts: list[Tensor], here: tuple, run: int,
+               inside: Guard | None) -> None:
+        """One run of C through the graph."""
+        k, operands = self.k, len(fused.operands)
+        inputs = zip(fused.operands, parts[:operands], strict=True)
+        values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}
+        outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, Layout(run)) for m in fused.outputs]
+        with k.loops((run,)) as (i,):
+            def leaf(node: Node) -> str:
+                ctype = dtype(node.dtype).ctype
+                match node.op:
+                    case "acc":
+                        return accumulators(i, *here[1:]).c
+                    case "c":
+                        return f"cb::convert<{ctype}>({tCrD(i).c})"
+                    case "operand":
+                        return f"cb::convert<{ctype}>({values[node.name](i).c})"
+                    case "scalar":
+                        return self._numbers[node.name]
+                    case _:
+                        return {"alpha": self._alpha, "beta": self._beta}[node.op] or f"cb::one<{ctype}>()"
+
+            result, *others = emit(k, fused.graph, leaf)
+            k.emit(f"{tCrD(i).c} = cb::convert<{dtype(self._output).ctype}>({result});")
+            for m, fragment, value in zip(fused.outputs, outputs, others, strict=True):
+                k.emit(f"{fragment(i).c} = cb::convert<{dtype(m.dtype).ctype}>({value});")
+        for m, fragment, part in zip(fused.outputs, outputs, parts[operands:], strict=True):
+            k.copy(fragment, part[here], width=m.width, guard=inside)
+
+    def _loaded(self, m: FusedMatrix, source: Tensor, run: int, inside: Guard | None) -> Tensor:
+        """A run of an operand in registers: one element where all are the same."""
+        k, name = self.k, f"tCr_{epilogue_role(m.name)}"
+        if run > 1 and any(stride != 0 for stride in flatten(source.layout.stride)):
+            fragment = k.registers(name, m.dtype, Layout(run))
+            k.copy(source, fragment, width=m.width, guard=inside)
+            return fragment
+        fragment = k.registers(name, m.dtype, Layout(1))
+
+        def first(tensor: Tensor) -> Tensor:
+            return tensor.map_domain(lambda layout: composition(layout, Layout(1)))
+
+        k.copy(first(source), fragment, width=1, guard=inside and Guard(first(inside.coordinates), inside.extents))
+        return Tensor(fragment.engine, Layout(run, 0))

@@ -1,0 +1,299 @@
+"""``gemm_split``: float32 products on Hopper's 16-bit tensor cores, of what :mod:`~cuteblas.kernels.split_planes` has split.
+
+The tensor cores truncate what they add to, so their sums run over one stage of K only: after each, they are added to the total in
+float32, rounded. Products with lower planes are small; theirs may run over all of K. Rows were scaled by powers of two: that is
+undone at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.dtypes import dtype
+from ..codegen.engine import CodegenError, Pointer
+from ..codegen.hopper import MatrixDescriptor, TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout, tma_load, wgmma
+from ..codegen.kernel import GeneratedKernel
+from ..codegen.tiled import TiledCopy
+from ..layout import ArithTuple, Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
+from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less
+from .common import OperandAccess, matrix_at, strides_of
+from .epilogue import Epilogue, FusedEpilogue
+from .persistent import GROUP, PersistentBlock, TileOfC, ring_of_tiles
+from .split_planes import FIELDS, FORMATS
+
+__all__ = ["DEPTH", "GemmSplitConfig", "gemm_split", "plane_boxes"]
+
+DEPTH = 64
+"""K of a stage: after each, sums leave the tensor cores."""
+
+_INSTRUCTION_DEPTH = 16
+_WARP = 32
+_PAIRS = OperandAccess(1, 2)        # what a thread holds side by side
+
+
+@dataclass(frozen=True)
+class GemmSplitConfig:
+    """Everything that a ``gemm_split`` kernel is specialised on.
+
+    Attributes
+    ----------
+    format : str
+        One of :data:`~cuteblas.kernels.split_planes.FORMATS`.
+    output : str
+        NumPy's name of C's type.
+    columns : int
+        Columns of the tile of C; it has 128 rows.
+    stages : int
+        Stages of the ring.
+    k_major_a, k_major_b : bool
+        Along which mode the planes of A and B are contiguous.
+    c : OperandAccess
+        How C is read and written.
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars; ``"device"``: they lie in device memory.
+    batch_a, batch_b : tuple of bool
+        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
+    wide : bool
+        Whether offsets into C need 64 bits.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    lacking : int, optional
+        If given, the kernel looks at what is known of all rows, keeps a verdict at ``status``, and does nothing unless it is 0: it
+        is 2 if a row is marked, else this number (1 or 2) if a row of an operand needs more than one of the other operand offers.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    """
+
+    format: str
+    output: str
+    columns: int = 128
+    stages: int = 3
+    k_major_a: bool = True
+    k_major_b: bool = True
+    c: OperandAccess = _PAIRS
+    alpha: str = "one"
+    beta: str = "zero"
+    batch_a: tuple[bool, ...] = ()
+    batch_b: tuple[bool, ...] = ()
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+    lacking: int | None = None
+    gate: int | None = None
+
+    @property
+    def groups(self) -> int:
+        """Multiplying warpgroups, 64 rows of C each."""
+        return 2
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile of C."""
+        return 64 * self.groups
+
+    @property
+    def mma(self) -> WgmmaMma:
+        """Who multiplies what."""
+        return WgmmaMma(WgmmaAtom(self.columns, FORMATS[self.format].element, self.k_major_a, self.k_major_b), self.groups)
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        major = "".join("k" if x else "m" for x in (self.k_major_a, self.k_major_b))
+        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
+        batch = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
+        return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{self.rows}x{self.columns}x{DEPTH}_s{self.stages}"
+                f"_{major}{unit}{self.c.width}_{self.alpha[0]}{self.beta[0]}_b{batch}{'_wide' if self.wide else ''}"
+                + (f"_{self.epilogue.tag}" if self.epilogue else "") + ("" if self.lacking is None else f"_judges{self.lacking}")
+                + ("" if self.gate is None else f"_if{self.gate}"))
+
+
+def plane_boxes(config: GemmSplitConfig) -> tuple[TmaBox, TmaBox]:
+    """The TMA boxes of one plane of a stage of A and of B."""
+    element = FORMATS[config.format].element
+    return (TmaBox(element, operand_layout(config.rows, DEPTH, element, config.k_major_a)),
+            TmaBox(element, operand_layout(config.columns, DEPTH, element, config.k_major_b)))
+
+
+@cache
+def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters
+    ----------
+    config : GemmSplitConfig
+        What the kernel is specialised on.
+
+    Returns
+    -------
+    GeneratedKernel
+        Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes); pointers RA and RB to what
+        is known of the rows of A and of B, and C; extents M, N, K; the strides of C (M, N) that are not fixed at 1; the extents
+        of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, the number of rows at RA and at RB
+        and the pointer to the status; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
+        may have fewer blocks than tiles.
+    """
+    form, (box_a, box_b) = FORMATS[config.format], plane_boxes(config)
+    mma = config.mma
+    if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
+        raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
+
+    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch="sm_90a", wide=config.wide,
+                      summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+                              f"float32 as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages of "
+                              f"{form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
+    if config.gate is not None:
+        k.gate(config.gate)
+    map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
+    rows_of = [k.pointer(name, "int32", alignment=4) for name in ("RA", "RB")]
+    pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
+    M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
+    stride_c = strides_of(k, "C", "mn", config.c)
+    modes = range(len(config.batch_a))
+    batch = tuple(k.integer(f"L{i}") for i in modes)
+    batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
+    batch_rows = [tuple(k.integer(f"d{name}_l{i}") for i in modes) for name in ("RA", "RB")]
+    counts = [k.integer(f"{name}_rows") for name in ("RA", "RB")] if config.lacking is not None else []
+    status = k.pointer("status", "uint32", const=False, alignment=4) if config.lacking is not None else None
+    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
+
+    if status is not None and config.lacking is not None:
+        _judge(k, list(zip(rows_of, counts, strict=True)), status, config.lacking)
+    # The planes of a stage lie one after the other.
+    sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
+    epilogue.load_scalars()
+    step = config.rows, config.columns, DEPTH
+    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch)
+
+    def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
+        operands = ((map_a, box_a, sA, tile.corner(tile.m * config.rows, k_tile * DEPTH, config.batch_a)),
+                    (map_b, box_b, sB, tile.corner(tile.n * config.columns, k_tile * DEPTH, config.batch_b)))
+        for tensor_map, box, ring, (row, depth, *index) in operands:
+            for p in range(form.planes):
+                tma_load(k, tensor_map, box, ArithTuple(row, depth, p, *index), ring[_, _, stage * form.planes + p], barrier)
+
+    block.produce(form.planes * (box_a.nbytes + box_b.nbytes), load)
+
+    values = Layout((2, 2, config.columns // 8))
+    names = ("total", "chunk", "correction") if form.corrections else ("total", "chunk")
+    total, chunk, *correction = (Tensor(Pointer("rmem", name, dtype("float32"), root=name), values) for name in names)
+    operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
+    operand_b = WgmmaOperand(form.element, box_b.layout, config.k_major_b)
+    descriptors: list[MatrixDescriptor] = []
+
+    def prepare() -> None:
+        # This group's rows: (64, K, stage and plane).
+        tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
+        descriptors.append(MatrixDescriptor(k, "descriptor_a", tCsA, operand_a))
+        descriptors.append(MatrixDescriptor(k, "descriptor_b", sB, operand_b))
+        for name in names:
+            k.registers(name, "float32", values)
+
+    def start() -> None:
+        for tensor in (total, *correction):
+            k.fill(tensor)
+
+    def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], stage: IntLike, fresh: bool) -> None:
+        for i, (p, q) in enumerate(products):
+            for depth in range(0, DEPTH, _INSTRUCTION_DEPTH):
+                accumulate = "0" if fresh and i == depth == 0 else "1"
+                a, b = (d.at(stage * form.planes + plane, depth) for d, plane in zip(descriptors, (p, q), strict=True))
+                wgmma(k, mma.atom, accumulators, a, b, accumulate)
+        k.emit("cb::wgmma_commit();")
+
+    def multiply(stage: IntLike) -> None:
+        k.emit("cb::wgmma_fence();")
+        issue(chunk, form.main, stage, fresh=True)
+        for tensor in correction:
+            issue(tensor, form.corrections, stage, fresh=False)
+
+    def settle() -> None:
+        k.emit(f"cb::wgmma_delivered({chunk.engine.name});")
+        with k.loops((2, 2, config.columns // 8)) as at:
+            k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
+
+    def finish(tile: TileOfC) -> None:
+        at = tile.m, tile.n
+
+        def partition(tensor: Tensor) -> Tensor:
+            return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
+
+        def tiled(matrix: Tensor) -> Tensor:
+            return local_tile(matrix, mma.tile, at)
+
+        for tensor in correction:
+            k.emit(f"cb::wgmma_delivered({tensor.engine.name});")
+            with k.loops((2, 2, config.columns // 8)) as where:
+                sum_ = total(*where).c
+                k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
+            k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
+        guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
+        tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
+                        for name, pointer, strides, steps in
+                        zip(("RA", "RB"), rows_of, ((FIELDS, 0), (0, FIELDS)), batch_rows, strict=True))
+        pair, half, column = (size(values[i]) for i in range(rank(values)))
+        tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout(pair))
+        k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
+        with k.loops((column,), "n") as (n,):
+            k.copy(tCgRB[_, 0, n], tCrRB, width=1, guard=guard[_, 0, n])
+            with k.loops((pair, half)) as (i, h):
+                exponent = f"cb::row_exponent({tCrRA(h).c}) + cb::row_exponent({tCrRB(i).c})"
+                k.emit(f"{total(i, h, n).c} = cb::scalbn({total(i, h, n).c}, {exponent});")
+        gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
+        epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
+
+    block.consume(prepare, start, multiply, settle, finish, overlap=bool(correction))
+    return k.build()
+
+
+def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int) -> None:
+    """Keep a verdict on all rows, and leave unless it is 0: the planes hold what the product needs."""
+    k.comment("A verdict on all rows of both operands: see FIELDS of split_planes")
+    reader, one = TiledCopy(Layout(k.threads), (1,)), Layout((1, 1))
+    k.emit("bool marked = false;")
+    for pointer, count in operands:
+        name = pointer.name
+        k.emit(f"float need_{name} = 0.0f, offer_{name} = {2.0**127!r}f;")
+        fields = [k.pin(f"t{name}{field}", reader.partition(Tensor(pointer + field, Layout(count, FIELDS)), k.thread))
+                  for field in range(FIELDS)]
+        exists = Guard(k.pin(f"t{name}_c", reader.partition(make_identity_tensor((count,)), k.thread)), (count,))
+        with k.loop("i", ceil_div(count, k.threads)) as i, k.when(exists.at((0, i))):
+            word, need, offer = (k.registers(kept, "int32", one) for kept in ("word", "need", "offer"))
+            for fragment, source in zip((word, need, offer), fields, strict=True):
+                k.copy(source[None, i], fragment[None, 0], width=1)
+            k.emit(f"marked = marked || cb::row_is_marked({word(0, 0).c});")
+            k.emit(f"need_{name} = cb::max(need_{name}, cb::row_value({need(0, 0).c}));")
+            k.emit(f"offer_{name} = cb::min(offer_{name}, cb::row_value({offer(0, 0).c}));")
+    a, b = (pointer.name for pointer, _count in operands)
+    _fold_limits(k, f"need_{a}", f"offer_{b}", f"need_{b}", f"offer_{a}")
+    k.emit(f"bool const lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
+    k.emit(f"unsigned const verdict = cb::syncthreads_or(marked) ? 2u : lacking ? {lacking}u : 0u;")
+    with k.when(all_of(equal(k.thread, 0), equal(k.block_index("judge", "x"), 0))):
+        k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
+    k.emit("if (verdict != 0u) return;")
+
+
+def _fold_limits(k: KernelBuilder, *names: str) -> None:
+    """Fold four numbers of every thread, the first and third to the largest, the others to the smallest, and give them to all."""
+    limits = k.shared("limits", "float32", Layout((len(names), k.threads)))
+    mine, other = k.registers("mine", "float32", Layout(len(names))), k.registers("other", "float32", Layout(len(names)))
+
+    def merge(thread: IntLike) -> None:
+        k.copy(limits[None, thread], other, width=4)
+        for at in range(len(names)):
+            k.emit(f"{mine(at).c} = cb::{'min' if at % 2 else 'max'}({mine(at).c}, {other(at).c});")
+
+    for at, name in enumerate(names):
+        k.emit(f"{mine(at).c} = {name};")
+    k.copy(mine, limits[None, k.thread], width=4)
+    k.barrier()
+    with k.when(less(k.thread, _WARP)):
+        with k.loop("i", k.threads // _WARP, start=1) as i:
+            merge(k.thread + _WARP * i)
+        k.copy(mine, limits[None, k.thread], width=4)
+    k.barrier()
+    with k.loop("i", _WARP) as i:
+        merge(i)
+    for at, name in enumerate(names):
+        k.emit(f"{name} = {mine(at).c};")

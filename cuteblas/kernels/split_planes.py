@@ -1,0 +1,310 @@
+"""``split_planes``: float32 operands as sums of 16-bit planes, for products on tensor cores.
+
+Each row of the operand is scaled by a power of two, so that its largest element lies just below a limit. A scaled element ``y`` is
+
+* fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and ``lo = rn((y - hi) 2^11)``;
+* bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
+
+A block owns whole rows: it reads them once for their largest elements and again, mostly from cache, to split them. What it learns
+about a row is kept beside the planes: see :data:`FIELDS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.dtypes import dtype
+from ..codegen.engine import CodegenError
+from ..codegen.kernel import GeneratedKernel
+from ..codegen.tiled import TiledCopy
+from ..layout import Layout, Tensor, _, domain_offset, local_tile, make_identity_tensor
+from ..layout.symbolic import IntLike, ceil_div, less, maximum
+from .common import OperandAccess, matrix_at, strides_of
+
+__all__ = ["FIELDS", "FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
+
+FIELDS = 3
+"""Words that are kept of each row.
+
+0. The exponent that undoes the scaling, and a mark if the row has an infinity, a NaN, or elements too small even for bf16x6.
+1. As bits of a float32: what the row needs of the other operand's rows, ``z + 3t`` for ``z`` zeros and ``t`` elements that are too
+   small for fp16x3, or 0 if it has none of the latter.
+2. As bits of a float32: what the row offers, a lower bound of its sum of magnitudes over its largest one; plenty, if all are zero.
+
+docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an operand needs more than any row of the other offers.
+"""
+
+_UNROLL = 4
+
+
+@dataclass(frozen=True)
+class SplitFormat:
+    """A way to write a float32 as a sum of 16-bit numbers, and to multiply such sums.
+
+    Attributes
+    ----------
+    name : str
+        What ``precision=`` calls it.
+    element : str
+        Type of the planes.
+    planes : int
+        Number of planes, the most significant first.
+    step : int
+        Each plane is scaled by two to the power of this against the one before.
+    top : int
+        The largest element of a scaled row lies in ``[2^top, 2^(top + 1))``.
+    span : int
+        Elements down to ``2^(top - span)`` are split without loss beyond float32's own rounding.
+    main, corrections : tuple of (int, int)
+        Which planes of A and of B are multiplied: products that are added in float32 after every stage, in this order; and, scaled
+        by ``2^step``, those that stay in the tensor cores' accumulators over all of K.
+    """
+
+    name: str
+    element: str
+    planes: int
+    step: int
+    top: int
+    span: int
+    main: tuple[tuple[int, int], ...]
+    corrections: tuple[tuple[int, int], ...] = ()
+
+
+FORMATS = {
+    "fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), ((1, 0), (0, 1))),
+    "bf16x6": SplitFormat("bf16x6", "bfloat16", 3, 0, 50, 100, ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))),
+}
+"""By name. Products of planes that are left out are below float32's rounding."""
+
+
+@dataclass(frozen=True)
+class SplitOperand:
+    """How one operand is split.
+
+    Attributes
+    ----------
+    x : OperandAccess
+        How the operand (rows, K) is read.
+    threads : tuple of int
+        Threads of a block along rows and K, powers of two.
+    batch_modes : int
+        Number of batch modes.
+    """
+
+    x: OperandAccess
+    threads: tuple[int, int]
+    batch_modes: int = 0
+
+    def __post_init__(self) -> None:
+        if any(n < 1 or n & (n - 1) for n in self.threads):
+            raise CodegenError(f"threads are powers of two, got {self}")
+
+    @property
+    def k_major(self) -> bool:
+        """Whether the planes are contiguous along K: as the operand is, where it is contiguous at all."""
+        return self.x.unit != 0
+
+    @property
+    def values(self) -> tuple[int, int]:
+        """Elements of one access along rows and K."""
+        return (1, self.x.width) if self.k_major else (self.x.width, 1)
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of a block, and elements along K that it reads in one step."""
+        (ti, tj), (vi, vj) = self.threads, self.values
+        return ti * vi, tj * vj * _UNROLL
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
+        return f"{unit}{self.x.width}_{self.threads[0]}x{self.threads[1]}_b{self.batch_modes}"
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """What a ``split_planes`` kernel is specialised on.
+
+    Attributes
+    ----------
+    format : str
+        One of :data:`FORMATS`.
+    a, b : SplitOperand
+        How both operands are split, by as many threads a block.
+    wide : bool
+        Whether offsets need 64 bits.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    """
+
+    format: str
+    a: SplitOperand
+    b: SplitOperand
+    wide: bool = False
+    gate: int | None = None
+
+    def __post_init__(self) -> None:
+        if prod(self.a.threads) != prod(self.b.threads):
+            raise CodegenError(f"both operands are split by blocks of the same size, got {self}")
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
+                f"{'' if self.gate is None else f'_if{self.gate}'}")
+
+
+@cache
+def split_planes(config: SplitConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    The first ``blocks_a`` blocks split A, the others B. Parameters of the kernel: the gate if there is one; ``blocks_a``; then
+    for A and for B (names end in ``A`` and ``B``) pointers X (float32), P (planes) and R (int32, (rows, field)); extents M
+    (rows), K; the strides of X that are not fixed at 1; that of P along the mode in which it is not contiguous, that from plane
+    to plane; the extents of the batch modes, then the strides of X there, of P and of R.
+    """
+    form = FORMATS[config.format]
+    k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", wide=config.wide,
+                      summary=f"float32 rows as {form.planes} planes of {form.element} ({form.name})")
+    if config.gate is not None:
+        k.gate(config.gate)
+    blocks_a = k.integer("blocks_a")
+    parts = [_Operand(k, form, side, operand) for side, operand in (("A", config.a), ("B", config.b))]
+    block = k.block_index("block", "x")
+    with k.when(less(block, blocks_a)):
+        parts[0].split(block)
+    with k.otherwise():
+        parts[1].split(k.let("block_of_b", maximum(block - blocks_a, 0)))
+    return k.build()
+
+
+class _Operand:
+    """One operand: its parameters, and the work of a block."""
+
+    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand):
+        self._k, self._form, self._side, self._config = k, form, side, config
+        width = config.x.width
+        self._x = k.pointer(f"X{side}", "float32", alignment=width * 4)
+        self._p = k.pointer(f"P{side}", form.element, const=False, alignment=16)
+        self._r = k.pointer(f"R{side}", "int32", const=False, alignment=4)
+        self._extents = tuple(k.integer(f"{name}{side}", multiple=width if config.x.unit == mode else 1)
+                              for mode, name in enumerate("MK"))
+        self._stride_x = strides_of(k, f"X{side}", "mk", config.x)
+        self._rows_of_p, self._planes_of_p = (k.integer(f"dP{side}_{name}", multiple=8) for name in ("row", "plane"))
+        modes = range(config.batch_modes)
+        self._batch = tuple(k.integer(f"L{side}{i}") for i in modes)
+        self._batch_x, self._batch_p, self._batch_r = (
+            tuple(k.integer(f"d{name}{side}_l{i}", lo=None, multiple=multiple) for i in modes)
+            for name, multiple in (("X", width), ("P", 8), ("R", 1)))
+
+    def split(self, block: IntLike) -> None:
+        """Split the rows of a block."""
+        k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
+        (ti, tj), (vi, vj), width = config.threads, config.values, config.x.width
+        order = Layout(config.threads, (tj, 1) if config.k_major else (1, ti))
+        reader, folder = TiledCopy(order, config.values), TiledCopy(order, (vi, 1))
+        k.note(f"{self._side}: threads {order}, each {config.values} elements at a time")
+        tiles = k.let("tiles", ceil_div(M, config.tile[0]))
+        tile = k.let("tile", block % tiles) if batch else block
+        item: IntLike = k.let("item", block // tiles) if batch else 0
+
+        def mine(tensor: Tensor) -> Tensor:                     # this thread's part of the rows, step by step
+            return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
+
+        tXgX = k.pin("tXgX", mine(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
+        exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
+        fragment = Layout((vi * vj, 1, _UNROLL))
+        read = k.registers("tXrX", "float32", fragment)
+        mine_alone = Layout((vi, 1, 1))
+        steps = k.let("steps", ceil_div(K, config.tile[1]))
+
+        def of_row(v: IntLike) -> tuple[IntLike, int, int]:     # where the row of a value stands in what is kept of rows
+            return (v if vi > 1 else 0), 0, 0
+
+        results, stride = (config.tile[0], tj), (tj, 1) if config.k_major else (1, config.tile[0])
+        along = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))(0, 0, 0)[1]
+
+        def fold(*totals: tuple[Tensor, str]) -> None:
+            """Fold what threads along K have, half onto half, in their order; every thread gets what its rows have."""
+            if tj == 1:
+                return
+            kept = []
+            for total, combine in totals:
+                name, element = total.engine.name, total.engine.dtype.name
+                shared = k.shared(f"s_{name}", element, Layout(results, stride))
+                part = k.registers(f"part_{name}", element, mine_alone)
+                kept.append((total, combine, part, shared, k.pin(f"tRs_{name}", folder.partition(shared, k.thread))))
+                k.copy(total, kept[-1][-1], width=1)
+            half = tj
+            while half > 1:
+                half //= 2
+                k.barrier()
+                with k.when(less(along, half)):
+                    for total, combine, part, shared, tRsR in kept:
+                        k.copy(folder.partition(domain_offset((0, half), shared), k.thread), part, width=1)
+                        with k.loops((vi, 1, 1)) as at:
+                            k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, {part(*at).c});")
+                        k.copy(total, tRsR, width=1)
+            k.barrier()
+            for total, _combine, _part, shared, _mine in kept:
+                k.copy(folder.partition(Tensor(shared.engine, Layout(results, (stride[0], 0))), k.thread), total, width=1)
+
+        k.comment("The largest magnitudes of the rows, as bits")
+        top = k.registers("top", "uint32", mine_alone)
+        k.fill(top)
+        with k.loop("step", steps) as step:
+            k.copy(tXgX[_, _, _, step], read, width=width, guard=exists[_, _, _, step])
+            with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j):
+                k.emit(f"{top(*of_row(v)).c} = cb::max({top(*of_row(v)).c}, cb::magnitude_bits({read(v, i, j).c}));")
+        fold((top, "max"))
+
+        k.comment("Split, and count what is zero or small")
+        shift, zeros, small, lost = (k.registers(name, "int32", mine_alone) for name in ("shift", "zeros", "small", "lost"))
+        sums = k.registers("sums", "float32", mine_alone)
+        for counter in (zeros, small, lost, sums):
+            k.fill(counter)
+        with k.loops((vi, 1, 1)) as at:
+            k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
+        layout_p = (self._rows_of_p, 1) if config.k_major else (1, self._rows_of_p)
+        planes = [k.registers(f"tXrP{p}", form.element, fragment) for p in range(form.planes)]
+        mP = matrix_at(self._p, (M, K), layout_p, batch, self._batch_p, item)
+        targets = [k.pin(f"tXgP{p}", mine(Tensor(mP.engine + p * self._planes_of_p, mP.layout))) for p in range(form.planes)]
+        narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
+        with k.loop("step", steps) as step:
+            here = exists[_, _, _, step]
+            k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
+            with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j):
+                row = of_row(v)
+                k.emit(f"float rest = cb::scalbn({read(v, i, j).c}, {shift(*row).c});")
+                with k.when(here.at((v, i, j))):
+                    k.emit(f"cb::count_magnitude(rest, {narrow!r}f, {broad!r}f, {zeros(*row).c}, {small(*row).c}, {lost(*row).c}, "
+                           f"{sums(*row).c});")
+                for p, plane in enumerate(planes):
+                    k.emit(f"{plane(v, i, j).c} = cb::convert<{dtype(form.element).ctype}>(rest);")
+                    if p + 1 < form.planes:
+                        k.emit(f"rest = cb::plane_rest(rest, {plane(v, i, j).c}, {float(2**form.step)}f);")
+            for plane, target in zip(planes, targets, strict=True):
+                k.copy(plane, target[_, _, _, step], width=width, guard=here)
+
+        k.comment("What is known of the rows")
+        fold(*((counter, "add") for counter in (zeros, small, lost, sums)))
+
+        def owned(tensor: Tensor) -> Tensor:
+            return folder.partition(local_tile(tensor, results, (tile, 0)), k.thread)
+
+        first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
+        mR = matrix_at(self._r, (M, tj), (FIELDS, 0), batch, self._batch_r, item)
+        word = k.registers("word", "int32", mine_alone)
+        largest = f"{2.0**(form.top + 1)!r}f"
+        fields = ("cb::row_word({shift}, {top}, {lost})", "cb::row_need({zeros}, {small})",
+                  "cb::row_offer({sums}, " + largest + ")")
+        for field, text in enumerate(fields):
+            tRgR = k.pin(f"tRgR{field}", owned(Tensor(mR.engine + field, mR.layout)))
+            with k.loops((vi, 1, 1)) as at:
+                kept = {t.engine.name: t(*at).c for t in (shift, top, lost, zeros, small, sums)}
+                k.emit(f"{word(*at).c} = {text.format(**kept)};")
+            k.copy(word, tRgR, width=1, guard=first)

@@ -1,0 +1,223 @@
+"""Plans of reductions of one mode: which threads lie along which mode, and how many slices j is cut into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import gcd, prod
+
+from ..codegen.dtypes import dtype
+from ..kernels.common import OperandAccess
+from ..kernels.reduce_modes import OPERATIONS, ReduceModesConfig, reduce_modes
+from .modes import merged
+from .operands import NARROW_SPAN, span
+from .plan import Argument, Launch, Plan, Role
+from .problem import DeviceInfo, Operand, ReductionProblem
+
+__all__ = ["Place", "ReductionChoice", "plan_reduction", "reduction_launches"]
+
+Place = tuple[Role, int]
+"""Where something lies: an address that each call supplies, and an offset in bytes."""
+
+_THREADS = 256
+_WARP = 32
+_BLOCKS = 8                             # of 256 threads on a multiprocessor: all that it holds
+_LEAST_STEPS = 8                        # a second launch takes as long as a few steps of a block
+_VECTOR_BYTES, _MAX_VECTOR = 16, 8       # elements: each is a register once it is converted
+_ALIGNMENT = 256                        # bytes, of workspaces
+
+
+@dataclass(frozen=True)
+class ReductionChoice:
+    """How a reduction is divided.
+
+    Attributes
+    ----------
+    threads : tuple of int
+        Threads of a block along (i, j).
+    width : int
+        Elements of an access.
+    lanes : int
+        The mode along which the lanes of a warp lie.
+    tile : tuple of int
+        Elements along (i, j) of one step of a block.
+    slices, chunk : int
+        Number of slices of j and the length of each.
+    """
+
+    threads: tuple[int, int]
+    width: int
+    lanes: int
+    tile: tuple[int, int]
+    slices: int
+    chunk: int
+
+    def __str__(self) -> str:
+        split = f"; j in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
+        return (f"{self.threads[0]}x{self.threads[1]} threads along (i, j), lanes along {'ij'[self.lanes]}, vectors of "
+                f"{self.width}, {self.tile[0]}x{self.tile[1]} elements a step{split}")
+
+
+@lru_cache(maxsize=4096)
+def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
+    """Plan a reduction.
+
+    Parameters
+    ----------
+    problem : ReductionProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+
+    Returns
+    -------
+    Plan
+        Its launches take the addresses of roles ``src`` (X) and ``dst`` (R).
+
+    Raises
+    ------
+    TypeError
+        If X cannot be reduced in these types.
+    ValueError
+        For the largest or smallest of nothing, an unknown operation, or more blocks than a grid can have.
+    """
+    _check(problem)
+    if 0 in (problem.i, *problem.batch):
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
+    choice = _choose(_canonical(problem), device)
+    launches, workspace = reduction_launches(problem, device, ("src", 0), ("dst", 0))
+    reason = (f"{problem.op} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
+              f"{device.multiprocessors} multiprocessors")
+    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts)
+
+
+def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Place, target: Place,
+                       workspace: int = 0) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a reduction as a part of another plan.
+
+    Parameters
+    ----------
+    problem : ReductionProblem
+        What to compute; alignments are those of the operands where they lie.
+    device : DeviceInfo
+        Where.
+    source, target : (role, offset)
+        Where X and R lie.
+    workspace : int
+        Bytes of the plan's workspace that are taken.
+
+    Returns
+    -------
+    launches : tuple of Launch
+        In order; none if the result has no elements.
+    workspace : int
+        Bytes of the plan's workspace that are taken then.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`plan_reduction`.
+    """
+    _check(problem)
+    if 0 in (problem.i, *problem.batch):
+        return (), workspace
+    p = _canonical(problem)
+    choice = _choose(p, device)
+    if choice.slices == 1:
+        return (_launch(p, choice, source, target),), workspace
+    accumulator = p.accumulator
+    outputs, item = p.i * prod(p.batch), dtype(accumulator).bytes
+    start = -(-workspace // _ALIGNMENT) * _ALIGNMENT
+    strides, below = [], p.i
+    for n in reversed(p.batch):
+        strides.append(below)
+        below *= n
+    compact = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))                  # (i, batch, slice)
+    x = replace(p.x, batch_strides=(choice.chunk * p.x.strides[1], *p.x.batch_strides))
+    slices = replace(p, x=x, r=compact, batch=(choice.slices, *p.batch))
+    rest = replace(p, j=choice.slices, x=replace(compact, strides=(1, outputs), batch_strides=compact.batch_strides[1:]),
+                   compute=accumulator)
+    parts = ("workspace", start)
+    rest = _canonical(rest)
+    second = _launch(rest, replace(_choose(rest, device), slices=1), parts, target)
+    return (_launch(slices, choice, source, parts), second), start + choice.slices * outputs * item
+
+
+def _check(p: ReductionProblem) -> None:
+    """Refuse what has no result."""
+    if p.op not in OPERATIONS:
+        raise ValueError(f"reductions are {', '.join(OPERATIONS)}, got {p.op!r}")
+    x, between, r = dtype(p.x.dtype), dtype(p.accumulator), dtype(p.r.dtype)
+    if x.is_complex or between.is_complex or r.is_complex:
+        fits = x is between is r and p.op == "sum"
+    elif between.is_integer:
+        fits = x is between is r or (p.op == "sum" and r.is_integer and (x.is_integer or x.name == "bool"))
+        fits = fits and "int8x4" not in (x.name, between.name, r.name)
+    else:
+        exact = x.name in ("float16", "bfloat16", "float32") or x.name == between.name == "float64"
+        fits = between.name in ("float32", "float64") and exact and r.name in ("float16", "bfloat16", "float32", "float64") \
+            and not (between.name == "float64" and r.bytes == 2)          # would be rounded twice
+    if not fits:
+        raise TypeError(f"{p.op} of {x.name} in {between.name} to {r.name} is not possible")
+    if p.j == 0 and p.op != "sum":
+        raise ValueError(f"zero-size array to reduction operation {OPERATIONS[p.op]} which has no identity")
+
+
+def _canonical(p: ReductionProblem) -> ReductionProblem:
+    """The same reduction with as few modes as possible; i is the one whose elements lie closest together in X.
+
+    Modes of extent 1 have stride 0, so that they stand in no vector's way.
+    """
+    modes = merged(((p.i, p.x.strides[0], p.r.strides[0]), *zip(p.batch, p.x.batch_strides, p.r.batch_strides, strict=True)))
+    (i, x_i, r_i), *batch = sorted(modes, key=lambda mode: (mode[1] == 0, abs(mode[1]), mode))
+    x = replace(p.x, strides=(x_i, p.x.strides[1] if p.j > 1 else 0), batch_strides=tuple(mode[1] for mode in batch))
+    r = replace(p.r, strides=(r_i, 0), batch_strides=tuple(mode[2] for mode in batch))
+    return replace(p, i=i, x=x, r=r, batch=tuple(mode[0] for mode in batch))
+
+
+def _power_of_two(n: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
+    """Threads along the modes, and enough slices to fill the device."""
+    item, extents = dtype(p.x.dtype).bytes, (p.i, p.j)
+    lanes = min((1, 0), key=lambda mode: (p.x.strides[mode] == 0, abs(p.x.strides[mode])))
+    width = 1
+    if p.x.strides[lanes] == 1:
+        others = p.x.strides[1 - lanes], *p.x.batch_strides
+        width = gcd(min(_MAX_VECTOR, _VECTOR_BYTES // item), max(1, p.x.alignment // item), extents[lanes], *others)
+    along = min(_WARP, _power_of_two(-(-extents[lanes] // width)))
+    across = min(_THREADS // along, max(_power_of_two(extents[1 - lanes]), _WARP // along))
+    along = min(_THREADS // across, _power_of_two(-(-extents[lanes] // width)))
+    threads = (along, across) if lanes == 0 else (across, along)
+    tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p, width, lanes), threads, lanes).tile
+    blocks, steps = -(-p.i // tile[0]) * prod(p.batch), -(-p.j // tile[1])
+    slices = min(_BLOCKS * device.multiprocessors // blocks, steps // 2) if steps >= _LEAST_STEPS else 1
+    chunk = -(-steps // max(1, slices)) * tile[1]
+    return ReductionChoice(threads, width, lanes, tile, max(1, -(-p.j // chunk)) if chunk else 1, chunk)
+
+
+def _access(p: ReductionProblem, width: int, lanes: int) -> OperandAccess:
+    return OperandAccess(lanes if p.x.strides[lanes] == 1 else None, width)
+
+
+def _launch(p: ReductionProblem, choice: ReductionChoice, source: Place, target: Place) -> Launch:
+    """The launch of one stage; the outermost batch mode walks over slices if there are several."""
+    length = choice.chunk if choice.slices > 1 else p.j
+    beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]    # predicates stop threads, not addresses
+    reach = (span(zip((*beyond, *p.batch), (*x.strides, *x.batch_strides), strict=True)) for x in (p.x, p.r))
+    config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p, choice.width, choice.lanes), choice.threads,
+                               choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN)
+    blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
+    if blocks >= 2**31:
+        raise ValueError(f"a reduction of {p.i} rows in a batch of {prod(p.batch)} needs {blocks} blocks; a grid has at most "
+                         "2^31 - 1")
+    numbers = {"I": p.i, "J": p.j, "dX_i": p.x.strides[0], "dX_j": p.x.strides[1], "dR_i": p.r.strides[0], "chunk": choice.chunk}
+    for q, (n, x, r) in enumerate(zip(*map(reversed, (p.batch, p.x.batch_strides, p.r.batch_strides)), strict=True)):
+        numbers |= {f"L{q}": n, f"dX_l{q}": x, f"dR_l{q}": r}
+    kernel, places = reduce_modes(config), {"X": source, "R": target}
+    arguments = tuple(Argument(places[q.name][0], offset=places[q.name][1]) if q.name in places else
+                      Argument(value=numbers[q.name]) for q in kernel.params)
+    return Launch(kernel, (blocks, 1, 1), arguments)

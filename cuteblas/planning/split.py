@@ -1,0 +1,307 @@
+"""Plans of float32 products on 16-bit tensor cores: both operands are split into planes, then multiplied plane by plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+from ..codegen.dtypes import dtype
+from ..codegen.kernel import TensorMapSpec
+from ..kernels.common import OperandAccess
+from ..kernels.gemm_split import DEPTH, GemmSplitConfig, gemm_split, plane_boxes
+from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
+from .operands import NARROW_SPAN, alpha_kind, fused, fusion_numbers, operand_span, output_span
+from .plan import Argument, Launch, Plan, Role
+from .problem import DeviceInfo, GemmProblem, Operand, transposed
+from .simt import plan_simt, simt_seconds
+
+__all__ = ["LEAST_K", "WORTH", "guarded_seconds", "plan_guarded", "plan_split", "why_not_split"]
+
+_ALIGNMENT = 256                     # bytes, of what lies in the workspace
+_ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
+_SPLIT_THREADS = 512
+_SPLIT_VECTOR = {True: 4, False: 1}  # elements along K, along rows
+_FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
+_MOST_ROWS, _ROWS_ACROSS = 16, 16    # threads along rows: where rows are contiguous, where they lie across
+_READ_BYTES = 8                      # of an element: it is read twice, the second time mostly from L2
+_SPLIT_RATE = 0.55                   # of the bandwidth of a device copy
+_PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
+_TILE_SECONDS = 4e-6                 # to write a tile of C
+_OVERHEAD_SECONDS = 14e-6            # launches, of which some return at once, and the ends of those that work
+_MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
+_STAGES = {"fp16x3": 3, "bf16x6": 2}
+
+
+WORTH = 0.9
+"""A more complicated plan is taken if its estimate is below this part of the simpler one's."""
+
+LEAST_K = 64
+"""Below this K the rounding of single products shows, and native arithmetic is as accurate."""
+
+
+def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
+    if (p.a.dtype, p.b.dtype, p.accumulator) != ("float32", "float32", "float32"):
+        return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+    if device.arch != "sm_90":
+        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
+        return "coordinates of tensor maps have 32 bits"
+    for name, operand in (("A", p.a), ("B", p.b)):
+        if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
+            return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
+    return None
+
+
+@dataclass(frozen=True)
+class _Planes:
+    """An operand in the workspace, split.
+
+    Attributes
+    ----------
+    config : SplitOperand
+        How it is split.
+    values : dict
+        The arguments of the kernel that splits it, by name without the side.
+    blocks : int
+        Blocks that split it.
+    strides : tuple of int
+        Of the planes in elements: rows, K, plane, then the batch modes that the operand has, innermost first.
+    present : tuple of bool
+        For each batch mode of the problem, innermost first, whether the operand has it.
+    row_strides : tuple of int
+        Of what is known of the rows, for each batch mode of the problem, innermost first.
+    rows_at, planes_at, end : int
+        Offsets in the workspace, in bytes, of the rows, of the planes, and of what is behind.
+    span : int
+        The largest distance between two elements of the operand or of its planes.
+    """
+
+    config: SplitOperand
+    values: Mapping[str, Argument]
+    blocks: int
+    strides: tuple[int, ...]
+    present: tuple[bool, ...]
+    row_strides: tuple[int, ...]
+    rows_at: int
+    planes_at: int
+    end: int
+    span: int
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
+    """Strides of modes one after the other, the first innermost, and the stride of what follows."""
+    strides = []
+    for n in extents:
+        strides.append(step)
+        step *= n
+    return tuple(strides), step
+
+
+def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...], at: int) -> _Planes:
+    """How an operand is split into the workspace from ``at`` on."""
+    inner = range(len(batch) - 1, -1, -1)
+    present = tuple(operand.batch_strides[i] != 0 for i in inner)
+    own = [i for i, here in zip(inner, present, strict=True) if here]
+    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
+    width = 1
+    if unit is not None:
+        others = operand.strides[1 - unit], *(operand.batch_strides[i] for i in own)
+        width = gcd(_SPLIT_VECTOR[unit == 1], max(1, operand.alignment // 4), (rows, k)[unit], *others)
+    k_major = unit != 0
+    pitch = -(-(k if k_major else rows) // _ROW_MULTIPLE) * _ROW_MULTIPLE
+    plane = pitch * (rows if k_major else k)
+    batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
+    row_strides, count = _compact((batch[i] for i in own), rows * FIELDS)
+    planes_at = at + _aligned(4 * count)
+    end = planes_at + _aligned(elements * dtype(form.element).bytes)
+    config = SplitOperand(OperandAccess(unit, width), _split_threads(k_major, k), len(own))
+    numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
+    for q, i in enumerate(own):
+        numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
+                    f"dR_l{q}": row_strides[q]}
+    values = {name: Argument(value=value) for name, value in numbers.items()}
+    values |= {"X": Argument(role=role), "P": Argument(role="workspace", offset=planes_at),
+               "R": Argument(role="workspace", offset=at)}
+    blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+    steps = iter(row_strides)
+    spread = tuple(next(steps) if here else 0 for here in present)
+    strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
+    return _Planes(config, values, blocks, (*strides, *batch_strides), present, spread, at, planes_at, end,
+                   max(operand_span(operand, (rows, k), batch), elements))
+
+
+def _split_threads(k_major: bool, k: int) -> tuple[int, int]:
+    """Threads of a block along rows and K: so few rows that the second reading of them finds them in cache."""
+    rows = _ROWS_ACROSS
+    if k_major:
+        rows = min(_MOST_ROWS, 1 << max(0, (_FIRST_LEVEL // (4 * max(1, k))).bit_length() - 1))
+    return rows, _SPLIT_THREADS // rows
+
+
+def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> Launch:
+    """The launch that splits both operands."""
+    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate)
+    kernel = split_planes(config)
+    values = {"blocks_a": Argument(value=a.blocks), "gate": Argument(role="workspace")}
+    for side, planes in (("A", a), ("B", b)):
+        values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
+    return Launch(kernel, (a.blocks + b.blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
+
+
+def _of_side(name: str, side: str) -> str:
+    """The parameter of one operand: ``dX_m`` is ``dXA_m``."""
+    if name.startswith("L"):
+        return f"L{side}{name[1:]}"
+    stem, underscore, rest = name.partition("_")
+    return f"{stem}{side}{underscore}{rest}"
+
+
+@dataclass(frozen=True)
+class _Oriented:
+    """A problem with C as far as possible N-major, because threads hold pairs of C along N, and the roles of A and B."""
+
+    problem: GemmProblem
+    roles: tuple[Role, Role]
+    note: str
+
+    @staticmethod
+    def of(p: GemmProblem) -> _Oriented:
+        """The problem, or that of C^T."""
+        if p.c.strides[1] != 1 and p.c.strides[0] == 1:
+            return _Oriented(transposed(p), ("b", "a"), "; computed as C^T = B A^T, so that C is written along its rows")
+        return _Oriented(p, ("a", "b"), "")
+
+
+def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
+    """The plan on ``gemm_split`` for a problem that :func:`why_not_split` does not refuse, whatever its elements are.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+    name : str
+        One of :data:`~cuteblas.kernels.split_planes.FORMATS`.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem.
+    """
+    if (refused := why_not_split(problem, device)) is not None:
+        raise ValueError(f"gemm_split cannot compute this: {refused}")
+    form, oriented = FORMATS[name], _Oriented.of(problem)
+    launches, config, nbytes = _launches(form, oriented, device, 0)
+    reason = f"{_described(form)}; {launches[-1].grid[0]} persistent blocks{oriented.note}"
+    return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts)
+
+
+def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan that is never less accurate than native arithmetic: the device itself decides what the elements allow.
+
+    fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split_planes.FIELDS`);
+    bf16x6 if that fails, where it is faster than native arithmetic; native arithmetic if elements of a row lie more than 2^100
+    apart, and for infinities and NaNs. Kernels that are not chosen return at once.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem.
+    """
+    if (refused := why_not_split(problem, device)) is not None:
+        raise ValueError(f"gemm_split cannot compute this: {refused}")
+    oriented = _Oriented.of(problem)
+    broad = _seconds(problem, device, FORMATS["bf16x6"]) < WORTH * simt_seconds(problem, device)
+    narrow, config, end = _launches(FORMATS["fp16x3"], oriented, device, _ALIGNMENT, lacking=1 if broad else 2)
+    launches = list(narrow)
+    if broad:
+        more, _config, broad_end = _launches(FORMATS["bf16x6"], oriented, device, _ALIGNMENT, gate=1)
+        launches += more
+        end = max(end, broad_end)
+    native = plan_simt(problem, device, gate=2)
+    launches += [_behind_status(launch) for launch in native.launches]
+    others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
+    reason = (f"{_described(FORMATS['fp16x3'])}; if rows or columns range too widely for that, the device takes {others}fused "
+              f"multiply-adds; {narrow[-1].grid[0]} persistent blocks{oriented.note}")
+    return Plan(problem, device, "gemm_split", config, tuple(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
+                narrow[-1].kernel.facts)
+
+
+def _seconds(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
+    """The estimated time of splitting and multiplying; docs/performance/gemm-split.md has the measurements behind it."""
+    tiles = -(-p.m // 128) * -(-p.n // 128) * prod(p.batch)
+    waves = -(-tiles // device.multiprocessors)
+    in_a, in_b = (rows * p.k * prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+                  for rows, operand in ((p.m, p.a), (p.n, p.b)))
+    splitting = (in_a + in_b) * (_READ_BYTES + 2 * form.planes) / (_SPLIT_RATE * device.bandwidth)
+    products = len(form.main) + len(form.corrections)
+    return splitting + waves * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)
+
+
+def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time of :func:`plan_guarded` where fp16x3 is taken."""
+    return _OVERHEAD_SECONDS + _seconds(p, device, FORMATS["fp16x3"])
+
+
+def _described(form: SplitFormat) -> str:
+    return (f"float32 as {form.name} on tensor cores: rows scaled by powers of two and split into {form.planes} planes of "
+            f"{form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
+
+
+def _behind_status(launch: Launch) -> Launch:
+    """A gated launch with its workspace behind the status word."""
+    def moved(name: str, argument: Argument) -> Argument:
+        if name == "gate":
+            return Argument(role="workspace")
+        return replace(argument, offset=argument.offset + _ALIGNMENT) if argument.role == "workspace" else argument
+
+    names = (q.name for q in launch.kernel.params)
+    return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))
+
+
+def _launches(form: SplitFormat, oriented: _Oriented, device: DeviceInfo, at: int, *, lacking: int | None = None,
+              gate: int | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
+    """What splits both operands and multiplies them, in the workspace from ``at`` on; and where the workspace ends."""
+    p = oriented.problem
+    a = _split(form, p.a, oriented.roles[0], p.m, p.k, p.batch, at)
+    b = _split(form, p.b, oriented.roles[1], p.n, p.k, p.batch, a.end)
+    launch, config = _product(form, p, a, b, device, lacking, gate)
+    return (_splitter(form, a, b, gate), launch), config, b.end
+
+
+def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: DeviceInfo, lacking: int | None,
+             gate: int | None) -> tuple[Launch, GemmSplitConfig]:
+    """The launch that multiplies planes."""
+    unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
+    pairs = (unit == 1 and p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0
+             and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)))
+    c, inner = OperandAccess(unit, 2 if pairs else 1), range(len(p.batch) - 1, -1, -1)
+    config = GemmSplitConfig(form.name, p.c.dtype, stages=_STAGES[form.name], k_major_a=a.config.k_major,
+                             k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
+                             batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
+                             gate=gate)
+    kernel = gemm_split(config)
+    values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace")}
+    for name, planes, box, rows in zip("AB", (a, b), plane_boxes(config), (p.m, p.n), strict=True):
+        extents = rows, p.k, form.planes, *(p.batch[i] for i, here in zip(inner, planes.present, strict=True) if here)
+        spec: TensorMapSpec = box.map(extents, planes.strides)
+        values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)
+        values[f"R{name}"] = Argument(role="workspace", offset=planes.rows_at)
+        values[f"R{name}_rows"] = Argument(value=rows * prod(extents[3:]))
+    numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
+    for q, i in enumerate(inner):
+        numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],
+                    f"dRB_l{q}": b.row_strides[q]}
+    values |= {name: Argument(value=value) for name, value in numbers.items()}
+    tiles = -(-p.m // config.rows) * -(-p.n // config.columns) * prod(p.batch)
+    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
+    return Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), arguments), config

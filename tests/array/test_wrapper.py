@@ -1,0 +1,280 @@
+"""``cuteblas.ndarray`` on the host: NumPy's arrays in everything but the type."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import operator
+import pickle
+
+import numpy as np
+import pytest
+
+import cuteblas
+from cuteblas.array.wrapper import ndarray
+
+A = np.arange(1, 7, dtype=np.float64).reshape(2, 3)
+VALUES = {"float": A, "int": np.arange(1, 7).reshape(2, 3), "bool": np.array([[True, False, True], [False, True, True]]),
+          "complex": A + 1j, "vector": np.arange(1, 4), "0-d": np.array(2)}
+BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, divmod,
+          operator.lshift, operator.rshift, operator.and_, operator.or_, operator.xor, operator.matmul,
+          operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
+IN_PLACE = [operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
+            operator.ilshift, operator.irshift, operator.iand, operator.ior, operator.ixor, operator.imatmul]
+
+
+def outcome(call, *arguments, **named):
+    """What a call returns, or its exception."""
+    try:
+        return call(*arguments, **named)
+    except Exception as error:
+        return error
+
+
+def same(result, expected):
+    """Whether a result is NumPy's, wrapped: the same type, shape and elements; or the same exception."""
+    if isinstance(expected, Exception):
+        assert type(result) is type(expected) and str(result) == str(expected)
+    elif isinstance(expected, (tuple, list)):
+        assert len(result) == len(expected) and isinstance(result, type(expected))
+        for x, y in zip(result, expected, strict=True):
+            same(x, y)
+    elif isinstance(expected, (np.ndarray, np.generic)):
+        assert type(result) is ndarray, f"{type(result)} in place of an array"
+        assert result.dtype == expected.dtype and result.shape == expected.shape
+        np.testing.assert_array_equal(result._data, expected)
+    else:
+        assert type(result) is type(expected) and (result == expected or result != result)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("call", BINARY, ids=lambda call: call.__name__)
+@pytest.mark.parametrize("x", VALUES.values(), ids=VALUES)
+def test_operators(x, call):
+    for other in (*VALUES.values(), 2, 2.5, 1j, True, np.float32(3), [[1], [2]]):
+        for first, second in ((x, other), (other, x)):
+            expected = outcome(call, first, second)
+            forms = [(v, ndarray(v)) if isinstance(v, np.ndarray) else (v,) for v in (first, second)]
+            for a, b in itertools.product(*forms):
+                if ndarray in (type(a), type(b)):
+                    same(outcome(call, a, b), expected)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("call", IN_PLACE, ids=lambda call: call.__name__)
+@pytest.mark.parametrize("x", VALUES.values(), ids=VALUES)
+def test_in_place(x, call):
+    for other in (np.arange(1, 4), np.ones((3, 3), int), 2, 2.5, [1, 2, 3]):
+        expected = outcome(call, x.copy(), other)
+        for operand in (other, ndarray(other)) if isinstance(other, np.ndarray) else (other,):
+            data = x.copy()
+            ours = ndarray(data)
+            result = outcome(call, ours, operand)
+            if isinstance(expected, Exception):
+                same(result, expected)
+            else:
+                assert result is ours and ours._data is data
+                np.testing.assert_array_equal(data, expected)
+
+
+def test_numpy_on_the_left_in_place():
+    plain = same_array = A.copy()
+    plain += ndarray(A)
+    assert plain is same_array and type(plain) is np.ndarray and (plain == 2 * A).all()
+
+
+@pytest.mark.parametrize("call", [operator.neg, operator.pos, abs, operator.invert, bool, int, float, complex,
+                                  operator.index, len, list, iter, hash, str, round])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_unary_operators_and_conversions(call):
+    for x in (*VALUES.values(), np.array(2.5), np.array([7]), np.empty(0)):
+        result, expected = outcome(call, ndarray(x)), outcome(call, x)
+        if isinstance(expected, TypeError) and call in (hash, round):
+            assert type(result) is TypeError and "ndarray" in str(result)
+        elif call is iter and not isinstance(expected, Exception):
+            same(list(result), list(expected))
+        else:
+            same(result, expected)
+
+
+KEYS = [0, -1, slice(None, None, -1), (0, 1), (slice(None), 1), ..., None, (None, ..., 0), A > 2, np.array([1, 0]), [0, 1],
+        ([0, 1], [1, 2]), 5, (0, 0, 0), "field", 1.5, (slice(None), np.array([2, 0]))]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+def test_indexing(key):
+    def wrap(key):
+        return ndarray(key) if isinstance(key, np.ndarray) else tuple(map(wrap, key)) if isinstance(key, tuple) else key
+
+    for k in (key, wrap(key)):
+        same(outcome(lambda k=k: ndarray(A)[k]), outcome(lambda: A[key]))
+        for value in (7, np.array(8), np.full((2, 9), 1)):
+            plain, ours, other = A.copy(), ndarray(A.copy()), ndarray(A.copy())
+            expected = outcome(operator.setitem, plain, key, value)
+            same(outcome(operator.setitem, ours, k, value), expected)
+            outcome(operator.setitem, other, k, ndarray(value) if isinstance(value, np.ndarray) else value)
+            np.testing.assert_array_equal(ours._data, plain)
+            np.testing.assert_array_equal(other._data, plain)
+
+
+def test_views_share_memory():
+    x = ndarray(A.copy())
+    x.T[0, 1] = -1
+    x[1:][0, 1] = -2
+    assert x._data[1, 0] == -1 and x._data[1, 1] == -2
+    x.real = 5
+    x.flat = 6
+    assert (x._data == 6).all() and x.imag.shape == x.shape and x.mT.shape == (3, 2)
+    assert 6 in x and 7 not in x
+
+
+# Calls with arguments that NumPy accepts; all other methods are called without.
+ARGUMENTS = {"argpartition": (1,), "astype": ("f4",), "clip": (2, 4), "compress": ([True, False], 0),
+             "dot": (A.T,), "fill": (3,), "getfield": ("f4",), "item": (3,), "partition": (1,), "put": ([0], [9]), "repeat": (2,),
+             "reshape": (3, 2), "searchsorted": (2,), "setfield": (1, "f4"), "setflags": (True,), "swapaxes": (0, 1),
+             "take": ([0, 1],), "to_device": ("cpu",), "view": ("i8",)}
+NOT_CALLED = {"dump", "tofile", "resize", "choose", "searchsorted"}
+
+
+@pytest.mark.parametrize("name", [name for name in dir(np.ndarray) if not name.startswith("_")])
+def test_every_member_of_numpys_arrays(name):
+    if name in ("ctypes", "data", "base", "device"):
+        assert hasattr(ndarray(A), name)
+    elif name == "flat":
+        assert list(ndarray(A).flat) == list(A.flat)
+    elif name in NOT_CALLED:
+        assert callable(getattr(ndarray(A), name)) and getattr(ndarray, name).__doc__
+    elif callable(getattr(A, name)):
+        plain, ours = A.copy(), ndarray(A.copy())
+        same(outcome(getattr(ours, name), *ARGUMENTS.get(name, ())), outcome(getattr(plain, name), *ARGUMENTS.get(name, ())))
+        np.testing.assert_array_equal(ours._data, plain)
+    else:
+        expected = getattr(A, name)
+        result = getattr(ndarray(A), name)
+        same(result, expected) if name != "flags" else same(str(result), str(expected))
+
+
+def test_methods_take_and_return_what_they_are_given():
+    x, out, plain = ndarray(A), ndarray(np.empty(3)), np.empty(3)
+    assert x.sum(axis=0, out=out) is out and x.sum(0, out=plain) is plain
+    np.testing.assert_array_equal(out._data, A.sum(0))
+    assert x.dot(x.T, out=(into := ndarray(np.empty((2, 2))))) is into
+    assert x.T.copy().flags.c_contiguous and x.T.copy("F").flags.f_contiguous and x.copy(order="K")._data is not A
+    assert x.sum.__name__ == "sum" and "sum" in x.sum.__doc__
+    assert x.searchsorted is not None and ndarray(np.arange(5)).searchsorted(ndarray(np.array([2, 3]))).tolist() == [2, 3]
+
+
+def test_text():
+    x = ndarray(A)
+    assert repr(x) == "cuteblas.ndarray([[1., 2., 3.],\n                  [4., 5., 6.]])"
+    assert repr(ndarray(np.zeros((0, 3), "f"))) == "cuteblas.ndarray([], shape=(0, 3), dtype=float32)"
+    assert str(x) == str(A) and f"{ndarray(np.array(2.5)):.3f}" == "2.500"
+    same(outcome(format, x, ".2f"), outcome(format, A, ".2f"))
+    with np.printoptions(precision=1):
+        assert repr(ndarray(np.array([1 / 3]))) == "cuteblas.ndarray([0.3])"
+
+
+def test_pickles_and_copies():
+    x = ndarray(A.copy())
+    for y in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
+        assert type(y) is ndarray and y._data is not x._data
+        np.testing.assert_array_equal(y._data, A)
+    objects = ndarray(np.array([[1]], object))
+    objects[0, 0] = [1]
+    assert objects[0, 0] is objects[0, 0] is objects.item() is objects.tolist()[0][0]
+    assert copy.deepcopy(objects)[0, 0] is not objects[0, 0] and copy.copy(objects)[0, 0] is objects[0, 0]
+
+
+def test_construction():
+    class Sub(np.ndarray):
+        pass
+
+    assert ndarray(A)._data is A
+    assert type(ndarray(A.view(Sub))._data) is np.ndarray
+    assert cuteblas.ndarray is ndarray and ndarray.__module__ == "cuteblas" and ndarray.__hash__ is None
+    for other in ([1, 2], 3, "text", None, ndarray(A)):
+        with pytest.raises(TypeError, match=r"cuteblas\.ndarray wraps a NumPy or CuPy array, got .*; use cuteblas\.asarray"):
+            ndarray(other)
+    with pytest.raises(AttributeError):
+        ndarray(A).other = 1
+
+
+def test_array_protocol():
+    x = ndarray(A)
+    assert np.asarray(x) is A and np.array(x) is not A and np.array(x, copy=True).dtype == A.dtype
+    assert np.asarray(x, "f4").dtype == np.float32
+    with pytest.raises(ValueError, match="Unable to avoid copy"):
+        np.array(x, "f4", copy=False)
+    np.testing.assert_array_equal(np.array([x, x]), [A, A])
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_other_types_answer_operators_themselves():
+    class Silent:
+        __array_ufunc__ = None
+
+        def __radd__(self, other):
+            return "radd"
+
+    class Ufuncs:
+        def __array_ufunc__(self, ufunc, method, *inputs, **named):
+            return ufunc.__name__, [type(x) for x in inputs]
+
+    class Prior:
+        __array_priority__ = 1
+
+        def __rmatmul__(self, other):
+            return type(other)
+
+    class Functions:
+        def __array_function__(self, function, types, arguments, named):
+            return function.__name__
+
+    x = ndarray(A)
+    assert x + Silent() == "radd" and np.add(x, Ufuncs()) == ("add", [ndarray, Ufuncs])
+    with pytest.raises(TypeError):
+        np.add(x, Silent())
+    with pytest.raises(TypeError):
+        x + Ufuncs()
+    assert x @ Prior() is ndarray
+    assert np.dot(x, Functions()) == np.dot(Functions(), x) == "dot"
+    assert type(x + np.matrix(A)) is type(np.matrix(A) + x) is type(np.add(x, np.matrix(A))) is np.matrix
+    before = x
+    x += np.matrix(A) * 0
+    assert x is before
+    masked = x + np.ma.array(A, mask=A > 3)
+    assert isinstance(masked, np.ma.MaskedArray) and masked.mask.sum() == 3
+
+
+def test_scipy_sparse_on_either_side():
+    sparse = pytest.importorskip("scipy.sparse").csr_array(A)
+    for result in (sparse @ ndarray(A.T), ndarray(A.T) @ sparse):
+        assert result.shape in ((2, 2), (3, 3))
+
+
+def test_products_are_ours():
+    x, y = ndarray(A), ndarray(A.T)
+    into = ndarray(np.ones((2, 2)))
+    into2 = ndarray(np.ones((2, 2)))
+    cuteblas.reset_stats()
+    calls = [lambda: x @ y, lambda: A @ y, lambda: x @ A.T, lambda: np.matmul(x, y), lambda: np.matmul(x, A.T, out=into),
+             lambda: cuteblas.matmul(x, y), lambda: operator.imatmul(into2, into), lambda: x @ A.T.tolist(), lambda: A.tolist() @ y]
+    for count, call in enumerate(calls, 1):
+        assert type(call()) is ndarray
+        assert cuteblas.stats()["matmul"]["calls"] == {"numpy": count}
+    assert x.dot(y).shape == (2, 2) and np.dot(A, y).shape == (2, 2) and np.linalg.multi_dot([x, y, x]).shape == (2, 3)
+    assert np.vecdot(x, x).shape == (2,) and np.einsum("ij,kj", x, A).shape == (2, 2)
+    calls = cuteblas.stats()
+    assert calls["dot"]["calls"] == {"numpy": 2} and {"linalg.multi_dot", "vecdot", "einsum"} < set(calls)
+
+
+@pytest.mark.parametrize("place", ["first", "second"])
+def test_cuteblas_functions_take_it(place):
+    x, y = (ndarray(A), A.T) if place == "first" else (A, ndarray(A.T))
+    for call in (cuteblas.matmul, cuteblas.dot, lambda a, b: cuteblas.tensordot(a, b, 1),
+                 lambda a, b: cuteblas.einsum("ij,jk", a, b)):
+        same(call(x, y), A @ A.T)
+    same(cuteblas.matmul(x, y, precision="ieee"), A @ A.T)
+    into = ndarray(np.empty((2, 2)))
+    assert cuteblas.matmul(x, y, into) is into
+    np.testing.assert_array_equal(into._data, A @ A.T)

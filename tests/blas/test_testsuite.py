@@ -1,0 +1,100 @@
+"""``python -m cuteblas.blas.testsuite``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cuteblas import emulator
+from cuteblas.blas import routines, testsuite
+from cuteblas.blas.types import ROUTINES
+
+
+def test_the_table(capsys):
+    assert testsuite.main(["--sizes", "5,4x7x3", "--trans", "nt,CR", "--storage", "psn"]) == 0
+    head, *rows, count = capsys.readouterr().out.splitlines()
+    assert head.split() == ["routine_trans_storage", "m", "n", "k", "alpha", "beta", "residual", "verdict"]
+    assert len(rows) == len(ROUTINES) * 2 * 2 * 2 and count == f"{len(rows)} PASS, 0 MARGINAL, 0 FAIL"
+    assert rows[0].split()[:4] == ["sgemm_nt_psn", "5", "5", "5"] and rows[0].split()[-1] == "PASS"
+
+
+@pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+def test_in_the_emulator(tmp_path):
+    file = tmp_path / "outcomes.json"
+    assert testsuite.main(["--backend", "emulator", "--routines", "sgemm,igemm", "--sizes", "17", "--trans", "TN", "--storage",
+                           "FFF",
+                           "--json", str(file)]) == 0
+    records = json.loads(file.read_text())
+    assert len(records) == 4 and {record["verdict"] for record in records} == {"PASS"}
+    assert records[0]["routine"] == "sgemm" and records[0]["residual"] < 1
+
+
+@pytest.mark.gpu
+def test_on_the_gpu():
+    assert testsuite.main(["--backend", "cuda", "--sizes", "1,65x130x33", "--trans", "all", "--storage",
+                           "FFF,CCC,PSN,NPS,SNC"]) == 0
+
+
+@pytest.mark.parametrize("name", ROUTINES)
+@pytest.mark.parametrize("wrong", ["one element", "all a little", "another array", "NaN"])
+def test_it_notices(monkeypatch, name, wrong):
+    right = getattr(routines, name)
+
+    def broken(*arguments, **keywords):
+        result = right(*arguments, **keywords)
+        if wrong == "one element":
+            result[2, 3] += 1 if result.dtype.kind == "i" else np.asarray(0.5).astype(result.dtype) * abs(result).max()
+        elif wrong == "all a little":
+            unit = testsuite._UNIT[result.dtype.name]
+            result[...] = result + 1 if result.dtype.kind == "i" else result * np.float64(1 + 64 * unit)
+        elif wrong == "NaN" and result.dtype.kind != "i":
+            result[0, 0] = np.nan
+        return result.copy() if wrong == "another array" or result.dtype.kind == "i" else result
+
+    monkeypatch.setattr(routines, name, broken)
+    assert testsuite.main(["--routines", name, "--sizes", "9", "--trans", "NN", "--storage", "FFF", "--scalars", "1:0"]) == 1
+
+
+def test_reading_c_is_noticed(monkeypatch):
+    right = routines.dgemm
+
+    def broken(alpha, a, b, beta, c, *trans, overwrite_c):
+        before = c.copy()
+        right(alpha, a, b, beta, c, *trans, overwrite_c=overwrite_c)
+        c += beta * before * 0
+        return c
+
+    monkeypatch.setattr(routines, "dgemm", broken)
+    assert testsuite.main(["--routines", "dgemm", "--scalars", "1:0"]) == 1
+
+
+@pytest.mark.parametrize("arguments, message", [(["--sizes", "4x5"], "sizes are n or MxNxK, got '4x5'"),
+                                                (["--sizes", "-4"], "sizes are n or MxNxK"),
+                                                (["--routines", "qgemm"], "no routine 'qgemm'"), (["--trans", "NX"],
+                                                                                                  "2 letters of NTCR"),
+                                                (["--storage", "FF"], "3 letters of CFPSN"), (["--scalars", "1"],
+                                                                                              "alpha:beta, got '1'")])
+def test_wrong_arguments(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        testsuite.main([f"{arguments[0]}={arguments[1]}"])
+    assert message in capsys.readouterr().err
+
+
+def test_complex_scalars_and_all(tmp_path, capsys):
+    file = tmp_path / "outcomes.json"
+    assert testsuite.main(["--routines", "zgemm,dgemm", "--sizes", "3", "--trans", "all", "--storage", "FFF", "--scalars",
+                           "1+2j:0.5",
+                           "--json", str(file)]) == 0
+    records = json.loads(file.read_text())
+    assert len(records) == 32 and records[0]["alpha"] == "(1+2j)" and records[-1]["alpha"] == 1.0
+
+
+def test_as_a_command():
+    done = subprocess.run([sys.executable, "-m", "cuteblas.blas.testsuite", "--routines", "sgemm", "--sizes", "3"],
+                          capture_output=True,
+                          text=True, check=True)
+    assert "sgemm_nn_fff" in done.stdout and not done.stderr

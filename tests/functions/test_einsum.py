@@ -1,0 +1,250 @@
+"""``einsum`` and ``einsum_path`` against NumPy, with problems evaluated by the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cuteblas
+
+from . import reference
+from .agreement import agree
+from .arrays import DTYPES, LAYOUTS, laid_out, small_arrays
+
+pytestmark = pytest.mark.usefixtures("by_definition")
+
+SUBSCRIPTS = (
+    "ij,jk->ik", "ij,jk", "ij,kj->ki", "ij,ij->ij", "ij,ij", "ij,ij->i", "ij->ji", "ij->", "ij->j", "ii", "ii->i", "iji->j",
+    "i,j", "i,i", "ij,j->i", "ijk,kl->ijl", "ijk,jil->kl", "bij,bjk->bik", "ij,jk,kl->il", "ij,ij,ij->", "ij,jk,ki", "i,i,i->i",
+    "ab,cd->abcd", "ij,k->i", "iij,jk->ik", "iij,jjk->ik", "ijk->ik", "ij,j", "i,ij,j", "ij,kl,mn->", "...ij,...jk->...ik",
+    "...ij,jk", "i...,i...->...", "...,...", "ii...->...", "...", "...->...", "i...->...i", "ij,...j->...i", ",ij->ij", ",",
+    "ij,,j->i", "ijij->ij", "abc,cd,be,ad->e", "ba,b")
+
+
+def einsum(*operands, **arguments):
+    return agree(cuteblas.einsum, np.einsum, *operands, **arguments)
+
+
+def operands_for(draw, subscripts, dtypes=DTYPES):
+    """Arrays whose shapes mostly fit."""
+    extent = {c: draw(st.sampled_from((0, 1, 2, 2, 3))) for c in "abcdefghijklmnop"}
+    hidden = draw(st.lists(st.sampled_from((1, 2, 3)), max_size=2))
+    arrays = []
+    for term in subscripts.partition("->")[0].split(","):
+        shape = [extent[c] for c in term.replace("...", "")]
+        if len(set(term)) == len(term):         # NumPy takes the diagonal of a (0, 3) matrix to have 3 elements
+            shape = [1 if draw(st.integers(0, 19)) == 0 else n for n in shape]
+        if draw(st.integers(0, 39)) == 0:
+            shape.append(2)
+        at = term.find("...")
+        if at >= 0:
+            shape[at:at] = [1 if draw(st.integers(0, 3)) == 0 else n for n in hidden[draw(st.integers(0, len(hidden))):]]
+        arrays.append(small_arrays(draw, tuple(shape), dtypes))
+    return arrays
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_any_strides_types_and_shapes(data):
+    subscripts = data.draw(st.sampled_from(SUBSCRIPTS))
+    einsum(subscripts, *operands_for(data.draw, subscripts))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_arguments(data):
+    subscripts = data.draw(st.sampled_from(SUBSCRIPTS))
+    arrays = operands_for(data.draw, subscripts, ("i", "f", "d", "D"))
+    arguments = data.draw(st.fixed_dictionaries({}, optional={
+        "dtype": st.sampled_from((None, "f4", "f8", "c16", "i4")), "order": st.sampled_from(("C", "F", "A", "K", "Z", None)),
+        "casting": st.sampled_from(("no", "safe", "same_kind", "unsafe", "any")), "foo": st.just(1)}))
+    out = None
+    if data.draw(st.booleans()):
+        try:
+            shape = np.einsum(subscripts, *arrays).shape
+        except ValueError:
+            shape = (2, 2)
+        if data.draw(st.integers(0, 4)) == 0:
+            shape = data.draw(st.sampled_from((tuple(3 if n == 1 else n for n in shape), (2, *shape))))
+        out = small_arrays(data.draw, shape, (np.result_type(*arrays).char, "d", "D"), writeable=True)
+        out.flags.writeable = data.draw(st.integers(0, 9)) != 0
+    einsum(subscripts, *arrays, out=out, **arguments)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_optimize(data):
+    subscripts = data.draw(st.sampled_from([s for s in SUBSCRIPTS if s.count(",") > 1]))
+    arrays = operands_for(data.draw, subscripts, ("i", "d"))
+    optimize = data.draw(st.sampled_from((True, False, "greedy", "optimal", ("greedy", 10), ["einsum_path", (0, 1), (0, 1)],
+                                          ["einsum_path", (0, 1, 2)], ["einsum_path", (0, 5)], "worst", ("einsum_path", (0, 1)),
+                                          3)))
+    einsum(subscripts, *arrays, optimize=optimize, strides=False)
+
+
+@pytest.mark.parametrize("order", "CFAK")
+@pytest.mark.parametrize("layout2", ["C", "F"])
+@pytest.mark.parametrize("layout1", ["C", "F", "permuted"])
+def test_order_of_the_result(layout1, layout2, order):
+    a, b = laid_out((2, 3, 5), "d", layout1, 1), laid_out((4, 3), "d", layout2, 2)
+    for subscripts in ("...ft,mf->...mt", "abc,db->adbc", "abc,db->dca"):
+        result = einsum(subscripts, a, b, order=order)
+        assert result.flags.f_contiguous or not (order == "F" or (order == "A" and layout1 == layout2 == "F"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("subscripts", ["aab,bc->ac", "ijk->j", "ij,jk,kl->il"])
+def test_every_type_in_every_layout(subscripts, layout):
+    shapes = [(3,) * len(term) for term in subscripts.split("->")[0].split(",")]
+    for dtype in DTYPES:
+        assert einsum(subscripts, *(laid_out(shape, dtype, layout, i) for i, shape in enumerate(shapes))) is not None
+
+
+@pytest.mark.parametrize("operands", [
+    (np.ones((3, 4)), [0, 1], np.ones((4, 2)), [1, 2], [0, 2]), (np.ones((3, 4)), [0, 1], np.ones((4, 2)), [1, 2]),
+    (np.ones((3, 3)), [0, 0]), (np.ones((3, 2)), [1, 0]), (np.ones((3, 2)), [..., 0], [0, ...]), (np.ones((2, 3)), [30, 2]),
+    (np.ones((2, 3)), [52, 0]), (np.ones((2, 3)), [-1, 0]), (np.ones((2, 3)), [0.5, 0]), (np.ones(3), "i"),
+    (np.ones(3), [0], 5), ()],
+    ids=repr)
+def test_lists_in_place_of_letters(operands):
+    einsum(*operands)
+
+
+@pytest.mark.parametrize("subscripts", [
+    "ij..", "i.j", "ij->ijk", "ij->ii", "ij,jk", "i", "ijk", "->", "i-j", "i>j", "i->j->k", "$i", "ij,", "...ij...", "ij->...",
+    "ij->ij...",    "i...->i", "i j -> j i", "", "->ij", "iij", "ij->i...j", "...ij->ij", "ij->->"])
+def test_odd_subscripts(subscripts):
+    einsum(subscripts, laid_out((2, 3), "d", "F"))
+
+
+@pytest.mark.parametrize("operands", [
+    ("i,i", 3, [1, 2]), ("i,i", [1.5, 2], [1, 2]), (",", 2, 3), ("", None), ("i", "ab"), ("i->", [True, False]), (5,), ("i",),
+    ("i,i", np.ones(2, object), np.ones(2)), ("i->", np.ones(2, "g")), ("ij->ji", np.ones((2, 2), "O")),
+    ("i,i", np.ones(2, "M8[s]"), [1, 2]), ("ii->i", np.array([["a", "b"], ["c", "d"]]))], ids=repr)
+def test_operands_that_are_not_plain_arrays(operands):
+    einsum(*operands)
+
+
+@pytest.mark.parametrize("subscripts", ["ij->ji", "ii->i", "iij->ji", "ij->ij", "...i->i..."])
+def test_views_stay_views(subscripts):
+    x = np.arange(27.0).reshape(3, 3, 3) if subscripts == "iij->ji" else np.arange(9.0).reshape(3, 3)
+    cuteblas.reset_stats()
+    view = cuteblas.einsum(subscripts, x)
+    view[...] = -1
+    assert np.shares_memory(view, x) and (x == -1).any()
+    assert cuteblas.stats() == {"einsum": {"calls": {"a view": 1}}}
+
+
+def test_nothing_is_copied_or_reshaped():
+    cuteblas.reset_stats()
+    for layout in ("F", "sliced", "negative", "permuted"):
+        einsum("iijk,klj->il", laid_out((2, 2, 3, 4), "d", layout, 1), laid_out((4, 2, 3), "d", layout, 2))
+    assert cuteblas.stats() == {"einsum": {"calls": {"reference": 4}}}
+    problem = reference.LAUNCHED[-1].problem
+    assert [[mode[0] for mode in group] for group in (problem.m, problem.n, problem.k)] == [[2], [2], [3, 4]]
+
+
+def test_repeated_operands():
+    x = laid_out((3, 3), "D", "F")
+    einsum("ij,jk,ki->", x, x, x)
+    einsum("ij,ij->i", x, x)
+
+
+def test_sums_over_one_operand_come_first_if_the_other_is_large():
+    a, b = laid_out((3, 4, 5), "d", "C"), laid_out((5, 6), "d", "C")
+    launched = len(reference.LAUNCHED)
+    einsum("ijk,kl->il", a, b)
+    first, second = (plan.problem for plan in reference.LAUNCHED[launched:])
+    assert [mode[0] for mode in first.k] == [4] and [mode[0] for mode in second.k] == [5]
+    launched = len(reference.LAUNCHED)
+    einsum("ijk,k->i", a, b[:, 0])
+    (only,) = (plan.problem for plan in reference.LAUNCHED[launched:])
+    assert sorted(mode[0] for mode in only.k) == [4, 5]
+
+
+def test_a_broadcast_batch_is_a_mode_of_the_other_tensor():
+    a, b = laid_out((3, 4, 5), "d", "C"), laid_out((5, 6), "d", "C")
+    einsum("bij,bjk->bik", a, np.broadcast_to(b, (3, 5, 6)))
+    problem = reference.LAUNCHED[-1].problem
+    assert not problem.batch and [mode[0] for mode in problem.m] == [3, 4] and [mode[0] for mode in problem.n] == [6]
+
+
+def test_chain_is_multiplied_in_the_cheap_order():
+    launched = len(reference.LAUNCHED)
+    einsum("ij,jk,k->i", laid_out((5, 6), "d", "C"), laid_out((6, 7), "d", "C"), laid_out((7,), "d", "C"))
+    assert [plan.problem.flops for plan in reference.LAUNCHED[launched:]] == [2 * 6 * 7, 2 * 5 * 6]
+
+
+@pytest.mark.parametrize("optimize", [True, "greedy", "optimal", "auto", ["einsum_path", (0, 2), (0, 1)]])
+def test_path_is_followed(optimize):
+    shapes = ((5, 6), (6, 7), (7, 5))
+    arrays = [laid_out(shape, "d", "C") for shape in shapes]
+    path, _report = cuteblas.einsum_path("ij,jk,kl->il", *arrays, optimize=optimize)
+    assert cuteblas.einsum("ij,jk,kl->il", *arrays, optimize=path).shape == (5, 5)
+    launched = len(reference.LAUNCHED)
+    cuteblas.einsum("ij,jk,kl->il", *arrays, optimize=optimize)
+    first = reference.LAUNCHED[launched].problem
+    sizes = {(0, 1): 5 * 6 * 7, (1, 2): 6 * 7 * 5, (0, 2): 5 * 6 * 7 * 5}
+    assert first.flops == 2 * sizes[tuple(sorted(path[1]))]
+
+
+@pytest.mark.parametrize("optimize", ["greedy", "optimal", True, False, ("optimal", 100), ["einsum_path", (0, 1), (0, 1)]])
+def test_einsum_path_prints_what_numpy_prints(optimize):
+    arguments = ("ea,fb,abcd", np.ones((3, 4)), np.ones((5, 2)), np.ones((4, 2, 3, 3)))
+    assert cuteblas.einsum_path(*arguments, optimize=optimize) == np.einsum_path(*arguments, optimize=optimize)
+
+
+def test_einsum_path_of_our_own_order():
+    arrays = [np.ones((10, 2)), np.ones((2, 20)), np.ones((20, 3)), np.ones((3, 10))]
+    path, report = cuteblas.einsum_path("ab,bc,cd,da", *arrays, optimize="auto")
+    assert path[0] == "einsum_path" and len(path) == 4 and "Optimized FLOP count" in report
+    many = "ab,bc,cd,de,ef,fg,gh,hi,ij->aj"
+    path, _ = cuteblas.einsum_path(many, *(np.ones((2, 2)) for _ in range(9)), optimize="optimal")
+    assert len(path) == 9
+
+
+def test_many_operands():
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    terms = [letters[i] + letters[i + 1] for i in range(20)]
+    arrays = [laid_out((2, 2), "q", "C", i) for i in range(20)]
+    expected = np.linalg.multi_dot(arrays)
+    np.testing.assert_array_equal(cuteblas.einsum(",".join(terms) + "->au", *arrays), expected)
+
+
+def test_products_are_computed_in_the_type_of_the_result():
+    a, b, c = np.full(3, 100, "b"), np.full(3, 100, "b"), np.full(3, 2.0)
+    assert cuteblas.einsum("i,i,i->", a, b, c) == 60000.0
+
+
+def test_out_may_overlap_the_inputs():
+    x = laid_out((4, 4), "d", "C")
+    expected = np.einsum("ij,kj->ik", x, x)
+    assert cuteblas.einsum("ij,kj->ik", x, x, out=x.T) is not None
+    np.testing.assert_array_equal(x.T, expected)
+    x = laid_out((4, 4), "d", "C")
+    expected = x.T.copy()
+    cuteblas.einsum("ij->ji", x, out=x)
+    np.testing.assert_array_equal(x, expected)
+
+
+class Answers:
+    """A type that answers NumPy's functions itself."""
+
+    def __array_function__(self, function, types, arguments, named):
+        return function.__name__, sorted(named)
+
+
+def test_other_types_are_asked_first():
+    assert cuteblas.einsum("i,i", np.ones(2), Answers()) == ("einsum", ["optimize"])
+    assert cuteblas.einsum("i,i", np.ones(2), np.ones(2), out=Answers()) == ("einsum", ["optimize", "out"])
+
+
+def test_numpy_takes_numpy_arrays():
+    with cuteblas.backend("numpy"):
+        cuteblas.reset_stats()
+        assert cuteblas.einsum("ij,jk,kl", *(np.ones((2, 2)),) * 3, optimize="auto").shape == (2, 2)
+        with pytest.raises(ValueError, match="operands could not be broadcast together"):
+            cuteblas.einsum("i,i", np.ones(2), np.ones(3))
+        assert cuteblas.stats() == {"einsum": {"calls": {"numpy": 1}}}

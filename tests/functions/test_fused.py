@@ -1,0 +1,110 @@
+"""``matmul`` with an epilogue, on the host by NumPy and by kernels in the emulator, and on CuPy arrays."""
+
+import numpy as np
+import pytest
+
+import cuteblas
+from cuteblas import epilogues
+
+RNG = np.random.default_rng(5)
+
+
+@cuteblas.epilogue
+def observed(acc, *, bias, low=0.0):
+    before = acc + bias
+    return np.maximum(before, low), {"before": before, "peak": before.max(axis=-1), "total": before.sum(axis=-2)}
+
+
+def on_device(x):
+    import cupy
+
+    return cupy.asarray(x, order="K")
+
+
+BACKENDS = [pytest.param("numpy"), pytest.param("emulator"), pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=BACKENDS)
+def to(request):
+    """Puts an array where the backend works."""
+    if request.param == "cuda":
+        pytest.importorskip("cupy")
+        yield on_device
+        return
+    with cuteblas.backend(request.param):
+        yield lambda x: x
+
+
+def host(x):
+    return x.get() if hasattr(x, "get") else x
+
+
+def close(got, want, terms):
+    np.testing.assert_allclose(host(got), want, rtol=0, atol=2.0**-24 * 16 * terms)
+
+
+def test_results_and_auxiliary_results(to):
+    a, b, bias = (RNG.standard_normal(s).astype("f4") for s in ((3, 20, 9), (9, 14), (14,)))
+    result, more = cuteblas.matmul(to(a), to(b), epilogue=observed(bias=to(bias), low=0.5))
+    want = a.astype("f8") @ b + bias
+    close(result, np.maximum(want, 0.5), 9)
+    assert set(more) == {"before", "peak", "total"} and type(result) is type(to(a))
+    close(more["before"], want, 9)
+    close(more["peak"], want.max(axis=-1), 9)
+    close(more["total"], want.sum(axis=-2), 9 * 20)
+
+
+def test_vectors_keep_numpys_shapes(to):
+    a, b = RNG.standard_normal((20, 9)).astype("f4"), RNG.standard_normal((9, 14)).astype("f4")
+    for x, y in ((a, b[:, 0]), (a[0], b), (a[0], b[:, 0])):
+        result = cuteblas.matmul(to(x), to(y), epilogue="relu")
+        assert result.shape == np.matmul(x, y).shape
+        close(result, np.maximum(np.matmul(x, y), 0), 9)
+
+
+def test_out_of_another_type_order_and_overlap(to):
+    a, b = RNG.standard_normal((16, 16)).astype("f4"), RNG.standard_normal((16, 16)).astype("f4")
+    want = np.maximum(a.astype("f8") @ b, 0)
+    wide, transposed, itself = to(np.full((16, 16), np.nan)), to(np.full((16, 16), np.nan, "f4")).T, to(a.copy())
+    for out, x in ((wide, to(a)), (transposed, to(a)), (itself, itself)):
+        assert cuteblas.matmul(x, to(b), out=out, epilogue="relu") is out
+        close(out, want, 16)
+
+
+def test_mixed_types_are_promoted_as_without(to):
+    a, b = RNG.integers(-9, 9, (7, 8)).astype("i2"), RNG.standard_normal((8, 5)).astype("f4")
+    result = cuteblas.matmul(to(a), to(b), epilogue=epilogues.clamp(lo=-3.0, hi=3.0))
+    assert result.dtype == np.matmul(a, b).dtype
+    close(result, np.clip(a @ b.astype("f8"), -3, 3), 8 * 9)
+
+
+def test_an_out_that_shares_memory_with_an_operand_of_the_epilogue(to):
+    """The residual may be the output itself: each element is read before it is written. Shifted memory is not."""
+    a, b, base = (RNG.standard_normal(s).astype("f4") for s in ((12, 6), (6, 10), (13, 10)))
+    want = a.astype("f8") @ b
+    memory = to(base.copy())
+    cuteblas.matmul(to(a), to(b), out=memory[:12], epilogue=epilogues.residual_add(residual=memory[:12]))
+    close(memory[:12], want + base[:12], 6)
+    memory = to(base.copy())
+    cuteblas.matmul(to(a), to(b), out=memory[1:], epilogue=epilogues.residual_add(residual=memory[:12]))
+    close(memory[1:], want + base[:12], 6)
+
+
+def test_auxiliary_outputs_need_memory_of_their_own():
+    a = np.ones((4, 4), "f4")
+    with cuteblas.backend("emulator"), pytest.raises(ValueError, match="shares memory with the result"):
+        out = np.zeros((4, 4), "f4")
+        cuteblas.matmul(a, a, out=out, epilogue=observed(bias=np.ones((1, 4), "f4"), before=out))
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda a: cuteblas.matmul(a, a, epilogue="relo"), ValueError, "no ready epilogue 'relo'"),
+    (lambda a: cuteblas.matmul(a, a, epilogue=observed), TypeError, "needs bias"),
+    (lambda a: cuteblas.matmul(a, a, epilogue=epilogues.bias(bias=np.ones(4, "f4"))), ValueError, r"bias\[None, :\]"),
+    (lambda a: cuteblas.matmul(a.astype(object), a, epilogue="relu"), TypeError, "kernels have no object"),
+    (lambda a: cuteblas.matmul(a, a, epilogue="relu", variant="gemm_huge"), ValueError, "variant='gemm_huge' names a kernel"),
+    (lambda a: cuteblas.matmul(a, np.ones((3, 3), "f4"), epilogue="relu"), ValueError, "mismatch in its core dimension"),
+])
+def test_refusals(call, error, text):
+    with pytest.raises(error, match=text):
+        call(np.ones((4, 4), "f4"))

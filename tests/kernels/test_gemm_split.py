@@ -1,0 +1,236 @@
+"""float32 products on 16-bit tensor cores: planes, products, and who decides which algorithm is accurate enough."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.epilogue import EpilogueGraph, Node
+from cuteblas.kernels.split_planes import FORMATS
+from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning.problem import Fusion
+from cuteblas.planning.simt import plan_simt
+from cuteblas.planning.split import plan_guarded, plan_split, why_not_split
+
+from .engines import gemm_problem, place
+
+U = 2.0**-24
+
+
+def hopper(engine):
+    if engine.device.arch != "sm_90":
+        pytest.skip("wgmma exists on sm_90 alone")
+
+
+def product(engine, a, b, plan_for, *, a_order="C", b_order="C", c_order="C", pad=0, scalars=(1, 0), before=None, **kinds):
+    """C of a plan, and the memory around it checked."""
+    shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    before = np.full(shape, np.nan, "f4") if before is None else before
+    pa, pb = place(a, a_order, pad=pad), place(b, b_order, pad=pad)
+    pc = place(before, c_order, pad=pad, poison=np.float32(77))
+    outside = np.ones(pc.base.shape, bool)
+    np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
+    plan = plan_for(gemm_problem(pa, pb, pc, **kinds), engine.device)
+    engine.run(plan, *scalars, a=pa, b=pb, c=pc)
+    assert (pc.base[outside] == 77).all()
+    return pc.view.copy(), plan
+
+
+def units(c, a, b):
+    """The largest error in units of u |A||B|."""
+    wide_a, wide_b = a.astype("f8"), b.astype("f8")
+    return float((abs(c - wide_a @ wide_b) / (abs(wide_a) @ abs(wide_b) * U + 1e-300)).max())
+
+
+def limit(k):
+    """Rounding of the planes and products that are left out, one addition for every 64 of K, and truncation in tensor cores."""
+    return 3 + np.sqrt(k / 64) + k * 2.0**-9 / 8
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch", [
+    (130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()), (33, 130, 65, "F", "C", "F", 3, ()),
+    (24, 33, 203, "C", "F", "F", 1, ()), (5, 3, 64, "C", "C", "C", 0, (2, 3)), (17, 20, 70, "F", "F", "F", 2, (3,)),
+])
+def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order, c_order, pad, batch):
+    hopper(engine)
+    rng = np.random.default_rng(m)
+    a, b = rng.standard_normal((*batch, m, k)).astype("f4"), rng.standard_normal((*batch, k, n)).astype("f4")
+    c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), a_order=a_order, b_order=b_order, c_order=c_order, pad=pad)
+    assert plan.family == "gemm_split" and len(plan.launches) == 2
+    assert units(c, a, b) <= limit(k)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_of_any_magnitude(engine, form):
+    """Rows and columns are scaled by powers of two: nothing overflows or underflows where the result does not."""
+    hopper(engine)
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((40, 70)), rng.standard_normal((70, 24))
+    exponents = rng.integers(-140, 120, (40, 1))
+    exponents[0], exponents[1] = 126, -148
+    a = (a * np.exp2(exponents)).astype("f4")
+    b = (b * np.exp2(rng.integers(-3, 3, (1, 24)))).astype("f4")
+    a[2] = 0
+    c, _plan = product(engine, a, b, lambda p, d: plan_split(p, d, form))
+    want = a.astype("f8") @ b.astype("f8")
+    sums = abs(a.astype("f8")) @ abs(b.astype("f8"))
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(want.astype("f4"))
+        np.testing.assert_array_equal(c[~finite], want.astype("f4")[~finite])
+    assert (abs(c - want)[finite] <= limit(70) * U * sums[finite] + 2.0**-149).all() and not np.isnan(c).any()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_small_integers_are_exact(engine, form):
+    hopper(engine)
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((70, 300), (300, 40)))
+    c, _plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), a_order="F")
+    np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("alpha, beta", [(1.5, 0), (-2.0, 0.5), (1, 1)])
+def test_alpha_beta_and_epilogue(engine, alpha, beta):
+    hopper(engine)
+    rng = np.random.default_rng(5)
+    a, b, before = (rng.standard_normal(s).astype("f4") for s in ((40, 70), (70, 36), (40, 36)))
+    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    given = before if beta else np.full_like(before, np.nan)
+    c, _plan = product(engine, a, b, lambda p, d: plan_split(p, d, "fp16x3"), scalars=(alpha, beta), before=given.copy(), **kinds)
+    want = alpha * (a.astype("f8") @ b) + (beta * before if beta else 0)
+    sums = abs(alpha) * (abs(a) @ abs(b)) + abs(beta * before)
+    assert (abs(c - want) <= (limit(70) + 3) * U * sums).all()
+    relu = EpilogueGraph("relu", Node("maximum", "float32", (Node("acc", "float32"), Node("constant", "float32", value=0))))
+    c, _plan = product(engine, a, b, lambda p, d: plan_guarded(replace(p, fusion=Fusion(relu)), d))
+    assert (abs(c - np.maximum(a.astype("f8") @ b, 0)) <= limit(70) * U * (abs(a) @ abs(b))).all() and (c == 0).any()
+
+
+# -- who decides ------------------------------------------------------------------------------------------------------------------
+def graded(span, rng, m=33, n=20, k=200):
+    """A D and D^-1 B: all products have one magnitude, elements range over 2^span."""
+    d = np.exp2(np.linspace(-span / 2, span / 2, k))
+    return (rng.standard_normal((m, k)) * d).astype("f4"), (rng.standard_normal((k, n)) / d[:, None]).astype("f4")
+
+
+def with_bf16x6(p, d):
+    """The guarded plan as that of a product which is large enough for three algorithms."""
+    large = replace(p, m=4096, n=4096, k=4096)
+    plan = plan_guarded(large, d)
+    assert len(plan.launches) == 5
+    import cuteblas.planning.split as split
+
+    before = split.WORTH
+    split.WORTH = 1e9
+    try:
+        return plan_guarded(p, d)
+    finally:
+        split.WORTH = before
+
+
+@pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (20, "fp16x3"), (60, "bf16x6"), (80, "bf16x6"), (140, "ieee")])
+def test_the_device_takes_what_is_accurate_enough(engine, span, expected):
+    hopper(engine)
+    a, b = graded(span, np.random.default_rng(6))
+    c, plan = product(engine, a, b, with_bf16x6)
+    assert len(plan.launches) == 5
+    if expected == "ieee":
+        want, _plan = product(engine, a, b, plan_simt)
+    else:
+        want, _plan = product(engine, a, b, lambda p, d: plan_split(p, d, expected))
+    np.testing.assert_array_equal(c, want)
+    assert units(c, a, b) <= limit(200) + (10 if expected == "ieee" else 0)
+
+
+def test_without_bf16x6_the_device_falls_back_to_native_arithmetic(engine):
+    hopper(engine)
+    a, b = graded(60, np.random.default_rng(7))
+    c, plan = product(engine, a, b, plan_guarded)
+    want, _plan = product(engine, a, b, plan_simt)
+    assert len(plan.launches) == 3
+    np.testing.assert_array_equal(c, want)
+
+
+def test_a_few_tiny_elements_among_many_do_not_matter(engine):
+    """One element in a row is far below the others, as in every large random matrix: the row of the other operand offers enough."""
+    hopper(engine)
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((40, 200)).astype("f4"), rng.standard_normal((200, 24)).astype("f4")
+    a[3, 7], b[9, 4] = 2.0**-40, -(2.0**-33)
+    c, _plan = product(engine, a, b, plan_guarded)
+    want, _plan = product(engine, a, b, lambda p, d: plan_split(p, d, "fp16x3"))
+    np.testing.assert_array_equal(c, want)
+    assert units(c, a, b) <= limit(200)
+
+
+def test_a_tiny_element_that_is_alone_matters(engine):
+    """Where the other operand is zero except at the tiny element, fp16x3 would lose it."""
+    hopper(engine)
+    rng = np.random.default_rng(9)
+    a, b = rng.standard_normal((40, 200)).astype("f4"), np.zeros((200, 24), "f4")
+    a[:, 7] = rng.standard_normal(40).astype("f4") * 2.0**-40
+    b[7] = rng.standard_normal(24)
+    c, _plan = product(engine, a, b, plan_guarded)
+    assert units(c, a, b) <= 2
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_infinities_and_nans_are_where_ieee_puts_them(engine, value, where):
+    hopper(engine)
+    rng = np.random.default_rng(10)
+    a, b = rng.standard_normal((20, 70)).astype("f4"), rng.standard_normal((70, 24)).astype("f4")
+    (a if where == "a" else b)[3, 5] = value
+    c, _plan = product(engine, a, b, plan_guarded)
+    want, _plan = product(engine, a, b, plan_simt)
+    np.testing.assert_array_equal(c, want)
+
+
+def test_subnormal_operands_keep_their_bits(engine):
+    hopper(engine)
+    rng = np.random.default_rng(11)
+    a = (rng.integers(-1000, 1001, (20, 70)) * 2.0**-149).astype("f4")
+    b = (rng.standard_normal((70, 24)) * 2.0**100).astype("f4")
+    c, _plan = product(engine, a, b, plan_guarded)
+    assert units(c, a, b) <= limit(70)
+
+
+# -- planning ---------------------------------------------------------------------------------------------------------------------
+def square(n, **kinds):
+    x = place(np.zeros((2, 2), "f4"))
+    p = gemm_problem(x, x, x, **kinds)
+    return replace(p, m=n, n=n, k=n, a=replace(p.a, strides=(n, 1)), b=replace(p.b, strides=(1, n)), c=replace(p.c, strides=(n, 1)))
+
+
+def test_large_products_are_split_small_ones_are_not():
+    assert all(plan_gemm(square(n), H200).family == "gemm_simt" for n in (128, 512))
+    assert all(plan_gemm(square(n), H200).family == "gemm_split" for n in (2048, 8192))
+    assert plan_gemm(square(4096, precision="ieee"), H200).family == "gemm_simt"
+    thin = replace(square(4096), k=32)
+    assert plan_gemm(thin, H200).family == "gemm_simt"
+
+
+def test_an_algorithm_by_name_is_what_runs():
+    for name, form in FORMATS.items():
+        plan = plan_gemm(square(256, precision=name), H200)
+        assert plan.config.format == name and form.element in plan.reason and len(plan.launches) == 2
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"k": 0}, "nothing to multiply"), ({"m": 2**31}, "coordinates"), ({"compute": "float64"}, "summed in float64"),
+    ({"batch": (2, 2, 2)}, "more than 2 batch modes"),
+])
+def test_refusals(change, why):
+    p = square(64)
+    if "batch" in change:
+        p = replace(p, a=replace(p.a, batch_strides=(1, 2, 3)), b=replace(p.b, batch_strides=(1, 2, 3)))
+    p = replace(p, **change)
+    assert why in why_not_split(p, H200)
+    with pytest.raises(ValueError, match=why):
+        plan_split(p, H200, "fp16x3")
+    assert "sm_90 alone" in why_not_split(square(64), replace(H200, arch="sm_80"))
+
+
+def test_the_workspace_is_no_more_than_planes_and_what_is_known_of_rows():
+    plan, n = plan_gemm(square(4096), H200), 4096
+    assert plan.workspace_bytes <= 2 * n * n * 6 + 2 * n * 12 + 4096
