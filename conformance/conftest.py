@@ -151,54 +151,106 @@ def products(backend: str) -> dict[str, Callable[..., Any]]:
     """Our functions by NumPy's names for them, on NumPy arrays; on the GPU by way of CuPy arrays as ``matmul``."""
     ours = {name: getattr(cuteblas, name) for name in _PRODUCTS}
     ours |= {f"linalg.{name}": getattr(cuteblas.linalg, name) for name in _LINALG}
-    return {name: _by_way_of_the_gpu(call) for name, call in ours.items()} if backend == "cuda" else ours
+    return {name: _by_way_of_the_gpu(name, call) for name, call in ours.items()} if backend == "cuda" else ours
 
 
-def _by_way_of_the_gpu(call: Callable[..., Any]) -> Callable[..., Any]:
+def _by_way_of_the_gpu(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     """A function on NumPy arrays that uploads them, and downloads what it returns; what cannot be uploaded stays on the host."""
     def on_gpu(*arguments: Any, **named: Any) -> Any:
-        nested = isinstance(arguments[0], (list, tuple)) if arguments else False
+        nested = name == "linalg.multi_dot"
         given = list(arguments[0]) if nested else list(arguments)
-        out = named.get("out")
-        arrays = [x for x in given if isinstance(x, np.ndarray)] + ([] if out is None else [out])
+        places = _places_of_operands(name, given)
+        arrays = [x for i, x in enumerate(given) if isinstance(x, np.ndarray) and (i in places or i == _OUT.get(name))]
+        if (out := named.get("out")) is not None:
+            arrays.append(out)
         if not arrays or not all(type(x) is np.ndarray and x.dtype in _ON_GPU and x.flags.writeable for x in arrays):
             return call(*arguments, **named)
-        moved = dict(zip(map(id, arrays), _uploaded(arrays), strict=True))
-        given = [moved.get(id(x), x) for x in given]
-        if out is not None:
-            named["out"] = moved[id(out)]
-        result = call(given, *arguments[1:], **named) if nested else call(*given, **named)
-        if out is not None:
-            out[...] = cuteblas.copy(moved[id(out)], "C").get()
-            return out
-        if not hasattr(result, "get"):
-            return result
-        return _downloaded(result) if result.ndim else result.get()[()]
+        for i in places:
+            if isinstance(given[i], list):              # NumPy's functions take lists beside arrays, ours on a GPU do not
+                given[i] = np.array(given[i])
+                arrays.append(given[i])
+        uploads = Uploads(arrays)
+        given = [uploads.of(x) for x in given]
+        named = {key: uploads.of(x) for key, x in named.items()}
+        return uploads.back(call(given, *arguments[1:], **named) if nested else call(*given, **named))
 
     return on_gpu
 
 
-def _uploaded(arrays: list[np.ndarray]) -> list[Any]:
-    """CuPy arrays with the strides and alignments of NumPy arrays; what shares memory on the host shares it on the GPU."""
+# Positions of ``out``, and numbers of operands in front of other arguments where there are not two.
+_OUT = {"dot": 2, "outer": 2, "vecdot": 2, "matvec": 2, "vecmat": 2}
+_OF_ONE = frozenset({"swapaxes", "moveaxis", "rollaxis", "transpose", "permute_dims", "matrix_transpose", "asfortranarray",
+                     "linalg.matrix_power", "linalg.matrix_transpose"})
+
+
+def _places_of_operands(name: str, given: list[Any]) -> range:
+    """Where among the arguments of a function, or in its list of arrays, operands stand."""
+    if name in ("einsum", "einsum_path"):
+        return range(1, len(given)) if isinstance(given[0], str) else range(0, len(given) // 2 * 2, 2)
+    return range(len(given) if name == "linalg.multi_dot" else min(1 if name in _OF_ONE else 2, len(given)))
+
+
+class Uploads:
+    """CuPy arrays with the strides and alignments of NumPy arrays; what shares memory on the host shares it on the GPU.
+
+    Parameters
+    ----------
+    arrays : list of numpy.ndarray
+        They are to stay as they are until their data comes back.
+    """
+
+    def __init__(self, arrays: list[np.ndarray]):
+        windows = [_window(x) for x in arrays]
+        regions: list[list[int]] = []
+        for low, high in sorted(windows):
+            if regions and low < regions[-1][1]:
+                regions[-1][1] = max(high, regions[-1][1])
+            else:
+                regions.append([low, high])
+        self._moved = [(low, high, _uploaded(low, high)) for low, high in regions]
+        self._pairs = []
+        for x, (low, high) in zip(arrays, windows, strict=True):
+            region, memory = next((start, memory) for start, end, memory in self._moved if start <= low and high <= end)
+            self._pairs.append((x, _on_gpu(x, memory + (_address(x) - region))))
+
+    def of(self, x: Any) -> Any:
+        """The CuPy array in the place of a NumPy array; anything else as it is."""
+        return next((there for here, there in self._pairs if here is x), x)
+
+    def back(self, result: Any) -> Any:
+        """What NumPy would return: the array that was given as ``out``, a view, a scalar or a new array."""
+        if not hasattr(result, "get"):
+            return result
+        for here, there in self._pairs:
+            if result is there:
+                here[...] = _elements(there)
+                return here
+        for here, _there in self._pairs:
+            for low, high, memory in self._moved:
+                if low <= _address(here) < high and 0 <= (distance := result.data.ptr - memory.ptr) < high - low:
+                    return _view(here, low + distance, result)
+        return _downloaded(result) if result.ndim else _elements(result)[()]
+
+
+def _view(x: np.ndarray, address: int, like: Any) -> np.ndarray:
+    """An array with the shape and strides of another in the memory of ``x``."""
+    owner = x if x.base is None else x.base
+    return np.ndarray(like.shape, like.dtype, owner, address - _address(owner), like.strides)
+
+
+def _uploaded(low: int, high: int) -> Any:
+    """Memory of the host, by its addresses, copied to the GPU."""
     import cupy
 
-    windows = [_window(x) for x in arrays]
-    regions: list[list[int]] = []
-    for low, high in sorted(windows):
-        if regions and low < regions[-1][1]:
-            regions[-1][1] = max(high, regions[-1][1])
-        else:
-            regions.append([low, high])
-    moved = []
-    for low, high in regions:
-        memory = cupy.cuda.alloc(high - low + _ALIGNMENT) + low % _ALIGNMENT
-        memory.copy_from_host(ctypes.c_void_p(low), high - low)
-        moved.append((low, high, memory))
-    result = []
-    for x, (low, high) in zip(arrays, windows, strict=True):
-        region, memory = next((start, memory) for start, end, memory in moved if start <= low and high <= end)
-        result.append(cupy.ndarray(x.shape, x.dtype, memory + (_address(x) - region), x.strides))
-    return result
+    memory = cupy.cuda.alloc(high - low + _ALIGNMENT) + low % _ALIGNMENT
+    memory.copy_from_host(ctypes.c_void_p(low), high - low)
+    return memory
+
+
+def _on_gpu(x: np.ndarray, memory: Any) -> Any:
+    import cupy
+
+    return cupy.ndarray(x.shape, x.dtype, memory, x.strides)
 
 
 def _window(x: np.ndarray) -> tuple[int, int]:
@@ -213,8 +265,13 @@ def _address(x: np.ndarray) -> int:
 def _downloaded(x: Any) -> np.ndarray:
     """A NumPy array with the strides of a CuPy array."""
     host = np.ndarray(x.shape, x.dtype, strides=x.strides)
-    host[...] = x.get()
+    host[...] = _elements(x)
     return host
+
+
+def _elements(x: Any) -> np.ndarray:
+    """The elements of a CuPy array, aligned or not: CuPy itself reads aligned ones alone."""
+    return cuteblas.copy(x, "C").get()
 
 
 def _matmul_by_way_of_the_gpu(x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
@@ -222,14 +279,10 @@ def _matmul_by_way_of_the_gpu(x1: Any, x2: Any, out: Any = None, **arguments: An
     operands = [x if isinstance(x, np.ndarray) else np.asarray(x) for x in (x1, x2)] + ([] if target is None else [target])
     if not all(type(x) is np.ndarray and x.dtype in _ON_GPU and (x is not target or x.flags.writeable) for x in operands):
         return cuteblas.matmul(x1, x2, out, **arguments)
-    on_gpu = _uploaded(operands)
-    result = cuteblas.matmul(*on_gpu, **arguments)
-    if target is None:
-        return _downloaded(result) if result.ndim else result.get()[()]
-    assert result is on_gpu[2]
-    target[...] = cuteblas.copy(result, "C").get()       # CuPy itself reads aligned elements alone
-    return target
+    uploads = Uploads(operands)
+    return uploads.back(cuteblas.matmul(*map(uploads.of, operands), **arguments))
 
 
 def _copy_by_way_of_the_gpu(a: Any, order: str = "K") -> Any:
-    return _downloaded(cuteblas.copy(_uploaded([np.asarray(a)])[0], order))
+    uploads = Uploads([a := np.asarray(a)])
+    return uploads.back(cuteblas.copy(uploads.of(a), order))

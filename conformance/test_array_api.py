@@ -213,7 +213,7 @@ def test_types_of_reductions(name, kind, result):
         x, wanted = array(dtype, (2, 3)), result or dtype
         assert is_array(function(x), wanted, ()) and is_array(function(x, axis=0), wanted, (3,))
         assert is_array(function(x, axis=1, keepdims=True), wanted, (2, 1)) and is_array(function(x, keepdims=True), wanted, (1, 1))
-    with pytest.raises(np.exceptions.AxisError):
+    with pytest.raises(IndexError):             # AxisError of NumPy is one; CuPy's std and var raise a plain one
         function(x, axis=2)
 
 
@@ -286,7 +286,7 @@ def test_shapes():
         xp.squeeze(x, 0)
     with pytest.raises(IndexError):
         xp.expand_dims(x, 5)
-    with pytest.raises(ValueError):
+    with pytest.raises((ValueError, AttributeError)):           # the latter is CuPy's
         xp.reshape(x.T, (6,), copy=False)
 
 

@@ -113,5 +113,5 @@ def test_without_dispatch_arrays_on_the_host_become_numpys(arrays):
 
 def test_mixed_libraries_are_refused(arrays):
     fitted = PCA(2, svd_solver="full").fit(IRIS.data)
-    with sklearn.config_context(array_api_dispatch=True), pytest.raises((ValueError, TypeError), match="(?i)namespace|numpy|host"):
+    with sklearn.config_context(array_api_dispatch=True), pytest.raises(ValueError, match="must use the same namespace"):
         fitted.transform(arrays.put(IRIS.data))

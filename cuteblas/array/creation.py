@@ -51,7 +51,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         if on_gpu and target == CPU:
             data = library.asarray(copied_to(raw, CPU), dtype)
         else:
-            data = library.array(raw, dtype, copy=bool(copy) if target != CPU else copy)
+            data = library.array(raw, dtype, copy=copy)
     return obj if data is raw and type(obj) is ndarray else ndarray(data)
 
 
@@ -80,5 +80,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> n
     if copy is False and here != target:
         raise ValueError(f"Unable to avoid copy while moving an array from {here} to {target}.")
     with made_on(here) as library:
-        data = library.from_dlpack(x, **({} if copy is None else {"copy": copy}))
+        if here == CPU:
+            data = library.from_dlpack(x, **({} if copy is None else {"copy": copy}))
+        else:
+            data = library.from_dlpack(x)           # CuPy copies to the host alone
+            data = data.copy() if copy and here == target else data
     return ndarray(copied_to(data, target))

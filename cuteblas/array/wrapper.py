@@ -78,7 +78,11 @@ class ndarray:
             return inputs[0] @ inputs[1]        # nothing else is asked as often
         if any(type(x) is not ndarray and kind_of(x) == "foreign" for x in (*inputs, *named.get("out", ()))):
             return NotImplemented
-        call = _ours().get(ufunc) or getattr(ufunc, method)
+        call = _ours().get(ufunc, ufunc) if method == "__call__" else getattr(ufunc, method)
+        if (method != "__call__" or "where" in named) and ufunc.signature is None and self.device != CPU:
+            from ._cupy_ufuncs import by_cupy
+
+            call = by_cupy(ufunc, method)
         if named:
             return _call(call, ufunc.__name__, inputs, named)
         raw = unwrapped(inputs)
@@ -130,8 +134,11 @@ class ndarray:
     def __dlpack__(self, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[Any, int] | None = None, copy: bool | None = None) -> Any:
         """Export by DLPack, as the library of the data does it."""
+        data = self._data
+        if copy and self.device != CPU and dl_device in (None, self.__dlpack_device__()):
+            data, copy = data.copy(), None          # CuPy copies to the host alone
         given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return self._data.__dlpack__(**{name: value for name, value in given.items() if value is not None})
+        return data.__dlpack__(**{name: value for name, value in given.items() if value is not None})
 
     def __dlpack_device__(self, /) -> tuple[Any, int]:
         """DLPack's name of the device."""
@@ -321,14 +328,15 @@ def _call(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named
     if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
         return wrapped(result)
     given = [x for x in leaves(arguments) if type(x) is ndarray] + [x for x in leaves(named.get("out")) if x is not None]
+    return _as_given(result, given)
 
-    def as_given(result: Any) -> Any:
-        for x in given:
-            if result is (x._data if type(x) is ndarray else x):
-                return x
-        return tuple(map(as_given, result)) if type(result) is tuple else wrapped(result)
 
-    return as_given(result)
+def _as_given(result: Any, given: list[Any]) -> Any:
+    """A result, wrapped; where it is the data of a given array, in tuples too, that array."""
+    for x in given:
+        if result is (x._data if type(x) is ndarray else x):
+            return x
+    return tuple(_as_given(member, given) for member in result) if type(result) is tuple else wrapped(result)
 
 
 @cache

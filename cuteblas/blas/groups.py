@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..functions import gemms
+from ..functions.engines import EMULATOR
+from ..functions.groups import run_group
 from ..functions.memory import Memory, overlap
-from .calls import Call, Request, engine_of, execute, prepare
-from .libraries import is_list
+from .calls import Call, Request, engine_of, execute, kernel_arguments, prepare, where
+from .libraries import Place, is_list
+from .repeats import Repeat, repeat_of
 from .routines import gemm
 
 __all__ = ["gemm_batched", "gemm_grouped"]
@@ -64,7 +68,7 @@ def gemm_grouped(alpha: Any, a: Sequence[Any], b: Sequence[Any], beta: Any = 0, 
                  trans_b: Any = 0, overwrite_c: Any = 0, *, dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None,
                  precision: str | None = None, out: Sequence[Any] | None = None, stream: Any = None,
                  variant: str | None = None) -> list[Any]:
-    """Products of differently sized problems. All of them are checked before the first one runs.
+    """Products of differently sized problems, in one launch for those of the same types. All are checked before the first runs.
 
     Parameters
     ----------
@@ -115,15 +119,49 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
             raise TypeError(f"{function} takes a list as {name}, got a {type(value).__name__}")
         if len(value) != len(lists["a"]):
             raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} elements and {name} {len(value)}")
-    calls = [prepare(f"{function}, problem {i}:", None, request._replace(**dict(zip(lists, values, strict=True))))
-             for i, values in enumerate(zip(*lists.values(), strict=True))]
+    requests = [request._replace(**dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
+    repeats = [repeat for each in requests if (repeat := repeat_of(function, each)) is not None]
+    if repeats and len(repeats) == len(requests):
+        from ..functions._cupy_groups import repeated_group
+
+        if (results := repeated_group(function, repeats)) is not None:
+            return results
+    calls = [prepare(f"{function}, problem {i}:", None, each) for i, each in enumerate(requests)]
     _check_independence(function, calls)
-    return _execute_all([replace(call, function=function) for call in calls])
+    return _execute_all([replace(call, function=function) for call in calls], repeats)
 
 
-def _execute_all(calls: Sequence[Call]) -> list[Any]:
-    """Run checked products that do not depend on each other."""
-    return [execute(call) for call in calls]
+def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
+    """Run checked products that do not depend on each other, those of a device together, and remember what may be repeated."""
+    places: dict[Place, list[int]] = {}
+    for i, call in enumerate(calls):
+        places.setdefault(call.place, []).append(i)
+    results: list[Any] = [None] * len(calls)
+    for place, indices in places.items():
+        chosen = [calls[i] for i in indices]
+        if chosen[0].by_numpy:
+            done = [execute(call) for call in chosen]
+        else:
+            with where(chosen[0]):
+                engine = _engine_of_groups(place)
+                prepared = [gemms.prepare(engine, call.a, call.b, **kernel_arguments(call)) for call in chosen]
+                answers = run_group(engine, prepared, chosen[0].function)
+                if len(repeats) == len(chosen) == len(calls) and all(
+                        repeat.has(call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)):
+                    engine.remember_group(chosen[0].function, repeats, [result for result, _further in answers])
+            done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
+        for i, result in zip(indices, done, strict=True):
+            results[i] = result
+    return results
+
+
+def _engine_of_groups(place: Place) -> Any:
+    """What runs groups on arrays of a place; on a device it records what one call comes to."""
+    if place.device is None:
+        return EMULATOR
+    from ..functions._cupy_groups import GroupRecorder
+
+    return GroupRecorder()
 
 
 def _check_independence(function: str, calls: Sequence[Call]) -> None:

@@ -55,17 +55,30 @@ class Repeat(NamedTuple):
 
     def remember(self, function: str, engine: Any, alpha: Any, beta: Any, result: Any) -> None:
         """Note what the call came to, run by a recording engine with these scalars."""
-        if (scalar_kind(alpha), scalar_kind(beta)) == self.kinds:       # they were rounded, perhaps to 1
-            roles = ["a", "b", *[epilogue_role(SOURCE)] * self.reads_c]
-            roles += [name for name, kind in zip(("alpha", "beta"), self.kinds, strict=True) if kind == "device"]
-            engine.remember(function, self.head, self.inputs, self.out, result, (*roles, "c"))
+        if self.has(alpha, beta):
+            engine.remember(function, self.head, self.inputs, self.out, result, self.roles)
+
+    def has(self, alpha: Any, beta: Any) -> bool:
+        """Whether these scalars are of the kinds that the call's are; they were rounded, perhaps to 1."""
+        return (scalar_kind(alpha), scalar_kind(beta)) == self.kinds
+
+    @property
+    def scalars(self) -> tuple[Any, Any]:
+        """alpha and beta."""
+        return self.alpha, self.beta
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What each input and, last, the result is to a plan."""
+        on_device = (name for name, kind in zip(("alpha", "beta"), self.kinds, strict=True) if kind == "device")
+        return "a", "b", *[epilogue_role(SOURCE)] * self.reads_c, *on_device, "c"
 
 
 def _kind(x: Any, array: type) -> str | None:
     """What is known of a scalar; ``None`` if that takes a closer look."""
     kind = type(x)
     if kind in _NUMBERS:
-        return "zero" if x == 0 else "one" if x == 1 else "value" if _LEAST < abs(x) < _MOST else None
+        return "zero" if x == 0 else "one" if x == 1 else "value" if _LEAST < max(abs(x.real), abs(x.imag)) < _MOST else None
     return "device" if kind is array else None
 
 
@@ -87,7 +100,8 @@ def repeat_of(route: Hashable, request: Any) -> Repeat | None:
     kind_a, kind_b = _kind(alpha, array), _kind(beta, array)
     if kind_a is None or kind_b is None:
         return None
-    target, inputs, reads_c = out, (a, b), False
+    target, reads_c = out, False
+    inputs: tuple[Any, ...] = a, b
     if c is not None:
         if overwrites and out is None:
             target = c

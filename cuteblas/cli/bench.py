@@ -6,6 +6,8 @@
   epilogue   products with an epilogue, beside the same without one, and beside CuPy's followed by one elementwise kernel
   reduce     sums along the rows and along the columns of a matrix
   figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
+  clients    estimators of scikit-learn on CuPy arrays, by array API dispatch, with cuteblas installed and without (only when asked
+             for; --sizes 20000x2000 for samples and features)
   host       what a call costs the host, on arrays of 16x16
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
 """
@@ -24,6 +26,7 @@ import numpy as np
 
 from .. import runtime
 from ..functions.products import PRECISIONS
+from .clients import clients
 from .explain import shape
 from .figure import chart, figure
 from .machines import Gpu, versions
@@ -31,7 +34,7 @@ from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selecti
 
 __all__ = ["measure", "selected"]
 
-_ON_REQUEST = {"figure": figure}
+_ON_REQUEST = {"figure": figure, "clients": clients}
 _NAMES = ", ".join((*GROUPS, *_ON_REQUEST))
 
 
@@ -136,6 +139,10 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g}"
 
 
+def _tenths_of_milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
+
+
 def _digits_of_milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.5f}"
 
@@ -166,6 +173,9 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "copy_s": ("copy us", _microseconds),
     "plain_s": ("plain us", _microseconds),
     "of_plain": ("of plain", _thousandths),
+    "products": ("products", str),
+    "installed_s": ("ours ms", _tenths_of_milliseconds),
+    "alone_s": ("CuPy ms", _tenths_of_milliseconds),
     "nvrtc_s": ("NVRTC ms", _milliseconds),
     "cached_s": ("cached ms", _milliseconds),
     "ratio": ("ratio", _hundredths),
@@ -176,6 +186,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "conflicts": ("bank conflicts", str),
     "error": ("error", _digits),
     "rival_error": ("CuPy's", _digits),
+    "difference": ("differs", _digits),
     "right": ("", lambda right: "" if right else "WRONG"),
 }
 """By key of a row: the heading, and how a value is printed."""

@@ -1,5 +1,4 @@
-"""The functions of this package on CuPy arrays. The only module here that imports CuPy; it is imported when the first CuPy array
-arrives."""
+"""The functions of this package on CuPy arrays, and calls that have run before; imported when the first CuPy array arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ import numpy as np
 from ..planning.plan import Plan
 from ..planning.problem import DeviceInfo, GemmProblem
 from .counters import tally
-from .engines import plan_for, without_imaginary_part
+from .engines import without_imaginary_part
 from .execution import execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
@@ -25,8 +24,9 @@ from .problems import has_kernels, stage
 from .products import delegate, fast_paths
 from .routing import repeaters
 
-__all__ = ["CUPY", "Cupy", "Recorder", "contiguous", "copied", "judged", "launcher_for", "matmul", "on_device_of", "repeated",
-           "repeated_matmul", "require_one_device"]
+__all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "contiguous", "copied", "current_device", "current_stream", "judged",
+           "key_of_array", "launcher_for", "matmul", "on_device_of", "repeated", "repeated_matmul", "require_one_device",
+           "several_devices", "uploaded"]
 
 
 @lru_cache(maxsize=4096)
@@ -122,6 +122,31 @@ class Cupy:
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
         launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
 
+    def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
+        """Launch a plan for many problems on the current stream, behind the copy of its table."""
+        memory = uploaded(table)
+        launcher_for(plan, reached[0].data.device_id)((memory.ptr,), current_stream())
+
+
+_captured: list[tuple[Any, Any]] = []           # tables that CUDA graphs copy again whenever they are launched, and where to
+
+
+def uploaded(table: np.ndarray) -> Any:
+    """A table in device memory, copied on the current stream. The host does not wait: the driver has read pageable memory when it
+    returns. A graph reads the host's memory when it is launched, so that a captured table stays, in memory that graphs can read.
+    """
+    from .. import runtime
+
+    memory = cupy.cuda.alloc(table.nbytes)
+    if runtime.capturing():
+        pinned = cupy.cuda.alloc_pinned_memory(table.nbytes)
+        kept = np.frombuffer(pinned, table.dtype, table.size)
+        kept[:] = table
+        table = kept
+        _captured.append((pinned, memory))
+    memory.copy_from_host_async(table.ctypes.data, table.nbytes)
+    return memory
+
 
 def _scalars(plan: Plan, alpha: Any, beta: Any, numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """What a launch takes behind the addresses: the numbers of a product that is not a plain one."""
@@ -136,7 +161,7 @@ CUPY = Cupy()
 
 # -- calls that have run before ---------------------------------------------------------------------------------------------------
 # They are few in practice; a program with ever new shapes starts over at this number.
-_MOST_READY = 8192
+MOST_READY = 8192
 
 
 class _Ready(NamedTuple):
@@ -157,7 +182,7 @@ class _Ready(NamedTuple):
 _ready: dict[tuple, _Ready] = {}
 
 
-def _key(x: Any) -> tuple:
+def key_of_array(x: Any) -> tuple:
     """What a key says of an array."""
     return x.shape, x.strides, x.dtype, x.data.ptr & 15, x.data.device_id
 
@@ -186,7 +211,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
         data = x.data
         address = data.ptr
         addresses.append(address)
-        key.append((x.shape, x.strides, x.dtype, address & 15, data.device_id))       # as _key: a call of it would be noticed
+        key.append((x.shape, x.strides, x.dtype, address & 15, data.device_id))       # as key_of_array: a call is noticed here
     try:
         ready = _ready.get(tuple(key))
     except TypeError:                                   # an argument without a hash
@@ -215,23 +240,21 @@ class Recorder(Cupy):
     def __init__(self) -> None:
         self._launched: list[tuple[Plan, Mapping[str, Any]]] = []
         self._created = 0
-        self._assigned = False
 
     def empty(self, like: Memory) -> Any:
         """A new array from CuPy's allocator."""
         self._created += 1
         return super().empty(like)
 
-    def assign(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` with any cast."""
-        self._assigned = True
-        super().assign(dst, src)
-
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
         """Launch a plan on the current stream."""
         self._launched.append((plan, arrays))
         super().run(plan, arrays, alpha, beta, numbers)
+
+    def nothing_but(self, *, launches: int, created: int) -> bool:
+        """Whether the call came to so many launches and new arrays; who copies an operand or a result needs one more."""
+        return (len(self._launched), self._created) == (launches, created)
 
     def remember(self, function: str, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> None:
         """Let :func:`repeated` answer calls like this one, if it came to one launch on the operands and the result themselves.
@@ -248,7 +271,7 @@ class Recorder(Cupy):
             What each input and, last, the result is to a plan.
         """
         arrays = (*inputs, result)
-        if len(self._launched) != 1 or self._assigned or self._created != (out is None) or {type(x) for x in arrays} != {cupy.ndarray}:
+        if not self.nothing_but(launches=1, created=out is None) or {type(x) for x in arrays} != {cupy.ndarray}:
             return
         (plan, given), = self._launched
         named = dict(zip(roles, arrays, strict=True))
@@ -260,10 +283,10 @@ class Recorder(Cupy):
         near = tuple((i, first - high, end - low) for i, (first, end) in enumerate(spans))
         ready = _Ready(launcher_for(plan, result.data.device_id), pick, tally(function, "calls", plan.family).tick,
                        several_devices(), result.shape, result.strides, result.dtype, result.nbytes, near)
-        if len(_ready) >= _MOST_READY:
+        if len(_ready) >= MOST_READY:
             _ready.clear()
         with suppress(TypeError):                       # an argument without a hash
-            _ready[head, *map(_key, inputs if out is None else arrays)] = ready
+            _ready[head, *map(key_of_array, inputs if out is None else arrays)] = ready
 
 
 def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:

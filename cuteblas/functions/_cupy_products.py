@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import cupy
+import cupyx
 import numpy as np
 
 from . import _cupy
@@ -45,8 +46,22 @@ class CupyOfProducts(_cupy.Recorder):
         cupy.multiply(x, y, out)
 
     def inverse(self, x: Any) -> Any:
-        """The inverses of square matrices by CuPy."""
-        return cupy.linalg.inv(x)
+        """The inverses of square matrices by CuPy.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If one is singular, in NumPy's words. The host waits to see that, which it cannot while a CUDA graph is captured.
+        """
+        from .. import runtime
+
+        if runtime.capturing():
+            return cupy.linalg.inv(x)
+        try:
+            with cupyx.errstate(linalg="raise"):
+                return cupy.linalg.inv(x)
+        except np.linalg.LinAlgError:
+            return np.linalg.inv(np.zeros((1, 1)))
 
 
 def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:

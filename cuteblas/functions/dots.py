@@ -268,6 +268,8 @@ def _settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression 
     except TypeError:
         axes_a, axes_b = range(-axes, 0), range(axes)
     axes_a, axes_b = ([named] if not np.iterable(named) else list(named) for named in (axes_a, axes_b))
+    if any(isinstance(i, bool) for i in (*axes_a, *axes_b)):
+        return None
     try:
         axes_a, axes_b = ([range(len(x.shape))[i] for i in named] for x, named in ((a, axes_a), (b, axes_b)))
     except (IndexError, TypeError):

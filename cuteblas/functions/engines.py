@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,9 @@ class Engine(Protocol):
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
         """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by role."""
+
+    def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
+        """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
 
 
 def plan_for(problem: GemmProblem | CopyProblem | ReductionProblem, device: DeviceInfo) -> Plan:
@@ -80,6 +83,12 @@ class Emulator:
         from .. import emulator
 
         emulator.run(plan, arrays, alpha, beta, numbers=numbers)
+
+    def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[np.ndarray]) -> None:
+        """Run a plan for many problems in the emulator."""
+        from .. import emulator
+
+        emulator.run(plan, {"table": table}, reached=[x for x in reached if x.size])
 
 
 EMULATOR = Emulator()

@@ -63,8 +63,8 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, variant: str | None = None,
-            **arguments: Unpack[MatmulArguments]) -> Explanation:
+def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None,
+            variant: str | None = None, **arguments: Unpack[MatmulArguments]) -> Explanation:
     """What :func:`cuteblas.matmul` would run for the same arguments, and why.
 
     Without a GPU, and for NumPy arrays, plans are made for an H200.
@@ -87,6 +87,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = Non
 
     precision, out = checked_precision(precision), single_out(out)
     check_variant(variant, "gemm")
+    if epilogue is not None:
+        return _explain_fused(x1, x2, out, epilogue, precision, variant, arguments)
     engine: Engine = EMULATOR
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds and "foreign" not in kinds:
@@ -108,6 +110,18 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = Non
     staging = stage(engine.memory(x1), engine.memory(x2), None if out is None else engine.memory(out), product, precision,
                     variant)
     return Explanation(call, runs_on, staging.copies, plan_for(staging.problem, engine.device(x1)))
+
+
+def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None, arguments: Any) -> Explanation:
+    """The explanation of a product with an epilogue."""
+    from .engines import EMULATOR, plan_for
+    from .fused import fused_call
+
+    engine, call = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
+    device = engine.device(call.arrays["a"])
+    runs_on = _on_the_host(device) if engine is EMULATOR else device.name
+    shown = f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> {_described(call.result)}"
+    return Explanation(shown, runs_on, call.copies, plan_for(call.problem, device))
 
 
 def explain_copy(a: Any, order: str = "C", *, variant: str | None = None) -> Explanation:
@@ -196,7 +210,17 @@ def _gemm_rows(problem: GemmProblem) -> list[tuple[str, str]]:
     return [("problem", f"C = A B^T with M = {problem.m}, N = {problem.n}, K = {problem.k}{batch}"),
             ("layouts", "A (M,K) " + _layout(problem.a, (problem.m, problem.k), problem.batch)),
             ("layouts", "B (N,K) " + _layout(problem.b, (problem.n, problem.k), problem.batch)),
-            ("layouts", "C (M,N) " + _layout(problem.c, (problem.m, problem.n), problem.batch))]
+            ("layouts", "C (M,N) " + _layout(problem.c, (problem.m, problem.n), problem.batch)), *_fusion_rows(problem)]
+
+
+def _fusion_rows(problem: GemmProblem) -> list[tuple[str, str]]:
+    if problem.fusion is None:
+        return []
+    graph, extents = problem.fusion.graph, (problem.m, problem.n)
+    rows = [("epilogue", f"{graph.name}: C = {graph.result}")]
+    rows += [("layouts", f"{name} (M,N) {_layout(x, extents, problem.batch)}")
+             for name, x in (*problem.fusion.operands, *problem.fusion.outputs)]
+    return rows
 
 
 def _layout(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..codegen.epilogue import epilogue_role
 from .backends import current_backend
 from .engines import EMULATOR, Engine
-from .epilogues import as_bound
-from .gemms import gemm
+from .epilogues import Bound, as_bound
+from .epilogues.epilogue import is_choice
+from .epilogues.traces import trace_state
+from .gemms import GemmCall, gemm, prepare
 from .gufunc import Product, judge
 from .host_gemm import host_gemm
 from .kinds import kind_of
@@ -19,38 +23,141 @@ from .memory import Memory, contiguous_strides
 from .named import BY_NUMPY, check_variant, refuse_variant
 from .problems import has_kernels, readable
 from .products import host_operands
+from .routing import repeaters
 
-__all__ = ["fused_matmul"]
+__all__ = ["fused_call", "fused_matmul"]
+
+
+def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
+               arguments: Mapping[str, Any]) -> tuple[Engine, GemmCall]:
+    """What :func:`fused_matmul` would run by kernels."""
+    calls: list[GemmCall] = []
+
+    def noted(engine: Engine) -> Callable[..., Any]:
+        def multiply(a: Any, b: Any, *, function: str, **others: Any) -> tuple[None, dict[str, Any]]:
+            calls.append(prepare(engine, a, b, precision=precision, variant=variant, **others))
+            return None, {}
+        return multiply
+
+    engine, product, x1, x2, place = _accepted(x1, x2, out, arguments)
+    with place:
+        _fused(engine, noted(engine), product, x1, x2, out, as_bound(epilogue))
+    return engine, calls[0]
 
 
 def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
                  arguments: Mapping[str, Any]) -> Any:
     """``matmul`` with an epilogue: see :func:`cuteblas.matmul`."""
     bound = as_bound(epilogue)
+    repeat = None if arguments or variant is not None else _Repeat.of(x1, x2, bound, precision)
+    if repeat is not None and (result := repeat.answer(out)) is not None:
+        return result
     check_variant(variant, "gemm")
-    engine: Engine = EMULATOR
+    engine, product, x1, x2, place = _accepted(x1, x2, out, arguments)
     multiply: Callable[..., Any]
-    place: AbstractContextManager[Any] = nullcontext()
-    if "cupy" in {kind_of(x) for x in (x1, x2, out)}:
-        from ._cupy import CUPY, judged, on_device_of
-
-        engine, product = CUPY, judged(x1, x2, out, arguments)
-        place = on_device_of(x1)
-    else:
-        reason, x1, x2 = host_operands(x1, x2, out)
-        if reason is not None:
-            raise TypeError(f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
-        product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
-        if not has_kernels(product.dtype):
-            raise TypeError(f"kernels have no {product.dtype}, and so no epilogue")
     if engine is EMULATOR and current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
         multiply = host_gemm
     else:
+        if repeat is not None:
+            engine = repeat.recorder()
+
         def multiply(a: Any, b: Any, **others: Any) -> Any:
             return gemm(engine, a, b, precision=precision, variant=variant, **others)
     with place:
-        return _fused(engine, multiply, product, x1, x2, out, bound)
+        result = _fused(engine, multiply, product, x1, x2, out, bound)
+        if repeat is not None:
+            repeat.remember(engine, out, result)
+    return result
+
+
+_NUMBERS = frozenset({int, float})
+
+
+@dataclass(frozen=True)
+class _Repeat:
+    """A call on CuPy arrays that may be the like of another one: see ``_cupy.repeated``.
+
+    Attributes
+    ----------
+    bound : Bound
+        The epilogue.
+    precision : str
+        The algorithm.
+    choices : tuple
+        Of the epilogue's operands what is no array and no number, by name; of the numbers, their types.
+    inputs : tuple of array
+        Both operands of the product, then those of the epilogue.
+    roles : tuple of str
+        What they are to a plan.
+    numbers : dict
+        Those of the epilogue, by role.
+    """
+
+    bound: Bound
+    precision: str
+    choices: tuple[Any, ...]
+    inputs: tuple[Any, ...]
+    roles: tuple[str, ...]
+    numbers: dict[str, Any]
+
+    @staticmethod
+    def of(x1: Any, x2: Any, bound: Bound, precision: str) -> _Repeat | None:
+        """The call; ``None`` if nobody remembers such calls."""
+        if type(x1) not in repeaters or bound.outputs:
+            return None
+        arrays, roles, numbers = [x1, x2], ["a", "b"], {}
+        choices: list[tuple[Any, ...]] = []
+        for name, x in bound.operands.items():
+            if type(x) is type(x1):
+                arrays.append(x)
+                roles.append(epilogue_role(name))
+            elif type(x) in _NUMBERS:
+                numbers[epilogue_role(name)] = x
+                choices.append((name, type(x)))
+            elif is_choice(x):
+                choices.append((name, type(x), x))
+            else:
+                return None
+        return _Repeat(bound, precision, tuple(choices), tuple(arrays), tuple(roles), numbers)
+
+    @property
+    def _head(self) -> Any:
+        """All of the call besides its arrays and numbers; ``None`` while no trace of the epilogue holds."""
+        state = trace_state(self.bound.epilogue)
+        return None if state is None else ("fused", state, self.precision, self.choices, self.roles)
+
+    def answer(self, out: Any) -> Any:
+        """The result if the like of this call has run before, else ``None``."""
+        head = self._head
+        return None if head is None else repeaters[type(self.inputs[0])](head, self.inputs, out, 1, 0, self.numbers)
+
+    def recorder(self) -> Engine:
+        """The engine that notes what the call comes to."""
+        from ._cupy import Recorder
+
+        return Recorder()
+
+    def remember(self, engine: Any, out: Any, result: Any) -> None:
+        """Note what the call came to."""
+        if (head := self._head) is not None and not isinstance(result, tuple):
+            engine.remember("matmul", head, self.inputs, out, result, (*self.roles, "c"))
+
+
+def _accepted(x1: Any, x2: Any, out: Any,
+              arguments: Mapping[str, Any]) -> tuple[Engine, Product, Any, Any, AbstractContextManager[Any]]:
+    """The engine of the operands, NumPy's judgement, the operands as arrays, and what makes their device the current one."""
+    if "cupy" in {kind_of(x) for x in (x1, x2, out)}:
+        from ._cupy import CUPY, judged, on_device_of
+
+        return CUPY, judged(x1, x2, out, arguments), x1, x2, on_device_of(x1)
+    reason, x1, x2 = host_operands(x1, x2, out)
+    if reason is not None:
+        raise TypeError(f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
+    product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
+    if not has_kernels(product.dtype):
+        raise TypeError(f"kernels have no {product.dtype}, and so no epilogue")
+    return EMULATOR, product, x1, x2, nullcontext()
 
 
 def _fused(engine: Engine, multiply: Callable[..., Any], product: Product, x1: Any, x2: Any, out: Any, bound: Any) -> Any:

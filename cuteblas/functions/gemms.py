@@ -182,11 +182,11 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     return GemmCall(problem, arrays, alpha, beta, numbers, result, target, auxiliary, reductions, tuple(copies))
 
 
-def run(engine: Engine, call: GemmCall, function: str) -> tuple[Any, Mapping[str, Any]]:
-    """Run a product, count it, and return C and the epilogue's further results."""
+def run(engine: Engine, call: GemmCall, function: str, note: str = "") -> tuple[Any, Mapping[str, Any]]:
+    """Run a product, count it, perhaps with a note on its route, and return C and the epilogue's further results."""
     plan = plan_for(call.problem, engine.device(call.arrays["a"]))
     engine.run(plan, call.arrays, call.alpha, call.beta, call.numbers)
-    tally(function, "calls", plan.family).tick()
+    tally(function, "calls", plan.family + note).tick()
     return finish(engine, call, function)
 
 

@@ -158,7 +158,7 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
-    """What tells a call apart from others besides its arrays, as a key of which equal ones mean the same; ``None`` if there is none.
+    """All of a call besides its arrays, as a key of which equal ones mean the same; ``None`` if there is none.
 
     Parameters
     ----------

@@ -30,6 +30,7 @@ DEPTH = 64
 
 _INSTRUCTION_DEPTH = 16
 _WARP = 32
+_ROWS_AT_ONCE = 6                   # rows that a thread asks for before it looks at them
 _PAIRS = OperandAccess(1, 2)        # what a thread holds side by side
 
 
@@ -250,21 +251,26 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int) -> None:
     """Keep a verdict on all rows, and leave unless it is 0: the planes hold what the product needs."""
     k.comment("A verdict on all rows of both operands: see FIELDS of split_planes")
-    reader, one = TiledCopy(Layout(k.threads), (1,)), Layout((1, 1))
+    reader, rows = TiledCopy(Layout(k.threads), (1,)), Layout((1, _ROWS_AT_ONCE))
+    step = (k.threads * _ROWS_AT_ONCE,)
     k.emit("bool marked = false;")
+    word, need, offer = (k.registers(kept, "int32", rows) for kept in ("word", "need", "offer"))
+
+    def mine(tensor: Tensor) -> Tensor:                 # (1, rows at once, step)
+        return reader.partition(local_tile(tensor, step, (_,)), k.thread)
+
     for pointer, count in operands:
         name = pointer.name
         k.emit(f"float need_{name} = 0.0f, offer_{name} = {2.0**127!r}f;")
-        fields = [k.pin(f"t{name}{field}", reader.partition(Tensor(pointer + field, Layout(count, FIELDS)), k.thread))
-                  for field in range(FIELDS)]
-        exists = Guard(k.pin(f"t{name}_c", reader.partition(make_identity_tensor((count,)), k.thread)), (count,))
-        with k.loop("i", ceil_div(count, k.threads)) as i, k.when(exists.at((0, i))):
-            word, need, offer = (k.registers(kept, "int32", one) for kept in ("word", "need", "offer"))
+        fields = [k.pin(f"t{name}{field}", mine(Tensor(pointer + field, Layout(count, FIELDS)))) for field in range(FIELDS)]
+        exists = Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((count,)))), (count,))
+        with k.loop("i", ceil_div(count, step[0])) as i:
             for fragment, source in zip((word, need, offer), fields, strict=True):
-                k.copy(source[None, i], fragment[None, 0], width=1)
-            k.emit(f"marked = marked || cb::row_is_marked({word(0, 0).c});")
-            k.emit(f"need_{name} = cb::max(need_{name}, cb::row_value({need(0, 0).c}));")
-            k.emit(f"offer_{name} = cb::min(offer_{name}, cb::row_value({offer(0, 0).c}));")
+                k.copy(source[_, _, i], fragment, width=1, guard=exists[_, _, i])
+            with k.loops((_ROWS_AT_ONCE,)) as (j,), k.when(exists.at((0, j, i))):
+                k.emit(f"marked = marked || cb::row_is_marked({word(0, j).c});")
+                k.emit(f"need_{name} = cb::max(need_{name}, cb::row_value({need(0, j).c}));")
+                k.emit(f"offer_{name} = cb::min(offer_{name}, cb::row_value({offer(0, j).c}));")
     a, b = (pointer.name for pointer, _count in operands)
     _fold_limits(k, f"need_{a}", f"offer_{b}", f"need_{b}", f"offer_{a}")
     k.emit(f"bool const lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")

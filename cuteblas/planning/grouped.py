@@ -6,12 +6,12 @@ known of alpha and beta); all else is in the table. Products of different types,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import product
-from math import gcd
-from typing import Any
+from math import gcd, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,16 +24,19 @@ from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm_mma import MmaConfig, gemm_mma
 from ..kernels.gemm_simt import SimtConfig, gemm_simt
+from .gemm import plan_gemm
 from .mma import MMA_RAMP, mma_block_seconds, mma_tiles, why_not_mma
 from .operands import NARROW_SPAN, fused, gemm_numbers, gemm_span
 from .plan import Argument, Launch, Plan
 from .problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS, MAX_VECTOR, block_seconds, candidates
 
-__all__ = ["GroupedChoice", "Member", "Part", "plan_grouped", "table_of"]
+__all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
 
 _ALIGNMENT = 32                         # words: every part of a table starts at a multiple of 256 bytes
 _NUMBERS = {"zero": 0, "one": 1}
+_MOST_MEMBERS = 64                      # of a batch: more of them are a launch by themselves
+_BUSY_SECONDS = 4 * LAUNCH_SECONDS      # who keeps a device busy for so long saves nothing by sharing a launch
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,37 @@ class Part:
         return -(-used // _ALIGNMENT) * _ALIGNMENT
 
 
+class Address(NamedTuple):
+    """A word of a table that holds an address: that of a role of a problem, some bytes further."""
+
+    word: int
+    problem: int
+    role: str
+    shift: int
+
+
+class Number(NamedTuple):
+    """Words of a table that hold a number that a call brings to a problem, and its type."""
+
+    word: int
+    bytes: int
+    dtype: str
+    problem: int
+    name: str
+
+    def write(self, table: np.ndarray, value: Any) -> None:
+        """Store it."""
+        table[self.word:self.word + max(1, self.bytes // WORD_BYTES)].view(self.dtype)[0] = value
+
+
+class Form(NamedTuple):
+    """A table that is to be filled in."""
+
+    blank: np.ndarray
+    addresses: tuple[Address, ...]
+    numbers: tuple[Number, ...]
+
+
 @dataclass(frozen=True)
 class GroupedChoice:
     """How a group of products is computed.
@@ -110,6 +144,31 @@ class GroupedChoice:
     def table_words(self) -> int:
         """Length of the table, in words of 64 bits."""
         return self.parts[-1].end if self.parts else 0
+
+    @cached_property
+    def form(self) -> Form:
+        """The table without what calls bring."""
+        blank = np.zeros(self.table_words, np.int64)
+        addresses: list[Address] = []
+        numbers: list[Number] = []
+        for part in self.parts:
+            first, _total = first_blocks([_blocks(member.problem, part.tile) for member in part.members])
+            blank[part.start:part.start + part.entries] = first
+            offsets, _words = word_offsets(part.kernel.row)
+            for row, member in enumerate(part.members):
+                constants, roles, shifts = _constants(member.problem), _roles(member), dict(member.offsets)
+                for param, offset in zip(part.kernel.row, offsets, strict=True):
+                    word = part.start + part.entries + row * part.row_words + offset
+                    if param.kind == "pointer":
+                        role = roles[param.name]
+                        addresses.append(Address(word, member.index, role, shifts.get(role, 0)))
+                        continue
+                    number = Number(word, param.dtype.bytes, param.dtype.name, member.index, param.name)
+                    if param.name in constants:
+                        number.write(blank, constants[param.name])
+                    else:
+                        numbers.append(number)
+        return Form(blank, tuple(addresses), tuple(numbers))
 
     def __str__(self) -> str:
         return "; ".join(f"{len(part.members)} products by {part.family}, tile {part.tile}" for part in self.parts)
@@ -140,28 +199,24 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr]
     if len(values) != len(problems):
         raise ValueError(f"the plan computes {len(problems)} products and the call brings operands of {len(values)}")
-    choice: GroupedChoice = plan.config  # type: ignore[assignment]
-    table = np.zeros(choice.table_words, np.int64)
-    for part in choice.parts:
-        first, _total = first_blocks([_blocks(member.problem, part.tile) for member in part.members])
-        table[part.start:part.start + part.entries] = first
-        offsets, _words = word_offsets(part.kernel.row)
-        for row, member in enumerate(part.members):
-            at = part.start + part.entries + row * part.row_words
-            known = _known(member, values[member.index])
-            for param, offset in zip(part.kernel.row, offsets, strict=True):
-                place = table[at + offset:at + offset + max(1, param.dtype.bytes // WORD_BYTES)]
-                place.view("int64" if param.kind == "pointer" else param.dtype.name)[0] = known[param.name]
+    form: Form = plan.config.form  # type: ignore[attr-defined]
+    table = form.blank.copy()
+    table[[address.word for address in form.addresses]] = [values[i][role] + shift for _word, i, role, shift in form.addresses]
+    for number in form.numbers:
+        number.write(table, values[number.problem][number.name])
     return table
 
 
-def _known(member: Member, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of everything that a row can hold, by name."""
-    p, offsets = member.problem, dict(member.offsets)
-    roles = {"A": member.roles[0], "B": member.roles[1], "C": "c"} | {role: role for role in (p.fusion.roles if p.fusion else ())}
-    addresses = {name: values[role] + offsets.get(role, 0) for name, role in roles.items()}
+def _roles(member: Member) -> dict[str, str]:
+    """The roles of the pointers of a row, by name."""
+    fusion = member.problem.fusion
+    return {"A": member.roles[0], "B": member.roles[1], "C": "c"} | {role: role for role in (fusion.roles if fusion else ())}
+
+
+def _constants(p: GemmProblem) -> dict[str, Any]:
+    """The numbers of a row that the problem knows, by name."""
     scalars = {name: _NUMBERS[kind] for name, kind in (("alpha", p.alpha), ("beta", p.beta)) if kind in _NUMBERS}
-    return {**values, **scalars, **gemm_numbers(p), **addresses}
+    return scalars | gemm_numbers(p)
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------------
@@ -190,7 +245,8 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     """
     groups: dict[Hashable, list[Member]] = {}
     for index, p in enumerate(problem.problems):
-        _check(p, index)
+        if (refusal := _refusal(p)) is not None:
+            raise ValueError(f"problem {index}: {refusal}")
         for member in _members(index, p):
             family = _family(member.problem, device)
             oriented = family.oriented(member)
@@ -209,13 +265,29 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     return Plan(problem, device, parts[0].family, choice, launches, 0, reason, parts[0].kernel.facts)
 
 
-def _check(p: GemmProblem, index: int) -> None:
+def _refusal(p: GemmProblem) -> str | None:
+    """Why a product cannot be one of a group; ``None`` if it can."""
     if p.precision not in ("auto", "ieee"):
-        raise ValueError(f"problem {index}: a group of products has the precision 'auto' or 'ieee', got {p.precision!r}")
+        return f"a group of products has the precision 'auto' or 'ieee', got {p.precision!r}"
     if p.variant is not None:
-        raise ValueError(f"problem {index}: a group of products takes no variant, got {p.variant!r}")
+        return f"a group of products takes no variant, got {p.variant!r}"
     if "device" in (p.alpha, p.beta):
-        raise ValueError(f"problem {index}: alpha and beta of a group of products are numbers, not in device memory")
+        return "alpha and beta of a group of products are numbers, not in device memory"
+    return None
+
+
+def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a product cannot be one of a group, or is faster on its own; ``None`` if it should be one."""
+    if (refusal := _refusal(p)) is not None or 0 in (p.m, p.n, *p.batch):
+        return refusal
+    if prod(p.batch) > _MOST_MEMBERS:
+        return f"a batch of {prod(p.batch)} is a launch by itself"
+    family = _family(p, device)
+    members = (Member(0, p),)
+    share = min(_work(members, tile, device, of_block) for tile, _ramp, of_block in family.choices(members, device))
+    if share * prod(p.batch) > _BUSY_SECONDS and (own := plan_gemm(p, device).family) != family.name:
+        return f"{own} is faster than {family.name} of a group"
+    return None
 
 
 def _members(index: int, p: GemmProblem) -> list[Member]:
@@ -308,6 +380,10 @@ def _family(p: GemmProblem, device: DeviceInfo) -> _Simt | _Mma:
     return _Mma() if half and why_not_mma(whole, device) is None else _Simt()
 
 
+_Choice = tuple[Any, float, Callable[[int], float]]
+"""A tile, its ramp, and what one of its blocks takes for so many steps of K."""
+
+
 @dataclass(frozen=True)
 class _Simt:
     """Products on fused multiply-adds, C M-major where it can be."""
@@ -321,19 +397,24 @@ class _Simt:
         runs, across = (_contiguous(p.c, (p.m, p.n), mode) for mode in (self.run_mode, 1 - self.run_mode))
         return member if runs or not across else replace(member, problem=transposed(p), roles=member.roles[::-1])
 
-    def kernel(self, members: tuple[Member, ...], device: DeviceInfo) -> tuple[Any, GeneratedKernel]:
-        """The tile and the kernel."""
-        p, a, b = _inputs(members, (0,), MAX_VECTOR)
+    def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
+        """The tiles."""
+        p, a, b = self.inputs(members)
         accumulator = dtype(p.accumulator)
+        for candidate in candidates(accumulator.name):
+            of_block = partial(block_seconds, candidate, accumulator=accumulator, device=device, a=a, b=b)
+            yield candidate.tile, candidate.ramp, of_block
 
-        def seconds(candidate: Any) -> float:
-            return _seconds(members, candidate.tile, candidate.ramp, device,
-                            lambda depth: block_seconds(candidate, depth, accumulator, device, a, b))
+    def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
+        """One of the products, and how A and B of all are read."""
+        return _inputs(members, (0,), MAX_VECTOR)
 
-        tile = min(candidates(accumulator.name), key=seconds).tile
+    def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
+        """The kernel with a tile."""
+        p, a, b = self.inputs(members)
         c = _output(members, self.run_mode, tile.values[0])
-        return tile, gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width),
-                                          element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator))
+        return gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width),
+                                    element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator))
 
 
 @dataclass(frozen=True)
@@ -343,18 +424,22 @@ class _Mma(_Simt):
     name = "gemm_mma"
     run_mode = 1
 
-    def kernel(self, members: tuple[Member, ...], device: DeviceInfo) -> tuple[Any, GeneratedKernel]:
-        """The tile and the kernel."""
-        p, a, b = _inputs(members, (0, 1), 8)
-        atom = mma_atom(p.a.dtype, device.arch)
+    def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
+        """The tiles."""
+        atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
+        for tile in mma_tiles(atom, device):
+            yield tile, MMA_RAMP, partial(mma_block_seconds, tile, device=device)
 
-        def seconds(tile: Any) -> float:
-            return _seconds(members, tile, MMA_RAMP, device, lambda depth: mma_block_seconds(tile, depth, device))
+    def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
+        """One of the products, and how A and B of all are read."""
+        return _inputs(members, (0, 1), 8)
 
-        tile = min(mma_tiles(atom, device), key=seconds)
+    def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
+        """The kernel with a tile."""
+        p, a, b = self.inputs(members)
         c = _output(members, self.run_mode, 2)
-        return tile, gemm_mma(MmaConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width)))
+        return gemm_mma(MmaConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width)))
 
 
 def _inputs(members: Sequence[Member], vectors: tuple[int, ...], most: int) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
@@ -377,17 +462,22 @@ def _shared(members: Sequence[Member], run_mode: int, most: int) -> dict[str, An
             "wide": max(map(gemm_span, problems)) >= NARROW_SPAN, "epilogue": _fusion(members, run_mode, most)}
 
 
+def _work(members: Sequence[Member], tile: Any, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
+    """The estimated time of the work, were it spread over all multiprocessors."""
+    return sum(of_block(_depth(member.problem)) * _blocks(member.problem, tile) for member in members) / device.multiprocessors
+
+
 def _seconds(members: Sequence[Member], tile: Any, ramp: float, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
     """The estimated time of a launch: that of the work on all multiprocessors, or of the longest block, and the ramp of that."""
-    times = [(of_block(_depth(member.problem)), _blocks(member.problem, tile)) for member in members]
-    longest = max(seconds for seconds, _blocks in times)
-    work = sum(seconds * blocks for seconds, blocks in times) / device.multiprocessors
-    return max(work, longest) + ramp * longest + LAUNCH_SECONDS
+    longest = max(of_block(_depth(member.problem)) for member in members)
+    return max(_work(members, tile, device, of_block), longest) + ramp * longest + LAUNCH_SECONDS
 
 
 def _part(family: _Simt | _Mma, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
     """The launch of products that share a kernel."""
-    tile, kernel = family.kernel(members, device)
+    tile, _ramp, _of_block = min(family.choices(members, device),
+                                 key=lambda choice: _seconds(members, choice[0], choice[1], device, choice[2]))
+    kernel = family.kernel(members, tile)
     first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
     if blocks >= 2**31:
         raise ValueError(f"a group of {len(members)} products needs {blocks} blocks; a grid has at most 2^31 - 1")

@@ -21,16 +21,20 @@ __all__ = ["LEAST_K", "WORTH", "guarded_seconds", "plan_guarded", "plan_split", 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
 _SPLIT_THREADS = 512
-_SPLIT_VECTOR = {True: 4, False: 1}  # elements along K, along rows
+_SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows
 _FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
-_MOST_ROWS, _ROWS_ACROSS = 16, 16    # threads along rows: where rows are contiguous, where they lie across
+_MOST_ROWS = 16                      # threads along rows that are contiguous
+_ROWS_ACROSS = 8                     # threads along rows that lie across; twice as many where enough blocks are left
+_FEWEST_BLOCKS = 128
 _READ_BYTES = 8                      # of an element: it is read twice, the second time mostly from L2
 _SPLIT_RATE = 0.55                   # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 4e-6                 # to write a tile of C
+_THIRD_SECONDS = 40e-6               # what a third algorithm, which costs two launches in every call, has to win at least
 _OVERHEAD_SECONDS = 14e-6            # launches, of which some return at once, and the ends of those that work
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
-_STAGES = {"fp16x3": 3, "bf16x6": 2}
+_STAGES = {("fp16x3", 128): 3, ("fp16x3", 64): 4, ("bf16x6", 128): 2, ("bf16x6", 64): 3}
+_SHARE = {128: 1.0, 64: 0.65}        # of the time of a tile, by its columns: narrow instructions read more of shared memory
 
 
 WORTH = 0.9
@@ -122,7 +126,7 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
     row_strides, count = _compact((batch[i] for i in own), rows * FIELDS)
     planes_at = at + _aligned(4 * count)
     end = planes_at + _aligned(elements * dtype(form.element).bytes)
-    config = SplitOperand(OperandAccess(unit, width), _split_threads(k_major, k), len(own))
+    config = SplitOperand(OperandAccess(unit, width), _split_threads(k_major, rows, k, width), len(own))
     numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
     for q, i in enumerate(own):
         numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
@@ -138,12 +142,13 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
                    max(operand_span(operand, (rows, k), batch), elements))
 
 
-def _split_threads(k_major: bool, k: int) -> tuple[int, int]:
-    """Threads of a block along rows and K: so few rows that the second reading of them finds them in cache."""
-    rows = _ROWS_ACROSS
+def _split_threads(k_major: bool, rows: int, k: int, width: int) -> tuple[int, int]:
+    """Threads of a block along rows and K: so few contiguous rows that the second reading of them finds them in cache."""
     if k_major:
-        rows = min(_MOST_ROWS, 1 << max(0, (_FIRST_LEVEL // (4 * max(1, k))).bit_length() - 1))
-    return rows, _SPLIT_THREADS // rows
+        along = min(_MOST_ROWS, 1 << max(0, (_FIRST_LEVEL // (4 * max(1, k))).bit_length() - 1))
+    else:
+        along = _ROWS_ACROSS * (2 if rows >= 2 * _ROWS_ACROSS * width * _FEWEST_BLOCKS else 1)
+    return along, _SPLIT_THREADS // along
 
 
 def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> Launch:
@@ -220,7 +225,7 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
     oriented = _Oriented.of(problem)
-    broad = _seconds(problem, device, FORMATS["bf16x6"]) < WORTH * simt_seconds(problem, device)
+    broad = _seconds(problem, device, FORMATS["bf16x6"]) + _THIRD_SECONDS < WORTH * simt_seconds(problem, device)
     narrow, config, end = _launches(FORMATS["fp16x3"], oriented, device, _ALIGNMENT, lacking=1 if broad else 2)
     launches = list(narrow)
     if broad:
@@ -238,13 +243,22 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 def _seconds(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
     """The estimated time of splitting and multiplying; docs/performance/gemm-split.md has the measurements behind it."""
-    tiles = -(-p.m // 128) * -(-p.n // 128) * prod(p.batch)
-    waves = -(-tiles // device.multiprocessors)
     in_a, in_b = (rows * p.k * prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
                   for rows, operand in ((p.m, p.a), (p.n, p.b)))
     splitting = (in_a + in_b) * (_READ_BYTES + 2 * form.planes) / (_SPLIT_RATE * device.bandwidth)
     products = len(form.main) + len(form.corrections)
-    return splitting + waves * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)
+    return splitting + _waves(p, device, _columns(p, device)) * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)
+
+
+def _waves(p: GemmProblem, device: DeviceInfo, columns: int) -> float:
+    """How often every multiprocessor works on a tile, in units of the time of a tile with 128 columns."""
+    tiles = -(-p.m // 128) * -(-p.n // columns) * prod(p.batch)
+    return -(-tiles // device.multiprocessors) * _SHARE[columns]
+
+
+def _columns(p: GemmProblem, device: DeviceInfo) -> int:
+    """Columns of a tile: fewer where that leaves fewer multiprocessors without work."""
+    return min(_SHARE, key=lambda columns: _waves(p, device, columns))
 
 
 def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
@@ -285,7 +299,8 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
     pairs = (unit == 1 and p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0
              and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)))
     c, inner = OperandAccess(unit, 2 if pairs else 1), range(len(p.batch) - 1, -1, -1)
-    config = GemmSplitConfig(form.name, p.c.dtype, stages=_STAGES[form.name], k_major_a=a.config.k_major,
+    columns = _columns(p, device)
+    config = GemmSplitConfig(form.name, p.c.dtype, columns, _STAGES[form.name, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
                              gate=gate)

@@ -10,7 +10,7 @@ from ..planning.problem import DeviceInfo
 from .arguments import ArgumentBlock
 from .devices import capturing, device_info
 from .errors import DriverError, require
-from .loading import load
+from .loading import load_all
 from .tensor_maps import tensor_map_encoder
 
 __all__ = ["Executor", "check_launch", "executor", "warmup"]
@@ -176,7 +176,7 @@ def executor(plan: Plan) -> Executor:
     ordinal = cuda.Device().id
     for launch in plan.launches:
         check_launch(launch, device_info(ordinal))
-    functions = [load(launch.kernel, ordinal).function for launch in plan.launches]
+    functions = [loaded.function for loaded in load_all([launch.kernel for launch in plan.launches], ordinal)]
     # CuPy's binding takes plain integers and costs a quarter of cuda.bindings' (70 and 280 ns beside what the driver takes).
     return Executor(plan, ordinal, functions, cuda.driver.launchKernel)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..codegen.kernel import GeneratedKernel
@@ -11,7 +13,7 @@ from .compiler import compile
 from .devices import capturing, device_info
 from .errors import check, require
 
-__all__ = ["LoadedKernel", "load"]
+__all__ = ["LoadedKernel", "load", "load_all"]
 
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
@@ -48,19 +50,37 @@ def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
     CompileError, DriverError
         If the compiler or the driver refuses it.
     """
-    key = kernel.name, kernel.arch, kernel.digest, ordinal
+    key = _key(kernel, ordinal)
     with _lock:
         if key not in _loaded:
             if capturing():
                 raise RuntimeError(f"kernel {kernel.name} is not loaded on device {ordinal} yet and nothing can be compiled or "
                                    "loaded while a stream is being captured: call warmup, or run the operation once, before the "
                                    "capture")
-            _loaded[key] = _load(kernel, ordinal)
+            _loaded[key] = _load(kernel, ordinal, _compiled(kernel, ordinal))
         return _loaded[key]
 
 
-def _load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
-    cubin = compile(kernel, target_architecture(kernel.arch, device_info(ordinal).arch))
+def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
+    """The same for several kernels, which are compiled side by side."""
+    if len(kernels) > 1 and not capturing():
+        missing = list({_key(kernel, ordinal): kernel for kernel in kernels if _key(kernel, ordinal) not in _loaded}.values())
+        with ThreadPoolExecutor(max(1, len(missing))) as pool:
+            for kernel, cubin in zip(missing, pool.map(lambda kernel: _compiled(kernel, ordinal), missing), strict=True):
+                with _lock:
+                    _loaded.setdefault(_key(kernel, ordinal), _load(kernel, ordinal, cubin))
+    return [load(kernel, ordinal) for kernel in kernels]
+
+
+def _key(kernel: GeneratedKernel, ordinal: int) -> tuple[str, str, str, int]:
+    return kernel.name, kernel.arch, kernel.digest, ordinal
+
+
+def _compiled(kernel: GeneratedKernel, ordinal: int) -> bytes:
+    return compile(kernel, target_architecture(kernel.arch, device_info(ordinal).arch))
+
+
+def _load(kernel: GeneratedKernel, ordinal: int, cubin: bytes) -> LoadedKernel:
     cupy, core, driver = require("cupy"), require("cuda.core"), require("cuda.bindings.driver")
     doing = f"loading kernel {kernel.name} on device {ordinal}"
     with cupy.cuda.Device(ordinal):

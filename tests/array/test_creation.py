@@ -194,6 +194,9 @@ def test_making_arrays_on_a_gpu(monkeypatch):
         cuteblas.asarray(x, dtype="f4", copy=False)
     with pytest.raises(ValueError, match="one device"):
         xp.add(ndarray(A), ndarray(x))
+    for copied in (cuteblas.array.from_dlpack(x, copy=True)._data, cupy.from_dlpack(SimpleNamespace(
+            __dlpack_device__=x.__dlpack_device__, __dlpack__=lambda **named: ndarray(x).__dlpack__(**{**named, "copy": True})))):
+        assert copied.data.ptr != x.data.ptr and (copied == x).all()
     with cupy.cuda.Stream() as stream:
         pass
     assert ndarray(x).to_device("cpu", stream=stream).device == "cpu"

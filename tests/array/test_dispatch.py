@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import operator
+import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -165,6 +167,18 @@ def test_out_of_any_type_is_returned():
     assert np.clip(x, 1, 3, out=ours) is ours and np.sum(A, 0, out=(total := ndarray(np.empty(4)))) is total
     with pytest.raises(TypeError, match="return arrays must be of ArrayType"):
         np.add(x, x, out=[1])
+
+
+def test_calls_keep_no_array_alive():
+    gc.disable()            # memory is to be free as soon as nobody needs it, not when cycles are looked for
+    try:
+        x, out = ndarray(S.copy()), ndarray(np.empty((3, 3)))
+        np.dot(x, x, out), np.divmod(x, x), np.linalg.svd(x), x.sum()
+        watched = [weakref.ref(x), weakref.ref(out)]
+        del x, out
+        assert all(ref() is None for ref in watched)
+    finally:
+        gc.enable()
 
 
 def test_where_alone_is_ours():

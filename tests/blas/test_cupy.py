@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,9 +11,8 @@ import pytest
 import cuteblas
 from cuteblas import blas, emulator
 from cuteblas.blas import pointers
-from cuteblas.functions.memory import Memory
 
-from ..functions.host_cupy import install, on_gpu, on_host
+from ..functions.host_cupy import emulated, install, on_gpu, on_host
 from .operands import check, placed, random, seen, stored_shape
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -24,23 +22,14 @@ if not emulator.available():
 from cuteblas.functions import _cupy  # noqa: E402
 
 
-def in_the_emulator(_engine, plan, arrays, alpha=1, beta=0, numbers=None):
-    emulator.run(plan, {role: elements_of(x) for role, x in arrays.items()}, alpha, beta, numbers=numbers)
-
-
-def elements_of(x):
-    """The host memory of an array; 0-d arrays too."""
-    low, high = Memory(x.shape, x.strides, x.dtype).span
-    buffer = (ctypes.c_char * (high - low)).from_address(x.data.ptr + low)
-    return np.ndarray(x.shape, x.dtype, buffer, -low, x.strides)
-
-
 @pytest.fixture(autouse=True)
 def on_the_host():
     with pytest.MonkeyPatch.context() as patch:
         install(patch)
-        patch.setattr(_cupy.Cupy, "run", in_the_emulator)
+        patch.setattr("cuteblas.runtime.executor", emulated)
         yield
+    _cupy._ready.clear()
+    _cupy.launcher_for.cache_clear()
 
 
 def test_products():

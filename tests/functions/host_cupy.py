@@ -10,10 +10,13 @@ import cupy
 import numpy as np
 import pytest
 
+from cuteblas import emulator
+from cuteblas.codegen.epilogue import epilogue_role
+from cuteblas.codegen.grouped import word_offsets
 from cuteblas.functions import _cupy, _cupy_products
 from cuteblas.functions.engines import without_imaginary_part
 from cuteblas.planning.plan import Plan
-from cuteblas.planning.problem import H200
+from cuteblas.planning.problem import H200, GemmProblem, ReductionProblem
 
 from . import reference
 
@@ -42,6 +45,46 @@ def executor(plan: Plan) -> SimpleNamespace:
     return SimpleNamespace(launch=lambda addresses, stream, *scalars: reference.run_at(plan, addresses))
 
 
+def emulated(plan: Plan) -> SimpleNamespace:
+    """A ready plan of products or a reduction that runs in the emulator, on memory that it knows by its address only."""
+    def launch(addresses, stream, alpha=1, beta=0, numbers=None):
+        p = plan.problem
+        if isinstance(p, GemmProblem):
+            arrays = _matrices(p, dict(zip(p.roles, addresses, strict=True)))
+            emulator.run(plan, arrays, alpha, beta, numbers=numbers)
+        elif isinstance(p, ReductionProblem):
+            src, dst = (reference._view(address, x.dtype, (*p.batch, p.i, p.j), (*x.batch_strides, *x.strides))
+                        for address, x in zip(addresses, (p.x, p.r), strict=True))
+            emulator.run(plan, {"src": src, "dst": dst})
+        else:
+            table = reference._view(addresses[0], "int64", (plan.config.table_words,), (1,))
+            emulator.run(plan, {"table": table}, reached=_reached(plan, table))
+
+    return SimpleNamespace(launch=launch)
+
+
+def _matrices(p: GemmProblem, addresses: dict[str, int]) -> dict[str, np.ndarray]:
+    """The arrays of a product, by role."""
+    fused = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
+    over_c = {"c": p.c} | {epilogue_role(name): x for name, x in fused}
+    operands = {"a": (p.a, (p.m, p.k)), "b": (p.b, (p.n, p.k)), **{role: (x, (p.m, p.n)) for role, x in over_c.items()}}
+    scalars = {role: reference._view(addresses[role], p.accumulator, (), ()) for role in ("alpha", "beta") if role in p.roles}
+    return scalars | {role: reference._view(addresses[role], x.dtype, (*p.batch, *extents), (*x.batch_strides, *x.strides))
+                      for role, (x, extents) in operands.items()}
+
+
+def _reached(plan: Plan, table: np.ndarray) -> list[np.ndarray]:
+    """The arrays of the products of a group, by the addresses in its table."""
+    reached = []
+    for part in plan.config.parts:
+        offsets, _words = word_offsets(part.kernel.row)
+        for i, member in enumerate(part.members):
+            row = table[part.start + part.entries + i * part.row_words:]
+            words = {param.name: int(row[offset]) for param, offset in zip(part.kernel.row, offsets, strict=True)}
+            reached += _matrices(member.problem, {"a": words["A"], "b": words["B"], "c": words["C"], **words}).values()
+    return [x for x in reached if x.size]
+
+
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let CuPy arrays live on the host, as far as ``cuteblas.functions`` is concerned."""
     def assign(engine: object, dst: cupy.ndarray, src: cupy.ndarray) -> None:
@@ -51,6 +94,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("cuteblas.runtime.device_info", lambda ordinal: H200)
     patch.setattr(_cupy, "several_devices", lambda: False)
     patch.setattr(_cupy, "current_stream", lambda: 0)
+    patch.setattr(_cupy, "uploaded", lambda table: on_gpu(table).data)
     patch.setattr(cupy.cuda, "alloc", allocate)
     patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)))
     patch.setattr(_cupy.Cupy, "assign", assign)

@@ -67,6 +67,7 @@ def run_on(plan: Plan, arrays: dict[str, np.ndarray], alpha: complex = 1, beta: 
 
 
 def _view(address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """The array at an address; strides are in elements."""
     element = np.dtype(dtype)
     reach = [(n - 1) * s * element.itemsize for n, s in zip(shape, strides, strict=True)] if 0 not in shape else []
     low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + element.itemsize

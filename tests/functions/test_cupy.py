@@ -17,6 +17,7 @@ import cuteblas
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.functions import _cupy  # noqa: E402
+from cuteblas.functions.engines import plan_for  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
 
 from . import reference  # noqa: E402
@@ -300,7 +301,7 @@ def test_explain_names_the_device():
 
 
 def test_ready_launchers_are_bounded(monkeypatch):
-    monkeypatch.setattr(_cupy, "_MOST_READY", 4)
+    monkeypatch.setattr(_cupy, "MOST_READY", 4)
     for n in range(1, 9):
         cuteblas.matmul(on_gpu(np.ones((n, n))), on_gpu(np.ones((n, n))))
         cuteblas.copy(on_gpu(np.ones((n, n))))
@@ -340,3 +341,43 @@ def test_a_product_by_name_is_another_product() -> None:
         np.testing.assert_array_equal(on_host(result), on_host(a) @ on_host(b))
     assert [plan.problem.variant for plan in reference.LAUNCHED[before:]] == [None, name, name, None]
     assert cuteblas.explain(a, b, variant=name).plan.problem.variant == name
+
+
+# -- epilogues --------------------------------------------------------------------------------------------------------------------
+def test_a_repeated_call_with_an_epilogue_is_launched_at_once(monkeypatch):
+    """The second call of a kind plans nothing; other numbers and other memory are the same kind, another bias type is not."""
+    launched = []
+    monkeypatch.setattr("cuteblas.runtime.executor",
+                        lambda plan: SimpleNamespace(launch=lambda *arguments: launched.append((plan.problem.roles, arguments))))
+    planned = []
+    monkeypatch.setattr("cuteblas.functions.gemms.plan_for", lambda *a: planned.append(a) or plan_for(*a))
+    low = cuteblas.epilogues.clamp
+    a, b = on_gpu(np.ones((8, 6), "f4")), on_gpu(np.ones((6, 5), "f4"))
+    for number, (lo, count) in enumerate([(0.0, 1), (0.5, 1), (1, 2), (0.25, 2)]):
+        result = cuteblas.matmul(a, b, epilogue=low(lo=lo, hi=2.0))
+        assert result.shape == (8, 5) and len(planned) == count and len(launched) == number + 1
+        assert launched[-1][1][-1] == {"epi_lo": lo, "epi_hi": 2.0}
+    for kind, count in (("f4", 3), ("f4", 3), ("f8", 4)):
+        bias = on_gpu(np.ones((1, 5), kind))
+        cuteblas.matmul(a, b, epilogue=cuteblas.epilogues.bias(bias=bias))
+        assert len(planned) == count
+        assert launched[-1][1][0][launched[-1][0].index("epi_bias")] == bias.data.ptr
+    assert sum(cuteblas.stats()["matmul"]["calls"].values()) == 7
+
+
+def test_an_epilogue_that_changes_is_traced_again(monkeypatch):
+    launched = []
+    monkeypatch.setattr("cuteblas.runtime.executor",
+                        lambda plan: SimpleNamespace(launch=lambda *arguments: launched.append(plan.problem.fusion.graph.digest)))
+
+    def shifted(by):
+        @cuteblas.epilogue
+        def shift(acc):
+            return acc + by
+        return shift
+
+    a, b = on_gpu(np.ones((8, 6), "f4")), on_gpu(np.ones((6, 5), "f4"))
+    one, two = shifted(1.0), shifted(2.0)
+    for f in (one, two, one, two):
+        cuteblas.matmul(a, b, epilogue=f)
+    assert launched[:2] == launched[2:] and launched[0] != launched[1]

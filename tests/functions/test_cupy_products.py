@@ -14,10 +14,10 @@ import cuteblas.linalg
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy  # noqa: E402
+from cuteblas.functions import _cupy, einsums, routing  # noqa: E402
 
 from . import reference  # noqa: E402
-from .agreement import agree  # noqa: E402
+from .agreement import agree, twin  # noqa: E402
 from .arrays import DTYPES, laid_out, small_arrays  # noqa: E402
 from .host_cupy import install, on_gpu, on_host  # noqa: E402
 from .test_dots import fitting  # noqa: E402
@@ -140,3 +140,84 @@ def test_asfortranarray():
     assert cuteblas.asfortranarray(again) is again
     assert cuteblas.asfortranarray(on_gpu(np.float32(1).reshape(()))).shape == (1,)
     assert cuteblas.stats() == {"asfortranarray": {"calls": {"nothing": 2, "reference": 1}}}
+
+
+A, B, OUT = (laid_out((4, 4), "d", layout, seed) for seed, layout in enumerate(("F", "sliced", "C")))
+REPEATED = [
+    ("dot", (A, B), {}), ("dot", (A, B), {"out": OUT}), ("dot", (A, B[0]), {}), ("dot", (A[0], B[0]), {}), ("inner", (A, B), {}),
+    ("vdot", (A, B), {}), ("outer", (A, B), {}), ("kron", (A, B), {}), ("tensordot", (A, B), {}),
+    ("tensordot", (A, B), {"axes": 1}), ("tensordot", (A, B), {"axes": ([1], (0,))}), ("tensordot", (A, B), {"axes": (0, -1)}),
+    ("vecdot", (A, B), {}), ("vecdot", (A, B), {"axis": 0}), ("vecdot", (A, B), {"axes": [(0,), 1, ()]}),
+    ("vecdot", (A, B), {"keepdims": True}), ("vecdot", (A, B), {"out": OUT[0]}), ("matvec", (A, B[0]), {}),
+    ("vecmat", (A[0], B), {}), ("linalg.vecdot", (A, B), {"axis": 0}), ("einsum", ("ij,jk->ki", A, B), {}),
+    ("einsum", ("ij,jk", A, B), {"out": OUT}), ("einsum", ("ij,kj->ki", A, B), {"order": "F"}),
+    ("einsum", ("...j,j", A, B[0]), {"optimize": True})]
+
+
+class LongWay(Exception):
+    """A call that was not repeated."""
+
+
+@pytest.fixture
+def only_repeated(monkeypatch):
+    """Forbids what comes behind the fast path."""
+    def forbid():
+        def take(*_):
+            raise LongWay
+
+        monkeypatch.setattr(routing, "take", take)
+        monkeypatch.setattr(einsums, "take", take)
+
+    return forbid
+
+
+@pytest.mark.parametrize("name, operands, arguments", REPEATED)
+def test_repeated_calls_take_the_fast_path(name, operands, arguments, only_repeated):
+    operands = [twin(x) if isinstance(x, np.ndarray) else x for x in operands]
+    arguments = {key: twin(x) if key == "out" else x for key, x in arguments.items()}
+    cuteblas.reset_stats()
+    call(name, *operands, **arguments)
+    only_repeated()
+    for x in operands:
+        if isinstance(x, np.ndarray):
+            x += 1
+    call(name, *operands, **arguments)
+    assert cuteblas.stats() == {name: {"calls": {"reference": 2}}}
+
+
+@pytest.mark.parametrize("name, operands, arguments", [
+    ("dot", (A, 2), {}), ("dot", (A, B), {"out": OUT[:, ::-1]}),
+    ("dot", (A, B.astype("f")), {}), ("dot", (A[:0], B), {}), ("einsum", ("ij->i", A), {}), ("einsum", ("ij,jk,kl", A, B, A), {}),
+    ("einsum", ("ij,jk,k->i", A, B, A[0]), {}), ("einsum", ("ii,jk", A, B), {}), ("einsum", ("ij,ij->ij", A, B), {}),
+    ("vecdot", (A, B), {"dtype": "F"}), ("vecdot", (A, B), {"out": OUT[0].astype("F")}), ("einsum", (A, [0, 1], B, [1, 2]), {})])
+def test_what_is_not_one_launch_on_the_operands_is_not_remembered(name, operands, arguments):
+    _cupy._ready.clear()
+    call(name, *operands, **arguments)
+    assert not _cupy._ready
+
+
+def test_fast_path_is_left_when_anything_differs(only_repeated):
+    x = laid_out((4, 4, 4), "d", "C")
+    cuteblas.tensordot(on_gpu(x), on_gpu(x), axes=1)
+    cuteblas.tensordot(on_gpu(x), on_gpu(x), axes=((1, 2), (0, 1)))
+    cuteblas.dot(on_gpu(x[0]), on_gpu(x[1]), on_gpu(np.empty((4, 4))))
+    cuteblas.einsum("ij,jk", on_gpu(x[0]), on_gpu(x[1]))
+    for wrong in (1.0, True, np.int64(1), ((1.0, 2), (0, 1)), ((True, 2), (0, 1)), ((1, 2), (False, 1))):
+        call("tensordot", x, x, axes=wrong)
+    for first in (0, 2, 4):                                          # out overlaps an input
+        memory = np.zeros(64)
+        a, b, out = memory[:16].reshape(4, 4), memory[16:32].reshape(4, 4), memory[4 * first:4 * first + 16].reshape(4, 4)
+        a[...], b[...] = np.arange(16).reshape(4, 4), np.eye(4)
+        expected = a @ b
+        cuteblas.dot(on_gpu(a), on_gpu(b), on_gpu(out))
+        np.testing.assert_array_equal(out, expected)
+    only_repeated()
+    two, three = x[0], x[1]
+    cuteblas.dot(on_gpu(two), on_gpu(three), on_gpu(np.empty((4, 4))))
+    for name, operands, arguments in (
+            ("dot", (two.T, three), {}), ("dot", (two, three[:, :3]), {}), ("dot", (two, three), {}), ("inner", (two, three), {}),
+            ("tensordot", (x, x), {"axes": 2}), ("einsum", ("ij,jk->ki", two, three), {}),
+            ("einsum", ("ij,jk", two, three), {"order": "F"}), ("einsum", ("ij,jk", two.view("i8"), three), {}),
+            ("einsum", ("ij,jk", two, three), {"optimize": True})):
+        with pytest.raises(LongWay):
+            getattr(cuteblas, name)(*(on_gpu(x) if isinstance(x, np.ndarray) else x for x in operands), **arguments)

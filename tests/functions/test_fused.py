@@ -108,3 +108,9 @@ def test_auxiliary_outputs_need_memory_of_their_own():
 def test_refusals(call, error, text):
     with pytest.raises(error, match=text):
         call(np.ones((4, 4), "f4"))
+
+
+def test_explain_shows_the_graph_and_where_operands_lie():
+    a, bias = np.ones((8, 16), "f4"), np.ones((1, 4), "f4")
+    text = str(cuteblas.explain(a, np.ones((16, 4), "f4"), epilogue=epilogues.bias_relu(bias=bias)))
+    assert "epilogue" in text and "maximum(" in text and "bias (M,N) (8,4):(0,1) float32" in text

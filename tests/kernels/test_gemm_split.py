@@ -113,26 +113,18 @@ def graded(span, rng, m=33, n=20, k=200):
     return (rng.standard_normal((m, k)) * d).astype("f4"), (rng.standard_normal((k, n)) / d[:, None]).astype("f4")
 
 
-def with_bf16x6(p, d):
-    """The guarded plan as that of a product which is large enough for three algorithms."""
-    large = replace(p, m=4096, n=4096, k=4096)
-    plan = plan_guarded(large, d)
-    assert len(plan.launches) == 5
-    import cuteblas.planning.split as split
-
-    before = split.WORTH
-    split.WORTH = 1e9
-    try:
-        return plan_guarded(p, d)
-    finally:
-        split.WORTH = before
+@pytest.fixture
+def with_bf16x6(monkeypatch):
+    """Guarded plans as those of products that are large enough for three algorithms."""
+    monkeypatch.setattr("cuteblas.planning.split.WORTH", 1e9)
 
 
 @pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (20, "fp16x3"), (60, "bf16x6"), (80, "bf16x6"), (140, "ieee")])
+@pytest.mark.usefixtures("with_bf16x6")
 def test_the_device_takes_what_is_accurate_enough(engine, span, expected):
     hopper(engine)
     a, b = graded(span, np.random.default_rng(6))
-    c, plan = product(engine, a, b, with_bf16x6)
+    c, plan = product(engine, a, b, plan_guarded)
     assert len(plan.launches) == 5
     if expected == "ieee":
         want, _plan = product(engine, a, b, plan_simt)
@@ -229,6 +221,16 @@ def test_refusals(change, why):
     with pytest.raises(ValueError, match=why):
         plan_split(p, H200, "fp16x3")
     assert "sm_90 alone" in why_not_split(square(64), replace(H200, arch="sm_80"))
+
+
+def test_a_third_algorithm_is_there_where_it_pays():
+    formats = [{launch.kernel.name.split("_")[2] for launch in plan_gemm(square(n), H200).launches
+                if launch.kernel.name.startswith("gemm_split")} for n in (1024, 4096)]
+    assert formats == [{"fp16x3"}, {"fp16x3", "bf16x6"}]
+
+
+def test_tiles_are_narrow_where_that_gives_more_multiprocessors_work():
+    assert [plan_gemm(square(n), H200).config.columns for n in (1024, 4096)] == [64, 128]
 
 
 def test_the_workspace_is_no_more_than_planes_and_what_is_known_of_rows():

@@ -15,7 +15,7 @@ from .captures import Captures, captures
 from .epilogue import Epilogue, is_choice, is_number
 from .tracing import Input, Reduction, Traced, apply, cast, constant, named_type, stored_as, traced_leaf, value_type
 
-__all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace"]
+__all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
 
 _MOST_TRACES = 256                      # of one epilogue, in one state of what it reads
 _RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
@@ -84,7 +84,7 @@ class Trace:
         return self.graph.leaves("scalar")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Known:
     """The traces of an epilogue while what it reads stays as it is."""
 
@@ -134,6 +134,12 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Tra
             known.by_key.clear()
         found = known.by_key[key] = _traced(epilogue, key, operands)
     return found
+
+
+def trace_state(epilogue: Epilogue) -> object | None:
+    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there are none, or none that hold."""
+    known: _Known | None = epilogue.known
+    return known if known is not None and known.captures is not None and known.captures.unchanged() else None
 
 
 def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:

@@ -1,0 +1,71 @@
+"""NumPy's ufuncs on CuPy arrays where CuPy takes no more than plain calls from NumPy: their methods, and calls with ``where``.
+
+It imports CuPy, and is imported when the first of them arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import numpy as np
+
+__all__ = ["by_cupy"]
+
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
+
+
+def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
+    """A method of a ufunc on CuPy arrays, with NumPy's arguments.
+
+    Parameters
+    ----------
+    ufunc : numpy.ufunc
+        Without a signature.
+    method : str
+        As ``__array_ufunc__`` gets it; ``"__call__"`` for a call with ``where``.
+
+    Returns
+    -------
+    callable
+        It raises a TypeError for what CuPy does not have.
+    """
+    if method == "__call__":
+        return lambda *inputs, **named: _masked(ufunc, *inputs, **named)
+    name = ufunc.__name__
+
+    def call(x: Any, *others: Any, out: Any = (None,), **named: Any) -> Any:
+        if out != (None,):
+            named["out"], = out
+        try:
+            if method == "reduce" and name in _REDUCTIONS:
+                return getattr(x, _REDUCTIONS[name])(**{"axis": 0, **named})
+            return getattr(getattr(cupy, name), method)(x, *others, **named)
+        except (AttributeError, NotImplementedError):
+            raise TypeError(f"CuPy has no {name}.{method}") from None
+
+    return call
+
+
+def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | None = None, **named: Any) -> Any:
+    """A call that writes those elements of the result of which ``where`` is true.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For types and shapes; the former in NumPy's words and before anything runs.
+    """
+    mask = cupy.asarray(where)
+    shown = [np.ones((), x.dtype) if isinstance(x, cupy.ndarray) else x for x in inputs]
+    into = {} if out is None else {"out": tuple(None if x is None else np.ones((), x.dtype) for x in out)}
+    with np.errstate(all="ignore"):
+        ufunc(*shown, where=np.ones((), mask.dtype), **into, **named)           # which also warns of a missing ``out``
+    results = ufunc(*inputs, **named)
+    written = []
+    for result, given in zip(results if ufunc.nout > 1 else (results,), out or (None,) * ufunc.nout, strict=True):
+        if given is None:
+            given = cupy.empty(np.broadcast_shapes(result.shape, mask.shape), result.dtype)
+        cupy.copyto(given, result, named.get("casting", "same_kind"), mask)
+        written.append(given)
+    return tuple(written) if ufunc.nout > 1 else written[0]
