@@ -163,12 +163,12 @@ def _by_way_of_the_gpu(name: str, call: Callable[..., Any]) -> Callable[..., Any
         arrays = [x for i, x in enumerate(given) if isinstance(x, np.ndarray) and (i in places or i == _OUT.get(name))]
         if (out := named.get("out")) is not None:
             arrays.append(out)
-        if not arrays or not all(type(x) is np.ndarray and x.dtype in _ON_GPU and x.flags.writeable for x in arrays):
-            return call(*arguments, **named)
         for i in places:
-            if isinstance(given[i], list):              # NumPy's functions take lists beside arrays, ours on a GPU do not
+            if arrays and isinstance(given[i], list):   # NumPy's functions take lists beside arrays, ours on a GPU do not
                 given[i] = np.array(given[i])
                 arrays.append(given[i])
+        if not arrays or not all(type(x) is np.ndarray and x.dtype in _ON_GPU and x.flags.writeable for x in arrays):
+            return call(*arguments, **named)
         uploads = Uploads(arrays)
         given = [uploads.of(x) for x in given]
         named = {key: uploads.of(x) for key, x in named.items()}
@@ -225,17 +225,20 @@ class Uploads:
             if result is there:
                 here[...] = _elements(there)
                 return here
-        for here, _there in self._pairs:
-            for low, high, memory in self._moved:
-                if low <= _address(here) < high and 0 <= (distance := result.data.ptr - memory.ptr) < high - low:
-                    return _view(here, low + distance, result)
+        for low, high, memory in self._moved:
+            if 0 <= (distance := result.data.ptr - memory.ptr) < high - low:
+                source = next(here for here, _there in self._pairs if low <= _address(here) < high)
+                return _view(source, low + distance, result)
         return _downloaded(result) if result.ndim else _elements(result)[()]
 
 
 def _view(x: np.ndarray, address: int, like: Any) -> np.ndarray:
     """An array with the shape and strides of another in the memory of ``x``."""
-    owner = x if x.base is None else x.base
-    return np.ndarray(like.shape, like.dtype, owner, address - _address(owner), like.strides)
+    owner = x
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    memory = owner.ravel("K")
+    return np.ndarray(like.shape, like.dtype, memory, address - _address(memory), like.strides)
 
 
 def _uploaded(low: int, high: int) -> Any:
@@ -271,7 +274,8 @@ def _downloaded(x: Any) -> np.ndarray:
 
 def _elements(x: Any) -> np.ndarray:
     """The elements of a CuPy array, aligned or not: CuPy itself reads aligned ones alone."""
-    return cuteblas.copy(x, "C").get()
+    aligned = not any(n % x.itemsize for n in (x.data.ptr, *x.strides))
+    return (x if aligned else cuteblas.copy(x, "C")).get()
 
 
 def _matmul_by_way_of_the_gpu(x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:

@@ -168,7 +168,7 @@ ON_THE_HOST = TestDot, TestVdot, TestInner, TestTensordot, TestEinsum, TestKron,
 
 
 REACH = [(TestMatmulOperator, "test_matrix_matrix_values", "matmul"), (TestMatmul, "test_matrix_matrix_values", "matmul"),
-         (TestGufuncKeywords, "test_axis_argument", "vecdot"), (TestDot, "test_dotmatmat", "dot"),
+         (TestGufuncKeywords, "test_out_broadcasts", "vecdot"), (TestDot, "test_dotmatmat", "dot"),
          (TestVdot, "test_vdot_array_order", "vdot"), (TestInner, "test_inner_scalar_and_vector", "inner"),
          (TestTensordot, "test_zero_dimensional", "tensordot"), (TestEinsum, "test_einsum_sums_int32", "einsum"),
          (TestKron, "test_basic", "kron"), (TestMultiDot, "test_three_arguments_and_out", "linalg.multi_dot")]

@@ -35,8 +35,8 @@ def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
         return lambda *inputs, **named: _masked(ufunc, *inputs, **named)
     name = ufunc.__name__
 
-    def call(x: Any, *others: Any, out: Any = (None,), **named: Any) -> Any:
-        if out != (None,):
+    def call(x: Any, *others: Any, out: Any = None, **named: Any) -> Any:
+        if out is not None:
             named["out"], = out
         try:
             if method == "reduce" and name in _REDUCTIONS:
@@ -56,11 +56,11 @@ def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | No
     TypeError, ValueError
         For types and shapes; the former in NumPy's words and before anything runs.
     """
-    mask = cupy.asarray(where)
-    shown = [np.ones((), x.dtype) if isinstance(x, cupy.ndarray) else x for x in inputs]
-    into = {} if out is None else {"out": tuple(None if x is None else np.ones((), x.dtype) for x in out)}
+    mask = where if isinstance(where, cupy.ndarray) else cupy.asarray(np.asarray(where, bool))
+    shown = [np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x for x in inputs]
+    into = {} if out is None else {"out": tuple(None if x is None else np.ones(1, x.dtype) for x in out)}
     with np.errstate(all="ignore"):
-        ufunc(*shown, where=np.ones((), mask.dtype), **into, **named)           # which also warns of a missing ``out``
+        ufunc(*shown, where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into, **named)     # which also warns of a missing out
     results = ufunc(*inputs, **named)
     written = []
     for result, given in zip(results if ufunc.nout > 1 else (results,), out or (None,) * ufunc.nout, strict=True):

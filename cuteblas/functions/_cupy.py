@@ -142,9 +142,12 @@ def uploaded(table: np.ndarray) -> Any:
         pinned = cupy.cuda.alloc_pinned_memory(table.nbytes)
         kept = np.frombuffer(pinned, table.dtype, table.size)
         kept[:] = table
-        table = kept
         _captured.append((pinned, memory))
-    memory.copy_from_host_async(table.ctypes.data, table.nbytes)
+        # CuPy's own method refuses every copy from the host into a graph.
+        to_device = cupy.cuda.runtime.memcpyHostToDevice
+        cupy.cuda.runtime.memcpyAsync(memory.ptr, kept.ctypes.data, kept.nbytes, to_device, current_stream())
+    else:
+        memory.copy_from_host_async(table.ctypes.data, table.nbytes)
     return memory
 
 

@@ -121,7 +121,10 @@ class Gpus:
         self.made.append(device)
 
         def array(x, dtype=None, copy=True):
-            x = self.on_host(x) if type(x).__module__.startswith("cupy") else x
+            on_gpu = type(x).__module__.startswith("cupy")
+            x = self.on_host(x) if on_gpu else x
+            if copy is False and not (on_gpu and dtype in (None, x.dtype)):
+                raise ValueError("Unable to avoid copy while creating an array as requested.")
             return self.place(np.array(x, dtype), int(device[-1]))
 
         yield np if device == "cpu" else SimpleNamespace(array=array, asarray=array)
@@ -156,6 +159,7 @@ def test_arrays_stay_where_they_are(gpus):
         with pytest.raises(ValueError, match="Unable to avoid copy while creating an array as requested"):
             cuteblas.asarray(obj, copy=False, **named)
     assert cuteblas.asarray(x, copy=False, dtype=A.dtype).device == "cuda:1"
+    assert cuteblas.asarray(x, dtype="f4").dtype == cuteblas.asarray(A, dtype="f4", device="cuda").dtype == np.float32
     with pytest.raises(ValueError, match="Unable to avoid copy while moving an array from cpu to cuda:1"):
         cuteblas.array.from_dlpack(A, device="cuda:1", copy=False)
     assert cuteblas.array.from_dlpack(A, device="cuda:1").device == "cuda:1"

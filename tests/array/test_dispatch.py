@@ -305,6 +305,55 @@ def test_one_array_of_cupy(on_the_host, call):
     np.testing.assert_array_equal(on_host(result._data), call(C))
 
 
+@pytest.fixture
+def host_ufuncs(monkeypatch):
+    """What ``_cupy_ufuncs`` asks of CuPy, in host memory."""
+    def host(x):
+        return on_host(x) if isinstance(x, cupy.ndarray) else x
+
+    def by_numpy(theirs):
+        return lambda *arrays, **named: on_gpu(theirs(*map(host, arrays), **named))
+
+    for name in ("less", "add"):
+        monkeypatch.setattr(cupy, name, by_numpy(getattr(np, name)))
+    cupy.add.outer = by_numpy(np.add.outer)
+    monkeypatch.setattr(cupy, "asarray", lambda x: x if isinstance(x, cupy.ndarray) else on_gpu(np.asarray(x)))
+    monkeypatch.setattr(cupy, "empty", lambda shape, dtype: on_gpu(np.full(shape, 7, dtype)))
+    monkeypatch.setattr(cupy, "copyto", lambda dst, src, casting, where: np.copyto(host(dst), host(src), casting, host(where)))
+    monkeypatch.setattr(cupy.ndarray, "sum", lambda x, axis, keepdims=False, out=None: on_gpu(host(x).sum(axis, keepdims=keepdims)))
+
+
+@pytest.mark.filterwarnings("ignore:'where' used without 'out'")
+def test_where_with_cupy(host_ufuncs):
+    x, y, mask = (ndarray(on_gpu(v)) for v in (C, W, C > 1))
+    out = ndarray(on_gpu(np.full((3, 3), 5.0)))
+    assert np.less(x, y, out=out, where=mask) is out
+    np.testing.assert_array_equal(on_host(out._data), np.less(C, W, where=C > 1, out=np.full((3, 3), 5.0)))
+    result = np.add(x, 1, where=[True, False, True], out=None)
+    np.testing.assert_array_equal(on_host(result._data)[:, ::2], C[:, ::2] + 1)
+    assert (on_host(result._data)[:, 1] == 7).all()
+    wide = np.add(x[0], 1, where=mask, out=None)
+    assert wide.shape == (3, 3)
+    for mask, casting in ((np.array([1, 0, 1]), "same_kind"), (C > 1, "no")):
+        with pytest.raises(TypeError) as theirs:
+            np.less(C, 1, where=mask, out=C.copy(), casting=casting)
+        with pytest.raises(TypeError) as ours:
+            np.less(x, 1, where=on_gpu(mask), out=x, casting=casting)
+        assert str(ours.value) == str(theirs.value)
+
+
+def test_methods_of_ufuncs_with_cupy(host_ufuncs):
+    x = ndarray(on_gpu(C))
+    np.testing.assert_array_equal(on_host(np.add.reduce(x)._data), np.add.reduce(C))
+    np.testing.assert_array_equal(on_host(np.add.reduce(x, 1, keepdims=True)._data), np.add.reduce(C, 1, keepdims=True))
+    np.testing.assert_array_equal(on_host(np.add.outer(x, x)._data), np.add.outer(C, C))
+    for call, name in ((lambda: np.hypot.reduce(x), r"hypot\.reduce"), (lambda: np.isnat.at(x, [0]), r"isnat\.at")):
+        with pytest.raises(TypeError, match=f"CuPy has no {name}"):
+            call()
+    with pytest.raises(TypeError, match="not allowed in ufunc with non-trivial signature"):
+        np.matmul.outer(x, x)
+
+
 def test_creation_like_cupy(on_the_host, monkeypatch):
     zeros = SimpleNamespace(zeros=lambda *arguments: on_gpu(np.zeros(*arguments)))
     monkeypatch.setattr(wrapper, "made_on", lambda device: nullcontext({"cuda:0": zeros, "cpu": np}[device]))
@@ -391,6 +440,27 @@ def test_operators_on_a_gpu(call):
         for r, e in zip(*((v if isinstance(v, tuple) else (v,)) for v in (result, expected)), strict=True):
             assert type(r) is ndarray and r.device == "cuda:0"
             np.testing.assert_allclose(np.asarray(r.to_device("cpu")), e)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:'where' used without 'out'")
+@pytest.mark.parametrize("call", [
+    np.add.reduce, np.multiply.reduce, np.maximum.reduce, lambda x: np.minimum.reduce(x, 1), lambda x: np.logical_and.reduce(x > 1),
+    lambda x: np.logical_or.reduce(x > 3, axis=None), lambda x: np.add.reduce(x, axis=(0, 1), keepdims=True), np.add.accumulate,
+    lambda x: np.multiply.accumulate(x, 1), lambda x: np.add.outer(x, x[0]), lambda x: np.add.reduceat(x, [0, 2]),
+    lambda x: np.where(x > 1, np.sqrt(x, where=x > 1), 0.0), lambda x: np.less(x, 2, where=x > 1, out=x.copy()),
+    lambda x: [np.add.at(x, [0, 0], 1.0), x][1]])
+def test_methods_of_ufuncs_and_where_on_a_gpu(call):
+    result = call(cuteblas.asarray(S, copy=True))
+    assert type(result) is ndarray and result.device == "cuda:0"
+    np.testing.assert_allclose(np.asarray(result.to_device("cpu")), call(S.copy()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2, 2)])
+def test_singular_matrices_on_a_gpu(shape):
+    with pytest.raises(np.linalg.LinAlgError, match=r"^Singular matrix$"):
+        cuteblas.linalg.matrix_power(cupy.zeros(shape), -1)
 
 
 @pytest.mark.gpu

@@ -14,7 +14,7 @@ import cuteblas.linalg
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy, einsums, routing  # noqa: E402
+from cuteblas.functions import _cupy, _cupy_products, einsums, routing  # noqa: E402
 
 from . import reference  # noqa: E402
 from .agreement import agree, twin  # noqa: E402
@@ -23,6 +23,8 @@ from .host_cupy import install, on_gpu, on_host  # noqa: E402
 from .test_dots import fitting  # noqa: E402
 from .test_einsum import SUBSCRIPTS, operands_for  # noqa: E402
 from .test_vectors import calls  # noqa: E402
+
+INVERSE = _cupy_products.CupyOfProducts.inverse         # host_cupy has another
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -221,3 +223,23 @@ def test_fast_path_is_left_when_anything_differs(only_repeated):
             ("einsum", ("ij,jk", two, three), {"optimize": True})):
         with pytest.raises(LongWay):
             getattr(cuteblas, name)(*(on_gpu(x) if isinstance(x, np.ndarray) else x for x in operands), **arguments)
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_singular_matrices_are_refused_as_by_numpy(monkeypatch, capturing):
+    """CuPy sees them if it is told to look, which takes a word with the host."""
+    import cupyx
+
+    def inv(x):
+        if cupyx.geterr()["linalg"] == "raise":
+            raise np.linalg.LinAlgError("Error reported by getrf in cuSOLVER. devInfo = 1.")
+        return "inverse"
+
+    monkeypatch.setattr(cupy.linalg, "inv", inv)
+    monkeypatch.setattr("cuteblas.runtime.capturing", lambda: capturing)
+    monkeypatch.setattr(_cupy_products.CupyOfProducts, "inverse", INVERSE)
+    if capturing:
+        assert _cupy_products.CupyOfProducts().inverse(on_gpu(np.eye(2))) == "inverse"
+    else:
+        with pytest.raises(np.linalg.LinAlgError, match=r"^Singular matrix$"):
+            cuteblas.linalg.matrix_power(on_gpu(np.zeros((2, 2))), -1)

@@ -65,6 +65,6 @@ def _erf_by_math(x: Any) -> Any:
 
 @cache
 def _erf_of_cupy() -> Any:
-    from cupyx.scipy.special import erf  # type: ignore[import-untyped]
+    from cupyx.scipy.special import erf
 
     return erf
