@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 from ..planning.plan import Plan
 from ..planning.problem import DeviceInfo, GemmProblem
 from .counters import tally
-from .engines import without_imaginary_part
+from .engines import plan_for, without_imaginary_part
 from .execution import execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
@@ -117,10 +118,24 @@ class Cupy:
 
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
-        """Launch a plan on the current stream."""
+        """Launch a plan on the current stream.
+
+        If there is no memory for the workspace of a plan that ``precision="auto"`` chose, native arithmetic takes its place, and is
+        counted under ``"workspace"``.
+        """
         roles = plan.problem.roles
-        launch = launcher_for(plan, arrays[roles[0]].data.device_id)
-        launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
+        addresses, scalars = tuple(arrays[role].data.ptr for role in roles), _scalars(plan, alpha, beta, numbers)
+        try:
+            launcher_for(plan, arrays[roles[0]].data.device_id)(addresses, current_stream(), *scalars)
+        except cupy.cuda.memory.OutOfMemoryError:
+            if not isinstance(plan.problem, GemmProblem) or plan.problem.precision != "auto":
+                raise
+            native = plan_for(replace(plan.problem, precision="ieee"), plan.device)
+            if native.workspace_bytes >= plan.workspace_bytes:
+                raise
+            launcher_for(native, arrays[roles[0]].data.device_id)(addresses, current_stream(), *scalars)
+            why = f"{native.family} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
+            tally("workspace", "calls", why).tick()
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Launch a plan for many problems on the current stream, behind the copy of its table."""
@@ -232,7 +247,10 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
         for i, below, above in ready.near:
             if below < address - addresses[i] < above:
                 return None
-    ready.launch(ready.pick(addresses), current_stream(), *scalars)
+    try:
+        ready.launch(ready.pick(addresses), current_stream(), *scalars)
+    except cupy.cuda.memory.OutOfMemoryError:           # the long way has an alternative
+        return None
     ready.tick()
     return out
 

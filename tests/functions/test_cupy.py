@@ -381,3 +381,29 @@ def test_an_epilogue_that_changes_is_traced_again(monkeypatch):
     for f in (one, two, one, two):
         cuteblas.matmul(a, b, epilogue=f)
     assert launched[:2] == launched[2:] and launched[0] != launched[1]
+
+
+def test_native_arithmetic_where_there_is_no_memory_for_a_workspace(monkeypatch):
+    """Both the first call and those like it; an algorithm by name has no substitute."""
+    from cuteblas.planning.gemm import plan_gemm
+
+    launched = []
+
+    def executor(plan):
+        def launch(*_arguments):
+            if plan.family == "gemm_split":
+                raise cupy.cuda.memory.OutOfMemoryError(plan.workspace_bytes, 0)
+            launched.append(plan.family)
+        return SimpleNamespace(launch=launch)
+
+    monkeypatch.setattr("cuteblas.runtime.executor", executor)
+    for module in ("execution", "gemms", "_cupy"):
+        monkeypatch.setattr(f"cuteblas.functions.{module}.plan_for", plan_gemm)
+    a = on_gpu(np.ones((1536, 1536), "f4"))
+    for _ in range(2):
+        assert cuteblas.matmul(a, a).shape == (1536, 1536)
+    assert launched == ["gemm_simt", "gemm_simt"]
+    (text, count), = cuteblas.stats()["workspace"]["calls"].items()
+    assert count == 2 and text.startswith("gemm_simt instead of gemm_split: no memory for a workspace of")
+    with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+        cuteblas.matmul(a, a, precision="fp16x3")

@@ -51,6 +51,7 @@ def limit(k):
 @pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch", [
     (130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()), (33, 130, 65, "F", "C", "F", 3, ()),
     (24, 33, 203, "C", "F", "F", 1, ()), (5, 3, 64, "C", "C", "C", 0, (2, 3)), (17, 20, 70, "F", "F", "F", 2, (3,)),
+    (1, 1, 1, "C", "C", "C", 0, ()), (1, 130, 7, "C", "C", "C", 0, ()), (129, 2, 64, "C", "C", "C", 0, ()),
 ])
 def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order, c_order, pad, batch):
     hopper(engine)
