@@ -13,25 +13,32 @@ from functools import cache
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
-from ..codegen.hopper import MatrixDescriptor, TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout, tma_load, wgmma
+from ..codegen.hopper import MatrixDescriptor, TmaBox, WgmmaMma, WgmmaOperand, operand_layout, tma_load, wgmma
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import ArithTuple, Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
 from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less
 from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
-from .persistent import GROUP, PersistentBlock, TileOfC, ring_of_tiles
+from .persistent import (
+    DEPTH,
+    GROUP,
+    INSTRUCTION_DEPTH,
+    PAIRS,
+    Consumer,
+    PersistentBlock,
+    TileOfC,
+    boxes,
+    consumer_mma,
+    persistent_traits,
+    ring_of_tiles,
+)
 from .split_planes import FIELDS, FORMATS
 
-__all__ = ["DEPTH", "GemmSplitConfig", "gemm_split", "plane_boxes"]
+__all__ = ["GemmSplitConfig", "gemm_split"]
 
-DEPTH = 64
-"""K of a stage: after each, sums leave the tensor cores."""
-
-_INSTRUCTION_DEPTH = 16
 _WARP = 32
 _ROWS_AT_ONCE = 6                   # rows that a thread asks for before it looks at them
-_PAIRS = OperandAccess(1, 2)        # what a thread holds side by side
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class GemmSplitConfig:
     stages: int = 3
     k_major_a: bool = True
     k_major_b: bool = True
-    c: OperandAccess = _PAIRS
+    c: OperandAccess = PAIRS
     alpha: str = "one"
     beta: str = "zero"
     batch_a: tuple[bool, ...] = ()
@@ -96,25 +103,20 @@ class GemmSplitConfig:
     @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
-        return WgmmaMma(WgmmaAtom(self.columns, FORMATS[self.format].element, self.k_major_a, self.k_major_b), self.groups)
+        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, (self.k_major_a, self.k_major_b))
+
+    @property
+    def boxes(self) -> tuple[TmaBox, TmaBox]:
+        """The TMA boxes of one plane of a stage of A and of B."""
+        return boxes(FORMATS[self.format].element, self.rows, self.columns, (self.k_major_a, self.k_major_b))
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        major = "".join("k" if x else "m" for x in (self.k_major_a, self.k_major_b))
-        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        batch = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
-        return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{self.rows}x{self.columns}x{DEPTH}_s{self.stages}"
-                f"_{major}{unit}{self.c.width}_{self.alpha[0]}{self.beta[0]}_b{batch}{'_wide' if self.wide else ''}"
-                + (f"_{self.epilogue.tag}" if self.epilogue else "") + ("" if self.lacking is None else f"_judges{self.lacking}")
-                + ("" if self.gate is None else f"_if{self.gate}"))
-
-
-def plane_boxes(config: GemmSplitConfig) -> tuple[TmaBox, TmaBox]:
-    """The TMA boxes of one plane of a stage of A and of B."""
-    element = FORMATS[config.format].element
-    return (TmaBox(element, operand_layout(config.rows, DEPTH, element, config.k_major_a)),
-            TmaBox(element, operand_layout(config.columns, DEPTH, element, config.k_major_b)))
+        traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
+                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue)
+        return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}"
+                + ("" if self.lacking is None else f"_judges{self.lacking}") + ("" if self.gate is None else f"_if{self.gate}"))
 
 
 @cache
@@ -135,7 +137,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         and the pointer to the status; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
         may have fewer blocks than tiles.
     """
-    form, (box_a, box_b) = FORMATS[config.format], plane_boxes(config)
+    form, (box_a, box_b) = FORMATS[config.format], config.boxes
     mma = config.mma
     if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
@@ -177,74 +179,72 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     block.produce(form.planes * (box_a.nbytes + box_b.nbytes), load)
 
     values = Layout((2, 2, config.columns // 8))
-    names = ("total", "chunk", "correction") if form.corrections else ("total", "chunk")
-    total, chunk, *correction = (Tensor(Pointer("rmem", name, dtype("float32"), root=name), values) for name in names)
     operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
     operand_b = WgmmaOperand(form.element, box_b.layout, config.k_major_b)
-    descriptors: list[MatrixDescriptor] = []
 
-    def prepare() -> None:
+    def consumer() -> Consumer:
         # This group's rows: (64, K, stage and plane).
         tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
-        descriptors.append(MatrixDescriptor(k, "descriptor_a", tCsA, operand_a))
-        descriptors.append(MatrixDescriptor(k, "descriptor_b", sB, operand_b))
-        for name in names:
-            k.registers(name, "float32", values)
+        descriptors = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a), MatrixDescriptor(k, "descriptor_b", sB, operand_b)
+        total, chunk = (k.registers(name, "float32", values) for name in ("total", "chunk"))
+        correction = [k.registers("correction", "float32", values)] if form.corrections else []
 
-    def start() -> None:
-        for tensor in (total, *correction):
-            k.fill(tensor)
+        def start() -> None:
+            for tensor in (total, *correction):
+                k.fill(tensor)
 
-    def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], stage: IntLike, fresh: bool) -> None:
-        for i, (p, q) in enumerate(products):
-            for depth in range(0, DEPTH, _INSTRUCTION_DEPTH):
-                accumulate = "0" if fresh and i == depth == 0 else "1"
-                a, b = (d.at(stage * form.planes + plane, depth) for d, plane in zip(descriptors, (p, q), strict=True))
-                wgmma(k, mma.atom, accumulators, a, b, accumulate)
-        k.emit("cb::wgmma_commit();")
+        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], stage: IntLike, fresh: bool) -> None:
+            for i, (p, q) in enumerate(products):
+                for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
+                    accumulate = "0" if fresh and i == depth == 0 else "1"
+                    a, b = (d.at(stage * form.planes + plane, depth) for d, plane in zip(descriptors, (p, q), strict=True))
+                    wgmma(k, mma.atom, accumulators, a, b, accumulate)
+            k.emit("cb::wgmma_commit();")
 
-    def multiply(stage: IntLike) -> None:
-        k.emit("cb::wgmma_fence();")
-        issue(chunk, form.main, stage, fresh=True)
-        for tensor in correction:
-            issue(tensor, form.corrections, stage, fresh=False)
+        def multiply(stage: IntLike) -> None:
+            k.emit("cb::wgmma_fence();")
+            issue(chunk, form.main, stage, fresh=True)
+            for tensor in correction:
+                issue(tensor, form.corrections, stage, fresh=False)
 
-    def settle() -> None:
-        k.emit(f"cb::wgmma_delivered({chunk.engine.name});")
-        with k.loops((2, 2, config.columns // 8)) as at:
-            k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
+        def settle() -> None:
+            k.emit(f"cb::wgmma_delivered({chunk.engine.name});")
+            with k.loops((2, 2, config.columns // 8)) as at:
+                k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
 
-    def finish(tile: TileOfC) -> None:
-        at = tile.m, tile.n
+        def finish(tile: TileOfC) -> None:
+            at = tile.m, tile.n
 
-        def partition(tensor: Tensor) -> Tensor:
-            return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
+            def partition(tensor: Tensor) -> Tensor:
+                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
 
-        def tiled(matrix: Tensor) -> Tensor:
-            return local_tile(matrix, mma.tile, at)
+            def tiled(matrix: Tensor) -> Tensor:
+                return local_tile(matrix, mma.tile, at)
 
-        for tensor in correction:
-            k.emit(f"cb::wgmma_delivered({tensor.engine.name});")
-            with k.loops((2, 2, config.columns // 8)) as where:
-                sum_ = total(*where).c
-                k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
-            k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
-        guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-        tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
-                        for name, pointer, strides, steps in
-                        zip(("RA", "RB"), rows_of, ((FIELDS, 0), (0, FIELDS)), batch_rows, strict=True))
-        pair, half, column = (size(values[i]) for i in range(rank(values)))
-        tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout(pair))
-        k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
-        with k.loops((column,), "n") as (n,):
-            k.copy(tCgRB[_, 0, n], tCrRB, width=1, guard=guard[_, 0, n])
-            with k.loops((pair, half)) as (i, h):
-                exponent = f"cb::row_exponent({tCrRA(h).c}) + cb::row_exponent({tCrRB(i).c})"
-                k.emit(f"{total(i, h, n).c} = cb::scalbn({total(i, h, n).c}, {exponent});")
-        gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
-        epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
+            for tensor in correction:
+                k.emit(f"cb::wgmma_delivered({tensor.engine.name});")
+                with k.loops((2, 2, config.columns // 8)) as where:
+                    sum_ = total(*where).c
+                    k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
+                k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
+            guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
+            tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
+                            for name, pointer, strides, steps in
+                            zip(("RA", "RB"), rows_of, ((FIELDS, 0), (0, FIELDS)), batch_rows, strict=True))
+            pair, half, column = (size(values[i]) for i in range(rank(values)))
+            tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout(pair))
+            k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
+            with k.loops((column,), "n") as (n,):
+                k.copy(tCgRB[_, 0, n], tCrRB, width=1, guard=guard[_, 0, n])
+                with k.loops((pair, half)) as (i, h):
+                    exponent = f"cb::row_exponent({tCrRA(h).c}) + cb::row_exponent({tCrRB(i).c})"
+                    k.emit(f"{total(i, h, n).c} = cb::scalbn({total(i, h, n).c}, {exponent});")
+            gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
+            epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
 
-    block.consume(prepare, start, multiply, settle, finish, overlap=bool(correction))
+        return Consumer(start, multiply, settle, finish)
+
+    block.consume(consumer, overlap=bool(form.corrections))
     return k.build()
 
 

@@ -11,11 +11,10 @@ from functools import cache
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
-from ..codegen.engine import CodegenError, Pointer
+from ..codegen.engine import CodegenError
 from ..codegen.hopper import (
     MatrixDescriptor,
     TmaBox,
-    WgmmaAtom,
     WgmmaMma,
     WgmmaOperand,
     operand_layout,
@@ -27,13 +26,21 @@ from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ..layout.symbolic import IntLike
 from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
-from .persistent import GROUP, PersistentBlock, TileOfC, ring_of_tiles
+from .persistent import (
+    DEPTH,
+    GROUP,
+    INSTRUCTION_DEPTH,
+    PAIRS,
+    Consumer,
+    PersistentBlock,
+    TileOfC,
+    boxes,
+    consumer_mma,
+    persistent_traits,
+    ring_of_tiles,
+)
 
-__all__ = ["WgmmaConfig", "boxes", "gemm_wgmma"]
-
-_DEPTH = 64                         # K of a stage: one 128-byte row of a 16-bit type
-_INSTRUCTION_DEPTH = 16
-_PAIRS = OperandAccess(1, 2)        # what a thread holds side by side
+__all__ = ["WgmmaConfig", "gemm_wgmma"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class WgmmaConfig:
     stages: int = 4
     k_major_a: bool = True
     k_major_b: bool = True
-    c: OperandAccess = _PAIRS
+    c: OperandAccess = PAIRS
     alpha: str = "one"
     beta: str = "zero"
     batch_a: tuple[bool, ...] = ()
@@ -87,23 +94,19 @@ class WgmmaConfig:
     @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
-        return WgmmaMma(WgmmaAtom(self.columns, self.element, self.k_major_a, self.k_major_b), self.groups)
+        return consumer_mma(self.element, self.columns, self.groups, (self.k_major_a, self.k_major_b))
+
+    @property
+    def boxes(self) -> tuple[TmaBox, TmaBox]:
+        """The TMA boxes of a stage of A and of B."""
+        return boxes(self.element, self.rows, self.columns, (self.k_major_a, self.k_major_b))
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        major = "".join("k" if x else "m" for x in (self.k_major_a, self.k_major_b))
-        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        batch = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
-        return (f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{self.rows}x{self.columns}x{_DEPTH}_s{self.stages}"
-                f"_{major}{unit}{self.c.width}_{self.alpha[0]}{self.beta[0]}_b{batch}{'_wide' if self.wide else ''}"
-                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
-
-
-def boxes(config: WgmmaConfig) -> tuple[TmaBox, TmaBox]:
-    """The TMA boxes of a stage of A and of B."""
-    return (TmaBox(config.element, operand_layout(config.rows, _DEPTH, config.element, config.k_major_a)),
-            TmaBox(config.element, operand_layout(config.columns, _DEPTH, config.element, config.k_major_b)))
+        traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
+                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue)
+        return f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}"
 
 
 @cache
@@ -122,7 +125,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         the batch modes, then the strides of C there; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is
         one-dimensional and may have fewer blocks than tiles.
     """
-    box_a, box_b = boxes(config)
+    box_a, box_b = config.boxes
     mma = config.mma
     consumers = GROUP * config.groups
     if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
@@ -130,7 +133,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
     k = KernelBuilder(config.name, consumers + GROUP, arch="sm_90a", wide=config.wide,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-                              f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{_DEPTH}, "
+                              f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{DEPTH}, "
                               f"{config.stages} stages\n"
                               f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
                               f"accumulators {mma.tv_c}")
@@ -144,43 +147,43 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
     sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
     epilogue.load_scalars()
-    step = config.rows, config.columns, _DEPTH
+    step = config.rows, config.columns, DEPTH
     block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch)
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        corner_a = tile.corner(tile.m * config.rows, k_tile * _DEPTH, config.batch_a)
-        corner_b = tile.corner(tile.n * config.columns, k_tile * _DEPTH, config.batch_b)
+        corner_a = tile.corner(tile.m * config.rows, k_tile * DEPTH, config.batch_a)
+        corner_b = tile.corner(tile.n * config.columns, k_tile * DEPTH, config.batch_b)
         tma_load(k, map_a, box_a, corner_a, sA[_, _, stage], barrier)
         tma_load(k, map_b, box_b, corner_b, sB[_, _, stage], barrier)
 
     block.produce(box_a.nbytes + box_b.nbytes, load)
-    tCrC = Tensor(Pointer("rmem", "tCrC", dtype("float32"), root="tCrC"), Layout((2, 2, config.columns // 8)))
-    operand_a = WgmmaOperand(config.element, operand_layout(64, _DEPTH, config.element, config.k_major_a), config.k_major_a)
+    operand_a = WgmmaOperand(config.element, operand_layout(64, DEPTH, config.element, config.k_major_a), config.k_major_a)
     operand_b = WgmmaOperand(config.element, box_b.layout, config.k_major_b)
-    descriptors: list[MatrixDescriptor] = []
 
-    def prepare() -> None:
-        tCsA = local_tile(sA, (64, _DEPTH), (k.let("group", k.thread // GROUP), 0))      # this group's rows: (64, K, stage)
-        descriptors.append(MatrixDescriptor(k, "descriptor_a", tCsA, operand_a))
-        descriptors.append(MatrixDescriptor(k, "descriptor_b", sB, operand_b))
-        k.registers("tCrC", "float32", tCrC.layout)
+    def consumer() -> Consumer:
+        # This group's rows: (64, K, stage).
+        tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
+        a = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a)
+        b = MatrixDescriptor(k, "descriptor_b", sB, operand_b)
+        tCrC = k.registers("tCrC", "float32", Layout((2, 2, config.columns // 8)))
 
-    def multiply(stage: IntLike) -> None:
-        a, b = descriptors
-        k.emit("cb::wgmma_fence();")
-        for depth in range(0, _DEPTH, _INSTRUCTION_DEPTH):
-            wgmma(k, mma.atom, tCrC, a.at(stage, depth), b.at(stage, depth), "1")
-        k.emit("cb::wgmma_commit();")
+        def multiply(stage: IntLike) -> None:
+            k.emit("cb::wgmma_fence();")
+            for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
+                wgmma(k, mma.atom, tCrC, a.at(stage, depth), b.at(stage, depth), "1")
+            k.emit("cb::wgmma_commit();")
 
-    def finish(tile: TileOfC) -> None:
-        at = tile.m, tile.n
+        def finish(tile: TileOfC) -> None:
+            at = tile.m, tile.n
 
-        def partition(tensor: Tensor) -> Tensor:
-            return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
+            def partition(tensor: Tensor) -> Tensor:
+                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
 
-        gC = local_tile(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch), mma.tile, at)
-        guard = Guard(k.pin("tCcC", partition(local_tile(make_identity_tensor((M, N)), mma.tile, at))), (M, N))
-        epilogue.store(tCrC, partition, gC, guard, (M, N), batch, tile.batch, lambda matrix: local_tile(matrix, mma.tile, at))
+            gC = local_tile(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch), mma.tile, at)
+            guard = Guard(k.pin("tCcC", partition(local_tile(make_identity_tensor((M, N)), mma.tile, at))), (M, N))
+            epilogue.store(tCrC, partition, gC, guard, (M, N), batch, tile.batch, lambda matrix: local_tile(matrix, mma.tile, at))
 
-    block.consume(prepare, lambda: k.fill(tCrC), multiply, lambda: None, finish)
+        return Consumer(lambda: k.fill(tCrC), multiply, lambda: None, finish)
+
+    block.consume(consumer)
     return k.build()

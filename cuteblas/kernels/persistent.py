@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..codegen.builder import KernelBuilder
-from ..codegen.hopper import Mbarriers, TmaBox
+from ..codegen.hopper import Mbarriers, TmaBox, WgmmaAtom, WgmmaMma, operand_layout
 from ..layout import ArithTuple, Layout, Tensor, idx2crd, make_layout, size
 from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less, select
-from .common import grouped_raster
+from .common import OperandAccess, grouped_raster
+from .epilogue import FusedEpilogue
 
-__all__ = ["GROUP", "PersistentBlock", "TileOfC", "ring_of_tiles"]
+__all__ = ["DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "Consumer", "PersistentBlock", "TileOfC", "boxes", "consumer_mma",
+           "persistent_traits", "ring_of_tiles"]
+
+DEPTH = 64
+"""K of a stage: one 128-byte row of a 16-bit type."""
+
+INSTRUCTION_DEPTH = 16
+"""K of one matrix instruction."""
+
+PAIRS = OperandAccess(1, 2)
+"""How C is written at best: a thread holds pairs along N."""
 
 GROUP = 128
 """Threads of a warpgroup."""
@@ -40,6 +52,50 @@ class TileOfC:
     def corner(self, row: IntLike, depth: IntLike, present: tuple[bool, ...]) -> ArithTuple:
         """The coordinate of an operand's tile in its tensor map: row, depth, and the batch modes that it has."""
         return ArithTuple(row, depth, *(c for c, p in zip(self.batch, present, strict=True) if p))
+
+
+def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool]) -> tuple[TmaBox, TmaBox]:
+    """The TMA boxes of a stage of A and of B, or of one of their planes."""
+    box_a, box_b = (TmaBox(element, operand_layout(extent, DEPTH, element, major))
+                    for extent, major in zip((rows, columns), k_major, strict=True))
+    return box_a, box_b
+
+
+def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, bool]) -> WgmmaMma:
+    """Who multiplies what: warpgroups stacked along M."""
+    return WgmmaMma(WgmmaAtom(columns, element, *k_major), groups)
+
+
+def persistent_traits(tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], c: OperandAccess, scalars: tuple[str, str],
+                      batch: tuple[tuple[bool, ...], tuple[bool, ...]], wide: bool, epilogue: FusedEpilogue | None) -> str:
+    """The part of a kernel's name that says how operands are accessed and C is written."""
+    major = "".join("k" if x else "m" for x in k_major)
+    unit = {0: "m", 1: "n", None: "s"}[c.unit]
+    modes = "".join("nabc"[x + 2 * y] for x, y in zip(*batch, strict=True))
+    alpha, beta = scalars
+    return (f"{tile[0]}x{tile[1]}x{DEPTH}_s{stages}_{major}{unit}{c.width}_{alpha[0]}{beta[0]}_b{modes}{'_wide' if wide else ''}"
+            + (f"_{epilogue.tag}" if epilogue else ""))
+
+
+class Consumer(NamedTuple):
+    """What a multiplying warpgroup does.
+
+    Attributes
+    ----------
+    start : callable
+        Begins a tile of C.
+    multiply : callable
+        Issues the instructions of a stage, closing one or more groups of them.
+    settle : callable
+        What is done after that: all groups but the newest are finished, or all.
+    finish : callable
+        Ends a tile of C; every instruction is finished.
+    """
+
+    start: Callable[[], None]
+    multiply: Callable[[IntLike], None]
+    settle: Callable[[], None]
+    finish: Callable[[TileOfC], None]
 
 
 class _Stage:
@@ -126,24 +182,15 @@ class PersistentBlock:
                         load(at, k_tile, stage.index, self._full.address(stage.index))
                         stage.advance()
 
-    def consume(self, prepare: Callable[[], None], start: Callable[[], None], multiply: Callable[[IntLike], None],
-                settle: Callable[[], None], finish: Callable[[TileOfC], None], *, overlap: bool = True) -> None:
+    def consume(self, consumer: Callable[[], Consumer], *, overlap: bool = True) -> None:
         """The part of the multiplying warpgroups; to be written after :meth:`produce`.
 
         Parameters
         ----------
-        prepare : callable
-            Declares what lives through all tiles.
-        start : callable
-            Begins a tile of C.
-        multiply : callable
-            Issues the instructions of a stage, closing one or more groups of them.
-        settle : callable
-            What is done after that: all groups but the newest are finished, or all.
-        finish : callable
-            Ends a tile of C; every instruction is finished.
+        consumer : callable
+            Declares what lives through all tiles, and returns what is done with it.
         overlap : bool
-            Whether the newest group of instructions still runs while :func:`settle` does its part.
+            Whether the newest group of instructions still runs while ``settle`` does its part.
         """
         k = self._k
         k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
@@ -152,7 +199,7 @@ class PersistentBlock:
             stage = _Stage(k, self._stages)
             released = k.variable("released", 0, hi=self._stages - 1) if overlap else stage.index
             lane = k.thread % GROUP
-            prepare()
+            start, multiply, settle, finish = consumer()
             with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
                 at = self._at(tile)
                 start()

@@ -13,9 +13,9 @@ from math import prod
 from ..kernels.gemm_simt import TileShape
 from .copy import plan_copy
 from .mma import plan_mma
-from .operands import Roles
+from .operands import Roles, oriented
 from .plan import Argument, Launch, Plan, Role
-from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand, transposed
+from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from .simt import Choice, simt_product
 from .variants import Variant
 
@@ -119,20 +119,14 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
 
 
-def _m_major(problem: GemmProblem) -> tuple[GemmProblem, Roles, bool]:
-    """The problem with C as far as possible M-major, the roles of A, B and C, and whether it was transposed for that."""
-    if problem.c.strides[0] != 1 and problem.c.strides[1] == 1:
-        return transposed(problem), {"A": "b", "B": "a", "C": "c"}, True
-    return problem, {"A": "a", "B": "b", "C": "c"}, False
-
-
 def _blocks(p: GemmProblem, policy: Policy) -> int:
     m, n = policy.block
     return -(-p.m // m) * -(-p.n // n) * prod(p.batch)
 
 
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
-    p, roles, swapped = _m_major(problem)
+    facing = oriented(problem, 0)
+    p, roles, swapped = facing.problem, facing.by_name, facing.swapped
     policy = policy.transposed if swapped else policy
     extents, by = (p.m, p.n, 0 if p.alpha == "zero" else p.k), (*policy.block, policy.depth)
     if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
@@ -152,7 +146,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
               f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
               f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
     reason += f"; {words.note}" if words is not None else ""
-    reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
+    reason += facing.note
     launches = (*launches, launch if words is None else words.shift(launch))
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launch.kernel.facts)
 

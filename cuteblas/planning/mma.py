@@ -10,7 +10,7 @@ from ..codegen.dtypes import dtype
 from ..codegen.mma import MmaAtom, mma_atom
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
-from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch
+from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented
 from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS
@@ -137,11 +137,8 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
         raise ValueError(f"gemm_mma cannot compute this: {refused}")
     atom = mma_atom(problem.a.dtype, device.arch)
     assert atom is not None
-    p = problem
-    roles: Roles = {"A": "a", "B": "b", "C": "c"}
-    swapped = p.c.strides[1] != 1 and p.c.strides[0] == 1
-    if swapped:                                        # threads hold pairs of C along N
-        p, roles = transposed(p), {"A": "b", "B": "a", "C": "c"}
+    facing = oriented(problem, 1)                      # threads hold pairs of C along N
+    p, roles = facing.problem, facing.by_name
     p = replace(p, a=_settled(p.a, (p.m, p.k)), b=_settled(p.b, (p.n, p.k)))
     choice = choose_mma(p, device, atom)
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
@@ -158,7 +155,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
-    reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
+    reason += facing.note
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 

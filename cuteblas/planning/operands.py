@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import gcd
 
 from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
 from ..codegen.kernel import GeneratedKernel
+from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from .plan import Argument, Launch, Role
-from .problem import Fusion, GemmProblem, Operand
+from .problem import Fusion, GemmProblem, Operand, transposed
 
-__all__ = ["NARROW_SPAN", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch", "operand_span",
-           "output_span", "span", "unit_mode"]
+__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
+           "operand_span", "oriented", "output_span", "pairs_along_n", "span", "unit_mode"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
@@ -81,6 +83,49 @@ def fusion_numbers(fusion: Fusion | None) -> dict[str, int]:
 def unit_mode(operand: Operand) -> int | None:
     """The mode with stride 1, the first if both have it."""
     return 0 if operand.strides[0] == 1 else 1 if operand.strides[1] == 1 else None
+
+
+@dataclass(frozen=True)
+class Oriented:
+    """A problem with C as far as possible in the order in which a kernel's threads write it.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The problem, or that of C^T.
+    roles : tuple of str
+        The roles of its A and B.
+    swapped : bool
+        Whether it is that of C^T.
+    """
+
+    problem: GemmProblem
+    roles: tuple[Role, Role]
+    swapped: bool
+
+    @property
+    def note(self) -> str:
+        """The end of a plan's reason."""
+        return "; computed as C^T = B A^T, so that C is written along its rows" if self.swapped else ""
+
+    @property
+    def by_name(self) -> Roles:
+        """The roles of the pointers A, B and C."""
+        return {"A": self.roles[0], "B": self.roles[1], "C": "c"}
+
+
+def oriented(p: GemmProblem, mode: int) -> Oriented:
+    """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if C is contiguous at all."""
+    if p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1:
+        return Oriented(transposed(p), ("b", "a"), True)
+    return Oriented(p, ("a", "b"), False)
+
+
+def pairs_along_n(p: GemmProblem) -> OperandAccess:
+    """How a thread that holds pairs of C along N reads and writes them: together where address, extent and strides allow it."""
+    unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
+    whole = p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides))
+    return OperandAccess(unit, 2 if unit == 1 and whole else 1)
 
 
 def alpha_kind(alpha: str) -> str:

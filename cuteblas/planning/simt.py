@@ -8,9 +8,9 @@ from math import gcd, prod
 from ..codegen.dtypes import DType, dtype
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
-from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, unit_mode
+from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented, unit_mode
 from .plan import Launch, Plan
-from .problem import DeviceInfo, GemmProblem, Operand, transposed
+from .problem import DeviceInfo, GemmProblem, Operand
 from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
 
 __all__ = ["LAUNCH_SECONDS", "MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
@@ -138,16 +138,9 @@ def types(p: GemmProblem) -> str:
     return operands if p.accumulator == p.a.dtype else f"{operands}, summed in {p.accumulator},"
 
 
-def _m_major(problem: GemmProblem) -> tuple[GemmProblem, Roles, bool]:
-    """The problem with C as far as possible M-major, as threads write vectors; the roles, and whether it is that of C^T."""
-    if problem.c.strides[0] != 1 and problem.c.strides[1] == 1:
-        return transposed(problem), {"A": "b", "B": "a", "C": "c"}, True
-    return problem, {"A": "a", "B": "b", "C": "c"}, False
-
-
 def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_simt`."""
-    p, _roles, _swapped = _m_major(problem)
+    p = oriented(problem, 0).problem
     return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).seconds
 
 
@@ -170,7 +163,8 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     ValueError
         For more blocks than a grid can have.
     """
-    p, roles, swapped = _m_major(problem)
+    facing = oriented(problem, 0)                      # threads write vectors of C along M
+    p, roles = facing.problem, facing.by_name
     choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
@@ -185,7 +179,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
-    reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
+    reason += facing.note
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 

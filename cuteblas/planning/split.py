@@ -9,11 +9,12 @@ from math import gcd, prod
 from ..codegen.dtypes import dtype
 from ..codegen.kernel import TensorMapSpec
 from ..kernels.common import OperandAccess
-from ..kernels.gemm_split import DEPTH, GemmSplitConfig, gemm_split, plane_boxes
+from ..kernels.gemm_split import GemmSplitConfig, gemm_split
+from ..kernels.persistent import DEPTH
 from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
-from .operands import NARROW_SPAN, alpha_kind, fused, fusion_numbers, operand_span, output_span
+from .operands import NARROW_SPAN, Oriented, alpha_kind, fused, fusion_numbers, operand_span, oriented, output_span, pairs_along_n
 from .plan import Argument, Launch, Plan, Role
-from .problem import DeviceInfo, GemmProblem, Operand, transposed
+from .problem import DeviceInfo, GemmProblem, Operand
 from .simt import plan_simt, simt_seconds
 
 __all__ = ["LEAST_K", "WORTH", "guarded_seconds", "plan_guarded", "plan_split", "why_not_split"]
@@ -169,22 +170,6 @@ def _of_side(name: str, side: str) -> str:
     return f"{stem}{side}{underscore}{rest}"
 
 
-@dataclass(frozen=True)
-class _Oriented:
-    """A problem with C as far as possible N-major, because threads hold pairs of C along N, and the roles of A and B."""
-
-    problem: GemmProblem
-    roles: tuple[Role, Role]
-    note: str
-
-    @staticmethod
-    def of(p: GemmProblem) -> _Oriented:
-        """The problem, or that of C^T."""
-        if p.c.strides[1] != 1 and p.c.strides[0] == 1:
-            return _Oriented(transposed(p), ("b", "a"), "; computed as C^T = B A^T, so that C is written along its rows")
-        return _Oriented(p, ("a", "b"), "")
-
-
 def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     """The plan on ``gemm_split`` for a problem that :func:`why_not_split` does not refuse, whatever its elements are.
 
@@ -204,9 +189,9 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    form, oriented = FORMATS[name], _Oriented.of(problem)
-    launches, config, nbytes = _launches(form, oriented, device, 0)
-    reason = f"{_described(form)}; {launches[-1].grid[0]} persistent blocks{oriented.note}"
+    form, facing = FORMATS[name], oriented(problem, 1)
+    launches, config, nbytes = _launches(form, facing, device, 0)
+    reason = f"{_described(form)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
     return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts)
 
 
@@ -224,19 +209,19 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    oriented = _Oriented.of(problem)
+    facing = oriented(problem, 1)
     broad = _seconds(problem, device, FORMATS["bf16x6"]) + _THIRD_SECONDS < WORTH * simt_seconds(problem, device)
-    narrow, config, end = _launches(FORMATS["fp16x3"], oriented, device, _ALIGNMENT, lacking=1 if broad else 2)
+    narrow, config, end = _launches(FORMATS["fp16x3"], facing, device, _ALIGNMENT, lacking=1 if broad else 2)
     launches = list(narrow)
     if broad:
-        more, _config, broad_end = _launches(FORMATS["bf16x6"], oriented, device, _ALIGNMENT, gate=1)
+        more, _config, broad_end = _launches(FORMATS["bf16x6"], facing, device, _ALIGNMENT, gate=1)
         launches += more
         end = max(end, broad_end)
     native = plan_simt(problem, device, gate=2)
     launches += [_behind_status(launch) for launch in native.launches]
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
     reason = (f"{_described(FORMATS['fp16x3'])}; if rows or columns range too widely for that, the device takes {others}fused "
-              f"multiply-adds; {narrow[-1].grid[0]} persistent blocks{oriented.note}")
+              f"multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")
     return Plan(problem, device, "gemm_split", config, tuple(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
                 narrow[-1].kernel.facts)
 
@@ -282,12 +267,12 @@ def _behind_status(launch: Launch) -> Launch:
     return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))
 
 
-def _launches(form: SplitFormat, oriented: _Oriented, device: DeviceInfo, at: int, *, lacking: int | None = None,
+def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, *, lacking: int | None = None,
               gate: int | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
     """What splits both operands and multiplies them, in the workspace from ``at`` on; and where the workspace ends."""
-    p = oriented.problem
-    a = _split(form, p.a, oriented.roles[0], p.m, p.k, p.batch, at)
-    b = _split(form, p.b, oriented.roles[1], p.n, p.k, p.batch, a.end)
+    p = facing.problem
+    a = _split(form, p.a, facing.roles[0], p.m, p.k, p.batch, at)
+    b = _split(form, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
     launch, config = _product(form, p, a, b, device, lacking, gate)
     return (_splitter(form, a, b, gate), launch), config, b.end
 
@@ -295,10 +280,7 @@ def _launches(form: SplitFormat, oriented: _Oriented, device: DeviceInfo, at: in
 def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: DeviceInfo, lacking: int | None,
              gate: int | None) -> tuple[Launch, GemmSplitConfig]:
     """The launch that multiplies planes."""
-    unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
-    pairs = (unit == 1 and p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0
-             and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)))
-    c, inner = OperandAccess(unit, 2 if pairs else 1), range(len(p.batch) - 1, -1, -1)
+    c, inner = pairs_along_n(p), range(len(p.batch) - 1, -1, -1)
     columns = _columns(p, device)
     config = GemmSplitConfig(form.name, p.c.dtype, columns, _STAGES[form.name, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
@@ -306,7 +288,7 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
                              gate=gate)
     kernel = gemm_split(config)
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace")}
-    for name, planes, box, rows in zip("AB", (a, b), plane_boxes(config), (p.m, p.n), strict=True):
+    for name, planes, box, rows in zip("AB", (a, b), config.boxes, (p.m, p.n), strict=True):
         extents = rows, p.k, form.planes, *(p.batch[i] for i, here in zip(inner, planes.present, strict=True) if here)
         spec: TensorMapSpec = box.map(extents, planes.strides)
         values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from ..codegen.dtypes import dtype
-from ..kernels.common import OperandAccess
-from ..kernels.gemm_wgmma import WgmmaConfig, boxes, gemm_wgmma
-from .operands import NARROW_SPAN, alpha_kind, fused, fusion_numbers, output_span
-from .plan import Argument, Launch, Plan, Role
-from .problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
+from .operands import NARROW_SPAN, alpha_kind, fused, fusion_numbers, oriented, output_span, pairs_along_n
+from .plan import Argument, Launch, Plan
+from .problem import DeviceInfo, GemmProblem, Operand
 
 __all__ = ["plan_wgmma", "why_not_wgmma"]
 
@@ -66,24 +64,18 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
 
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse."""
-    p = problem
-    roles: tuple[Role, Role] = ("a", "b")
-    swapped = p.c.strides[1] != 1 and p.c.strides[0] == 1
-    if swapped:                                        # threads hold pairs of C along N
-        p, roles = transposed(p), ("b", "a")
+    facing = oriented(problem, 1)
+    p = facing.problem
     columns, stages = _tile(p, device)
-    unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
-    pairs = (unit == 1 and p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0
-             and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)))
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     major_a, major_b = (_majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
-    c = OperandAccess(unit, 2 if pairs else 1)
+    c = pairs_along_n(p)
     config = WgmmaConfig(p.a.dtype, p.c.dtype, 2, columns, stages, major_a, major_b, c, alpha_kind(p.alpha), p.beta, batch_a,
                          batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width))
     kernel = gemm_wgmma(config)
     values = {"C": Argument(role="c")}
-    for name, role, box, o, extent in zip(("mapA", "mapB"), roles, boxes(config), (p.a, p.b), (p.m, p.n), strict=True):
+    for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
         extents = (extent, p.k)
         strides = [s if n > 1 or mode == box.inner_mode else max(8, -(-extents[box.inner_mode] // 8) * 8)
                    for mode, (n, s) in enumerate(zip(extents, o.strides, strict=True))]
@@ -97,5 +89,4 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo) -> Plan:
     launch = Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), arguments)
     reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; tile {config.rows}x{columns}x64, {stages} stages: "
               f"{tiles} tiles on {device.multiprocessors} multiprocessors")
-    reason += "; computed as C^T = B A^T, so that C is written along its rows" if swapped else ""
-    return Plan(problem, device, "gemm_wgmma", config, (launch,), reason=reason, facts=kernel.facts)
+    return Plan(problem, device, "gemm_wgmma", config, (launch,), reason=reason + facing.note, facts=kernel.facts)
