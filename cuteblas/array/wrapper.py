@@ -118,6 +118,18 @@ class ndarray:
 
         return namespace
 
+    def view(self, /, *arguments: Any, **named: Any) -> ndarray:
+        """The same memory with other elements.
+
+        Raises
+        ------
+        TypeError
+            On a GPU for a subclass of NumPy's array or for Python's objects, which CuPy's arrays cannot be or hold.
+        """
+        if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values()) if x is not None):
+            raise TypeError("arrays on a GPU are no subclasses and hold no Python objects: view takes a dtype of numbers there")
+        return _call(self._data.view, "view", arguments, named)
+
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
         """The elements as a NumPy array.
 

@@ -485,3 +485,11 @@ def test_a_gpu_array_is_one_in_everything():
     assert np.ones(3, like=x).device == "cuda:0"
     with pytest.raises(TypeError, match="spacing"):
         np.spacing(x)
+
+
+def test_a_view_on_a_gpu_has_numbers(on_the_host):
+    x = ndarray(on_gpu(np.arange(3.0)))
+    assert x.view(np.int64).dtype == np.int64
+    for element in (np.ndarray, object, type("Matrix", (np.ndarray,), {})):
+        with pytest.raises(TypeError, match="view takes a dtype of numbers"):
+            x.view(element)
