@@ -113,9 +113,19 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
         return name
 
+    def follows(self) -> None:
+        """The kernel may begin while the launch before it still runs: it waits for that one to end. The next may begin."""
+        self.precedes()
+        self.emit("cb::wait_for_launch_before();")
+
+    def precedes(self) -> None:
+        """Let the launch that comes next begin as soon as multiprocessors are free; it waits for this one to end."""
+        self.emit("cb::next_launch_may_begin();")
+
     def gate(self, value: int) -> None:
         """A parameter ``gate``, the address of a word in device memory: the kernel does nothing unless the word has this value."""
         word = self.pointer("gate", "uint32", alignment=4)
+        self.follows()
         self.emit(f"unsigned {self._fresh('gate_word')};")
         self.emit(f"cb::load_global<1>(&gate_word, {word.name});")
         self.emit(f"if (gate_word != {value}u) return;")

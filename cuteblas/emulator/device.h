@@ -274,6 +274,8 @@ inline void mbarrier_init_fence() { cuteblas_runtime->fence_proxy_async(); }
 inline void mbarrier_arrive(uint64* bar, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, 0, site.line); }
 inline void mbarrier_arrive_expect_tx(uint64* bar, int bytes, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, bytes, site.line); }
 inline void mbarrier_wait(uint64* bar, int parity, CB_SITE) { cuteblas_runtime->mbarrier_wait(bar, parity, site.line); }
+inline void next_launch_may_begin() {}
+inline void wait_for_launch_before() {}  // launches run one after the other
 inline void fence_proxy_async() { cuteblas_runtime->fence_proxy_async(); }
 
 // TMA. One overload per rank: the line is a default argument, which cannot follow a parameter pack.

@@ -148,6 +148,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                               f"{form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
     if config.gate is not None:
         k.gate(config.gate)
+    else:
+        k.follows()
     map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
     rows_of = [k.pointer(name, "int32", alignment=4) for name in ("RA", "RB")]
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)

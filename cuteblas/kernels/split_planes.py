@@ -172,6 +172,8 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
                       summary=f"float32 rows as {form.planes} planes of {form.element} ({form.name})")
     if config.gate is not None:
         k.gate(config.gate)
+    else:
+        k.precedes()
     blocks_a = k.integer("blocks_a")
     parts = [_Operand(k, form, side, operand) for side, operand in (("A", config.a), ("B", config.b))]
     block = k.block_index("block", "x")

@@ -9,7 +9,7 @@ from ..codegen.dtypes import DType, dtype
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
 from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented, unit_mode
-from .plan import Launch, Plan
+from .plan import Launch, Plan, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand
 from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
 
@@ -180,7 +180,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += facing.note
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
+    return Plan(problem, device, "gemm_simt", choice, overlapping(launches), workspace, reason + rejected, launches[0].kernel.facts)
 
 
 def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,

@@ -13,7 +13,7 @@ from ..kernels.gemm_split import GemmSplitConfig, gemm_split
 from ..kernels.persistent import DEPTH
 from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
 from .operands import NARROW_SPAN, Oriented, alpha_kind, fused, fusion_numbers, operand_span, oriented, output_span, pairs_along_n
-from .plan import Argument, Launch, Plan, Role
+from .plan import Argument, Launch, Plan, Role, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand
 from .simt import plan_simt, simt_seconds
 
@@ -192,7 +192,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     form, facing = FORMATS[name], oriented(problem, 1)
     launches, config, nbytes = _launches(form, facing, device, 0)
     reason = f"{_described(form)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
-    return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts)
+    return Plan(problem, device, "gemm_split", config, overlapping(launches), nbytes, reason, launches[-1].kernel.facts)
 
 
 def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -222,7 +222,7 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
     reason = (f"{_described(FORMATS['fp16x3'])}; if rows or columns range too widely for that, the device takes {others}fused "
               f"multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")
-    return Plan(problem, device, "gemm_split", config, tuple(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
+    return Plan(problem, device, "gemm_split", config, overlapping(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
                 narrow[-1].kernel.facts)
 
 

@@ -11,6 +11,7 @@ from .arguments import ArgumentBlock
 from .devices import capturing, device_info
 from .errors import DriverError, require
 from .loading import load_all
+from .overlap import overlapping_launch
 from .tensor_maps import tensor_map_encoder
 
 __all__ = ["Executor", "check_launch", "executor", "warmup"]
@@ -39,13 +40,16 @@ def check_launch(launch: Launch, device: DeviceInfo) -> None:
     if any(blocks % width for blocks, width in zip(launch.grid, kernel.cluster, strict=True)):
         raise ValueError(f"kernel {kernel.name} wants a grid of {x} x {y} x {z} blocks, which its clusters of "
                          f"{' x '.join(map(str, kernel.cluster))} do not divide")
+    if launch.overlaps and "cb::wait_for_launch_before()" not in kernel.body:
+        raise ValueError(f"kernel {kernel.name} may begin before the launch ahead of it has ended and does not wait for it")
     if kernel.cluster != (1, 1, 1) and "__cluster_dims__" not in kernel.body:
         raise ValueError(f"kernel {kernel.name} runs in clusters and its source does not declare them with __cluster_dims__")
 
 
 class _Call(NamedTuple):
-    """One launch: the function, blocks along x, y, z, threads of a block, bytes of shared memory and ``kernelParams``."""
+    """One launch: what launches it, the function, blocks along x, y, z, threads of a block, shared bytes and ``kernelParams``."""
 
+    launch_kernel: Callable[..., Any]
     function: int
     x: int
     y: int
@@ -68,6 +72,8 @@ class Executor:
         The loaded ``CUfunction`` of each launch.
     launch_kernel : callable
         ``cuLaunchKernel`` with its parameters as integers; it raises a :class:`RuntimeError` with an attribute ``status``.
+    overlapping : callable, optional
+        The same for launches that may overlap with the one before them.
 
     Notes
     -----
@@ -75,11 +81,12 @@ class Executor:
     takes an argument block from a list, makes one if the list is empty, and puts it back.
     """
 
-    def __init__(self, plan: Plan, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any]):
+    def __init__(self, plan: Plan, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any],
+                 overlapping: Callable[..., Any] = overlapping_launch):
         self.plan = plan
         self.ordinal = ordinal
         self._functions = tuple(functions)
-        self._launch_kernel = launch_kernel
+        self._launch_kernel, self._overlapping = launch_kernel, overlapping
         operands = plan.problem.roles
         self._workspace_bytes = plan.workspace_bytes if plan.launches else 0
         self._roles = (*operands, "workspace") if self._workspace_bytes else operands
@@ -116,11 +123,11 @@ class Executor:
         try:
             arguments, calls = block
             arguments.write(addresses, alpha, beta, numbers)
-            for function, x, y, z, threads, shared_bytes, parameters in calls:
+            for launch_kernel, function, x, y, z, threads, shared_bytes, parameters in calls:
                 try:
-                    self._launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0)
+                    launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0)
                 except RuntimeError as error:
-                    self._again(error, (function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0))
+                    self._again(error, launch_kernel, (function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0))
         finally:
             self._blocks.append(block)
 
@@ -128,8 +135,12 @@ class Executor:
         """An argument block and the calls that use it."""
         arguments = ArgumentBlock(self.plan.launches, self._roles, tensor_map_encoder)
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
-        return arguments, tuple(_Call(function, *launch.grid, launch.kernel.threads, launch.kernel.shared_bytes, parameters)
-                                for function, launch, parameters in launches)
+
+        def call(function: int, launch: Launch, parameters: int) -> _Call:
+            kernel, launch_kernel = launch.kernel, self._overlapping if launch.overlaps else self._launch_kernel
+            return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes, parameters)
+
+        return arguments, tuple(call(*each) for each in launches)
 
     def _allocate(self) -> Any:
         workspace = require("cupy").cuda.alloc(self._workspace_bytes)
@@ -137,14 +148,14 @@ class Executor:
             self._captured.append(workspace)
         return workspace
 
-    def _again(self, error: RuntimeError, call: tuple[int, ...]) -> None:
+    def _again(self, error: RuntimeError, launch_kernel: Callable[..., Any], call: tuple[int, ...]) -> None:
         """Launch once more if the thread had no context yet, else say what went wrong."""
         cuda = require("cupy").cuda
         current = cuda.Device().id
         if current == self.ordinal and getattr(error, "status", None) == _INVALID_CONTEXT:
             cuda.runtime.free(0)     # makes the context that CuPy uses current
             try:
-                self._launch_kernel(*call)
+                launch_kernel(*call)
                 return
             except RuntimeError as second:
                 error = second

@@ -1,8 +1,10 @@
 """Small kernels and plans for the tests of the runtime."""
 
+from dataclasses import replace
+
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param, TensorMapSpec
-from cuteblas.planning.plan import Argument, Launch, Plan
+from cuteblas.planning.plan import Argument, Launch, Plan, overlapping
 from cuteblas.planning.problem import H200, CopyProblem, GemmProblem, Operand
 
 F32, I32, I64 = dtype("float32"), dtype("int32"), dtype("int64")
@@ -24,6 +26,12 @@ multiply(float const* a, float const* b, float* c, int n, float alpha, float bet
     (Param("a", "pointer", F32), Param("b", "pointer", F32), Param("c", "pointer", F32, const=False), Param("n", "scalar", I32),
      Param("alpha", "scalar", F32), Param("beta", "scalar", F32)),
     threads=128)
+
+# the same; may begin while the launch before it still runs, and waits for that one to end
+FOLLOWING = replace(
+    MULTIPLY, name="following", arch="sm_90",
+    body=MULTIPLY.body.replace("multiply(", "following(").replace(
+        "  int const i", "  cb::next_launch_may_begin();\n  cb::wait_for_launch_before();\n  int const i"))
 
 # dst[i] = src[n - 1 - i] through `shared` bytes of dynamic shared memory, of which the last float of each thread's share is used
 REVERSE_SHARED_BYTES = 100 * 1024
@@ -85,6 +93,12 @@ def multiply_plan(n, alpha=None, beta=None, launches=1, workspace_bytes=0):
     launch = Launch(MULTIPLY, (-(-n // 128), 1, 1), (Argument("a"), Argument("b"), Argument("c"), Argument(value=n),
                                                     scalar("alpha", alpha), scalar("beta", beta)))
     return Plan(GEMM, H200, "test", None, (launch,) * launches, workspace_bytes)
+
+
+def following_plan(n, launches):
+    """The same of :data:`FOLLOWING`, each launch but the first beginning while the one before it runs."""
+    (step,) = multiply_plan(n).launches
+    return replace(multiply_plan(n), launches=overlapping((replace(step, kernel=FOLLOWING),) * launches))
 
 
 def copy_plan(kernel, grid, arguments):

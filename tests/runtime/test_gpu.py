@@ -8,7 +8,7 @@ import pytest
 
 from cuteblas.planning.plan import Argument
 from cuteblas.runtime import DriverError, Executor, device_info, executor, loading, warmup
-from tests.runtime.samples import BOX, CLUSTER_RANK, LOAD_BOX, MULTIPLY, REVERSE, copy_plan, multiply_plan
+from tests.runtime.samples import BOX, CLUSTER_RANK, LOAD_BOX, MULTIPLY, REVERSE, copy_plan, following_plan, multiply_plan
 
 pytestmark = pytest.mark.gpu
 
@@ -88,6 +88,33 @@ def test_launches_go_to_the_given_stream_in_order(cp):
         ready = executor(multiply_plan(n, launches=3))
         launch(cp, ready, a, b, c, beta=1)
         assert (c.get(stream=stream) == 18).all()
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_launches_that_overlap_see_what_those_before_wrote(cp, captured):
+    if device_info().arch < "sm_90":
+        pytest.skip("launches overlap from sm_90 on")
+    n, launches = 1 << 22, 20
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        a, b, c = cp.ones(n, "f4"), cp.ones(n, "f4"), cp.zeros(n, "f4")
+        ready = executor(following_plan(n, launches))
+        stream.synchronize()
+        if captured:
+            stream.begin_capture()
+        launch(cp, ready, a, b, c, alpha=1, beta=2)
+        if captured:
+            stream.end_capture().launch(stream)
+        assert (c.get(stream=stream) == 2**launches - 1).all()
+
+
+def test_an_overlapping_launch_that_is_refused_is_named(cp):
+    ready = executor(following_plan(1, 2))
+    arguments, (first, second) = ready._blocks.pop()
+    ready._blocks.append((arguments, (first, second._replace(shared_bytes=1 << 20))))
+    a = cp.zeros(1, "f4")
+    with pytest.raises(DriverError, match="launching kernel following on device 0: CUDA_ERROR_INVALID_VALUE"):
+        launch(cp, ready, a, a, a)
 
 
 def test_threads_share_an_executor(cp):

@@ -189,6 +189,18 @@ CB_DEVICE void syncwarp() { __syncwarp(); }
 CB_DEVICE void named_barrier_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 CB_DEVICE void named_barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
+// -- Launches that overlap (PTX ISA, "griddepcontrol"; sm_90) ------------------------------------------------------------------
+CB_DEVICE void next_launch_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+CB_DEVICE void wait_for_launch_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // -- Transposes of small blocks held in words --------------------------------------------------------------------------------
 template <class To, class From> CB_DEVICE To* recast(From* r) { return reinterpret_cast<To*>(r); }
 
