@@ -229,6 +229,12 @@ CB_MMA(16, 8, 8, double, float64, double, double)
 CB_MMA(16, 8, 16, double, float64, double, double)
 #undef CB_MMA
 
+template <bool ConjA = false, bool ConjB = false>
+void complex_mma_m8n8k4(complex<double>* d, complex<double> const* a, complex<double> const* b, CB_SITE) {
+    emulator::MmaRequest const request = {8, 8, 4, emulator::MmaInput::complex128, d, a, b, site.line, ConjA, ConjB};
+    cuteblas_runtime->mma(&request);
+}
+
 // Asynchronous copies
 
 template <int N, class T>

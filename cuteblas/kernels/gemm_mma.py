@@ -209,7 +209,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         fragment_b.fetch(step, stage, buffer)
 
     def multiply(buffer: IntLike) -> None:
-        mma(k, tiled, tCrC, fragment_a.registers[_, _, buffer], fragment_b.registers[_, _, buffer])
+        mma(k, tiled, tCrC, fragment_a.registers[_, _, buffer], fragment_b.registers[_, _, buffer],
+            conj_a=config.a.conj, conj_b=config.b.conj)
 
     pipeline(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
 

@@ -72,7 +72,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if refused is None:
         return plan_wgmma(problem, device)
     if element.name not in ("float16", "bfloat16"):
-        if element.name == "float64" and device.arch in _FLOAT64_TENSOR_CORES and problem.flops >= _FLOAT64_FLOPS \
+        if element.name in ("float64", "complex128") and device.arch in _FLOAT64_TENSOR_CORES and problem.flops >= _FLOAT64_FLOPS \
                 and why_not_mma(problem, device) is None:
             return plan_mma(problem, device)
         return plan_simt(problem, device)

@@ -89,7 +89,7 @@ def product(atom: MmaAtom, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.nd
         for (int i = 0; i < {counts[0]}; ++i) cb::load_global<1>(&a[i], &A[{counts[0]} * t + i]);
         for (int i = 0; i < {counts[1]}; ++i) cb::load_global<1>(&b[i], &B[{counts[1]} * t + i]);
         for (int i = 0; i < {counts[2]}; ++i) cb::load_global<1>(&d[i], &C[{counts[2]} * t + i]);
-        {atom.call}(d, a, b);
+        {atom.call()}(d, a, b);
         for (int i = 0; i < {counts[2]}; ++i) cb::store_global<1>(&D[{counts[2]} * t + i], &d[i]);
         """,
         (ptr("A", atom.register, const=True), ptr("B", atom.register, const=True), ptr("C", atom.accumulator, const=True),

@@ -113,5 +113,7 @@ def cuda_prelude(body: str) -> str:
             parts.append("namespace cb {" + "".join(_wgmma_atom(*atom) for atom in atoms) + "}  // namespace cb\n")
     if "cb::ldmatrix_" in body:
         parts.append(_text("warp.cuh"))
+    if "cb::complex_mma_" in body:
+        parts.append(_text("complex.cuh"))
     parts.append(_mma_atoms(body))
     return "\n".join(parts) + "\n"
