@@ -50,7 +50,7 @@ struct WgmmaRequest {
     int line;
 };
 
-enum class MmaInput : int { half, bfloat16, int8, float64, complex128 };
+enum class MmaInput : int { half, bfloat16, int8, float64 };
 
 // mma.sync: D (m x n) += A (m x k) B (n x k)^T; the registers of one lane.
 struct MmaRequest {
@@ -60,7 +60,6 @@ struct MmaRequest {
     void const* a;
     void const* b;
     int line;
-    bool conj_a = false, conj_b = false;
 };
 
 // The functions a kernel calls. `line` is the line of the kernel's source that makes the call.

@@ -33,8 +33,7 @@ inline void expect_same(Warp const& warp, int first) {
     Lane const& a = warp.lanes[0];
     for (int i = 1; i < warp_threads; ++i)
         if (Lane const& b = warp.lanes[i]; a.kind != b.kind || a.line != b.line || a.mma.m != b.mma.m || a.mma.n != b.mma.n ||
-                                           a.mma.k != b.mma.k || a.mma.input != b.mma.input ||
-                                           a.mma.conj_a != b.mma.conj_a || a.mma.conj_b != b.mma.conj_b)
+                                           a.mma.k != b.mma.k || a.mma.input != b.mma.input)
             fail(Error::barrier, b.line,
                  "a warp executes ldmatrix and mma.sync as one, but thread %d is at line %d and thread %d at line %d", first, a.line,
                  first + i, b.line);
@@ -163,35 +162,6 @@ void multiply_in_order(Warp& warp, int packed, Step step) {
     scatter_accumulators(c, warp);
 }
 
-// Four real products, each fused into its sum in the order of k: first those with the real part of B, then those with the other.
-struct Complex {
-    double re, im;
-};
-
-inline void multiply_complex(Warp& warp) {
-    MmaRequest const& shape = warp.lanes[0].mma;
-    std::vector<Complex> const a = gather_operand<Complex>(warp, &MmaRequest::a, shape.m, shape.k, 1);
-    std::vector<Complex> const b = gather_operand<Complex>(warp, &MmaRequest::b, shape.n, shape.k, 1);
-    double const sign_a = shape.conj_a ? -1 : 1, sign_b = shape.conj_b ? -1 : 1;
-    static std::vector<Complex> c;
-    gather_accumulators(c, warp);
-    for (int row = 0; row < shape.m; ++row)
-        for (int column = 0; column < shape.n; ++column) {
-            Complex& sum = c[static_cast<size_t>(row * shape.n + column)];
-            Complex const* const x = &a[static_cast<size_t>(row * shape.k)];
-            Complex const* const y = &b[static_cast<size_t>(column * shape.k)];
-            for (int k = 0; k < shape.k; ++k) {
-                sum.re = std::fma(x[k].re, y[k].re, sum.re);
-                sum.im = std::fma(sign_a * x[k].im, y[k].re, sum.im);
-            }
-            for (int k = 0; k < shape.k; ++k) {
-                sum.re = std::fma(-sign_a * sign_b * x[k].im, y[k].im, sum.re);
-                sum.im = std::fma(sign_b * x[k].re, y[k].im, sum.im);
-            }
-        }
-    scatter_accumulators(c, warp);
-}
-
 inline void multiply(Warp& warp) {
     switch (warp.lanes[0].mma.input) {
         case MmaInput::half:
@@ -201,7 +171,6 @@ inline void multiply(Warp& warp) {
                 warp, 4, [](uint32_t c, int8_t a, int8_t b) { return c + static_cast<uint32_t>(a * b); });
         case MmaInput::float64:
             return multiply_in_order<double, double>(warp, 1, [](double c, double a, double b) { return std::fma(a, b, c); });
-        case MmaInput::complex128: return multiply_complex(warp);
     }
 }
 

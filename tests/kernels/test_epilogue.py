@@ -83,7 +83,8 @@ def test_every_family_fuses(engine, family, dtype, m, n, k, with_c, c_order):
 
 
 @pytest.mark.parametrize("family, dtype, k", [("gemm_simt", "float32", 9), ("gemm_simt", "complex64", 700),
-                                              ("gemm_mma", "float16", 40), ("gemm_wgmma", "float16", 72)])
+                                              ("gemm_mma", "float16", 40), ("gemm_mma", "complex128", 21),
+                                              ("gemm_wgmma", "float16", 72)])
 @pytest.mark.parametrize("alpha, beta", [(2, 3), (0, 3), (2, 0), (0, 0)])
 def test_scalars_in_device_memory(engine, family, dtype, k, alpha, beta):
     """Zero is found out when the kernel runs: NaN in what is then not to be read stays out."""
