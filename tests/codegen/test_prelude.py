@@ -73,8 +73,8 @@ def test_signs_of_the_complex_product(arch):
     """The text that the GPU compiles, on the host: one instruction on sm_90, four before."""
     text = cuda_prelude("cb::complex_mma_m8n8k4<true, false>(d, a, b);")
     assert "m16n8k8.row.col.f64" in text and "m8n8k4.row.col.f64" in text
-    library = build(f"#define __CUDA_ARCH__ {arch}\n{ONE_LANE}{text[text.index('// cuteblas prelude, complex'):]}{CALLS}", "the prelude",
-                    headers=())
+    functions = text[text.index("// cuteblas prelude, complex"):]
+    library = build(f"#define __CUDA_ARCH__ {arch}\n{ONE_LANE}{functions}{CALLS}", "the prelude", headers=())
     for a, b, conj_a, conj_b in itertools.product((1, 1j, 2 - 3j), (1, 1j, 5 + 7j), (0, 1), (0, 1)):
         d, pair = (ctypes.c_double * 4)(1, 2, 3, 4), ctypes.c_double * 2
         library.product(d, pair(a.real, a.imag), pair(b.real, b.imag), conj_a + 2 * conj_b)
