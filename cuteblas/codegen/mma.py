@@ -30,6 +30,8 @@ _MATRICES = 4                       # of one ldmatrix
 class MmaAtom:
     """One ``mma.sync`` instruction: D (m, n) += A (m, k) B (n, k)^T by the 32 threads of a warp.
 
+    That of complex128 is a float64 instruction on the real and imaginary parts, or four of them.
+
     Attributes
     ----------
     element, accumulator : str
@@ -75,7 +77,7 @@ class MmaAtom:
 
     @property
     def per_register(self) -> int:
-        """Elements of A or B in one register: a 32-bit word, or a double."""
+        """Elements of A or B in one register: a 32-bit word, or a whole element of 64 bits or more."""
         return max(1, _WORD_BYTES // dtype(self.element).bytes)
 
     @property
@@ -83,10 +85,11 @@ class MmaAtom:
         """Type of a register of A or B."""
         return "b32" if self.per_register > 1 else self.element
 
-    @property
-    def call(self) -> str:
-        """The prelude function."""
+    def call(self, conj_a: bool = False, conj_b: bool = False) -> str:
+        """The prelude function; that of complex numbers conjugates A or B as it multiplies."""
         m, n, k = self.shape
+        if dtype(self.element).is_complex:
+            return f"cb::complex_mma_m{m}n{n}k{k}<{str(conj_a).lower()}, {str(conj_b).lower()}>"
         return f"cb::mma_m{m}n{n}k{k}<{dtype(self.element).ctype}>"
 
 
@@ -112,6 +115,7 @@ MMA_ATOMS = (
     _atom("int8", "int32", (16, 8, 32), "sm_80"),
     _atom("float64", "float64", (16, 8, 8), "sm_90"),
     _atom("float64", "float64", (8, 8, 4), "sm_80"),
+    _atom("complex128", "complex128", (8, 8, 4), "sm_80"),
 )
 """The best atom of a type on an architecture comes first."""
 
@@ -234,7 +238,8 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
 
     Rows of at most 128 bytes along whichever mode is contiguous in global memory. For ``ldmatrix``, 16-byte chunks are permuted by
     the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes:
-    there, 32-byte chunks are permuted.
+    there, 32-byte chunks are permuted. 128-bit elements are loaded 2 along the rows of the operand and 4 along K by 8 lanes: single
+    ones are permuted where rows run along K, pairs where they do not.
     """
     item = dtype(element).bytes
     contiguous = depth if k_major else extent
@@ -246,6 +251,8 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
         inner = Layout((extent, (row, slabs)), (row, (1, row * extent)))
     else:
         inner = Layout(((row, slabs), depth), ((1, row * depth), row))
+    if item == 16:
+        return ComposedLayout(Swizzle(1, 2, 1) if k_major else Swizzle(2, 1, 2), 0, inner)
     if item == 8:
         return ComposedLayout(Swizzle(2, 2, 2), 0, inner)
     bits = max(0, (row * item // _CHUNK_BYTES).bit_length() - 1)
@@ -253,7 +260,7 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
     return ComposedLayout(Swizzle(bits, chunk, 3), 0, inner)
 
 
-def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor) -> None:
+def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False) -> None:
     """``c += a b^T`` on the fragments of a warp.
 
     Parameters
@@ -262,6 +269,10 @@ def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor) -> No
         ``(value, atom m, atom n)``.
     a, b : Tensor
         Registers, ``(register, atom)``.
+    conj_a, conj_b : bool
+        Whether elements are conjugated.
     """
-    with k.loops(tiled.atoms) as (m, n):
-        k.emit(f"{tiled.atom.call}({c(0, m, n).address}, {a(0, m).address}, {b(0, n).address});")
+    spread = dtype(tiled.atom.element).is_complex      # an element of A fills four registers: hold those of one atom at a time
+    with k.loops(tiled.atoms[::-1] if spread else tiled.atoms) as at:
+        m, n = at[::-1] if spread else at
+        k.emit(f"{tiled.atom.call(conj_a, conj_b)}({c(0, m, n).address}, {a(0, m).address}, {b(0, n).address});")

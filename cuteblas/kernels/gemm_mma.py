@@ -2,10 +2,11 @@
 
 Tiles of A and B come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what lies outside and
 keep the operand's own order: rows along whichever mode is contiguous in global memory, swizzled. ``ldmatrix`` loads fragments from
-either order (16-bit elements); 64-bit elements are loaded one by one. Block tile, warp tile and instruction are one nested layout.
+either order (16-bit elements); larger elements are loaded one by one. Block tile, warp tile and instruction are one nested layout.
 
 16-bit elements are summed in float32, truncated to it after every instruction; 8-bit integers in int32, which wraps; float64 in the
-order of k by fused multiply-adds, so that results are those of ``gemm_simt``.
+order of k by fused multiply-adds, so that results are those of ``gemm_simt``. complex128 is summed in the same way, but for each
+four elements of k first what the real part of B multiplies, then what the imaginary part does.
 """
 
 from __future__ import annotations
@@ -209,7 +210,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         fragment_b.fetch(step, stage, buffer)
 
     def multiply(buffer: IntLike) -> None:
-        mma(k, tiled, tCrC, fragment_a.registers[_, _, buffer], fragment_b.registers[_, _, buffer])
+        mma(k, tiled, tCrC, fragment_a.registers[_, _, buffer], fragment_b.registers[_, _, buffer],
+            conj_a=config.a.conj, conj_b=config.b.conj)
 
     pipeline(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
 

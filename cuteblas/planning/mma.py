@@ -22,15 +22,28 @@ _VECTOR_BYTES = 16
 _STAGES = 4
 _FULL_INTENSITY = 32.0               # mn / (m + n) of a warp tile of 64 x 64: fragments then load in the shadow of multiplications
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element: enough to weigh tiles against slices of K.
-_PER_CLOCK = {1: 2048, 2: 1024, 8: 64}
-MMA_RAMP = 0.3                       # time to start and drain, in units of the time of one block
+_PER_CLOCK = {1: 2048, 2: 1024}
+MMA_RAMP = 0.3                       # time to start and drain, in units of the time of one block, for elements of up to 16 bits
 _STEP_SECONDS = 1e-7                 # a step along K takes at least this: a barrier, fragments and multiplications after each other
 _TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 
-# (M, N), warps along each; the step along K is 64 bytes (128 for float64).
+# float64 and complex128: multiply-adds of a multiprocessor in a clock, bytes of shared memory and, of all that run, of L2.
+_WIDE_PER_CLOCK = {"sm_80": 64, "sm_90": 128}
+_SHARED_PER_CLOCK, _L2_PER_CLOCK = 128, 24
+_WIDE_RATE, _SHARED_RATE = 0.98, 0.8 # fractions of the first two that are reached
+_EXPOSED = 0.05                      # the part of copies that multiplications do not hide
+_WIDE_RAMP = 64                      # time to start and drain a block that is alone on its multiprocessor, in elements along K
+
+# (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
            ((32, 32), (1, 1)))
-_WIDE_SHAPES = (((128, 128), (4, 2)), ((128, 64), (4, 2)), ((64, 64), (2, 2)), ((32, 32), (2, 1)))
+# (M, N), warps along each, blocks on a multiprocessor; the step along K is 128 bytes.
+_WIDE_SHAPES = {
+    "float64": (((128, 128), (4, 2), 1), ((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2),
+                ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
+    "complex128": (((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2),
+                   ((32, 32), (2, 2), 2)),
+}
 
 
 def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
@@ -50,7 +63,7 @@ def _access(operand: Operand, extents: tuple[int, int], most_bytes: int = _VECTO
         width = gcd(most_bytes // item, max(1, operand.alignment // item), extents[mode], *others)
         if best.unit is None or width > best.width:
             best = OperandAccess(mode, width)
-    return best
+    return replace(best, conj=operand.conj)
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -75,37 +88,53 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
     """The tiles that planning chooses among on a device, the largest first."""
     item = dtype(atom.element).bytes
-    depth = 64 // item if item < 8 else 16
-    for (m, n), warps in _SHAPES if item < 8 else _WIDE_SHAPES:
-        tile = MmaTile(m, n, depth, atom, warps)
-        stages = min(_STAGES, device.shared_bytes_per_block // tile.stage_bytes)
+    shapes = _WIDE_SHAPES.get(atom.element) or tuple((*shape, 1) for shape in _SHAPES)
+    for (m, n), warps, blocks in shapes:
+        tile = MmaTile(m, n, (128 if item >= 8 else 64) // item, atom, warps, min_blocks=blocks)
+        stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
             yield replace(tile, stages=stages)
 
 
 def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
+    if tile.atom.element in _WIDE_SHAPES:
+        return _wide_block_seconds(tile, depth, device)
     wm, wn = tile.mma.warp_tile
     rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
     per_second = 2 * _PER_CLOCK[dtype(tile.atom.element).bytes] * device.clock_hz
     return max(2 * tile.m * tile.n * (depth + tile.k) / (per_second * rate), (depth / tile.k + 1) * _STEP_SECONDS)
 
 
+def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
+    """The same for float64 and complex128: multiplications, shared memory or L2, whichever takes longest."""
+    element, (wm, wn) = dtype(tile.atom.element), tile.mma.warp_tile
+    per_clock = _WIDE_PER_CLOCK.get(device.arch, _WIDE_PER_CLOCK["sm_80"]) * _WIDE_RATE * min(1, prod(tile.warps) / _TENSOR_CORES)
+    copied = (tile.m + tile.n) * element.bytes
+    fragments = prod(tile.warps) * (wm + wn) * element.bytes
+    multiplying = tile.m * tile.n * (4 if element.is_complex else 1) / per_clock
+    copying = copied / _L2_PER_CLOCK
+    clocks = max(multiplying + _EXPOSED * copying, (copied + fragments) / (_SHARED_PER_CLOCK * _SHARED_RATE), copying)
+    return (depth + _WIDE_RAMP / tile.min_blocks) * clocks / device.clock_hz
+
+
 def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
     """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
 
     A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
-    m x n, up to that of 64 x 64. These are estimates: nothing here was fitted to measurements.
+    m x n, up to that of 64 x 64. For float64 and complex128 it is that of multiplications, of shared memory or of L2, whichever is
+    least. These are estimates: nothing here was fitted to measurements.
     """
     outputs = p.m * p.n * prod(p.batch)
     total_bytes = dtype(atom.accumulator).bytes
+    ramp = 0.0 if atom.element in _WIDE_SHAPES else MMA_RAMP
 
     def estimate(tile: MmaTile, split: int) -> Choice[MmaTile]:
         chunk = -(-p.k // split // 16) * 16 if split > 1 else p.k
         slices = -(-p.k // chunk) if split > 1 else 1
         blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
         busiest = -(-blocks // device.multiprocessors)
-        seconds = mma_block_seconds(tile, chunk, device) * (busiest + MMA_RAMP) + LAUNCH_SECONDS
+        seconds = mma_block_seconds(tile, chunk, device) * (busiest + ramp) + LAUNCH_SECONDS
         if slices > 1:
             seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         return Choice(tile, slices, chunk, blocks, seconds)
@@ -161,7 +190,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
-    c = _access(p.c, (p.m, p.n), 2 * dtype(p.c.dtype).bytes)
+    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, 2 * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,

@@ -33,6 +33,7 @@ def test_fragments_are_those_of_the_instruction_set():
 def test_the_best_instruction_of_an_architecture():
     assert mma_atom("float16", "sm_70") is None and mma_atom("bfloat16", "sm_75") is None and mma_atom("float32", "sm_90") is None
     assert mma_atom("float16", "sm_90a").shape == mma_atom("float16", "sm_120").shape == (16, 8, 16)
+    assert mma_atom("complex128", "sm_75") is None and mma_atom("complex128", "sm_90").shape == (8, 8, 4)
     assert mma_atom("float64", "sm_89").shape == (8, 8, 4) and mma_atom("float64", "sm_90").shape == (16, 8, 8)
 
 
@@ -105,6 +106,16 @@ def test_64_bit_fragments_meet_every_bank_once(k_major):
     tile = operand_tile(64, 16, "float64", k_major)
     lanes = [8 * tile(lane // 4, lane % 4) for lane in range(32)]
     assert wavefronts(lanes, 8) == (2, 2)
+
+
+@pytest.mark.parametrize("k_major", [True, False])
+@pytest.mark.parametrize("depth", [4, 8, 16])
+def test_128_bit_fragments_meet_every_bank_once(depth, k_major):
+    tile = operand_tile(64, depth, "complex128", k_major)
+    assert sorted(tile(i) for i in range(size(tile))) == list(range(64 * depth))
+    for row in range(0, 64, 8):
+        for k in range(0, depth, 4):
+            assert wavefronts([16 * tile(row + lane // 4, k + lane % 4) for lane in range(32)], 16) == (4, 4)
 
 
 def test_odd_tiles_are_refused():

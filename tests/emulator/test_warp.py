@@ -89,7 +89,7 @@ def product(atom: MmaAtom, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.nd
         for (int i = 0; i < {counts[0]}; ++i) cb::load_global<1>(&a[i], &A[{counts[0]} * t + i]);
         for (int i = 0; i < {counts[1]}; ++i) cb::load_global<1>(&b[i], &B[{counts[1]} * t + i]);
         for (int i = 0; i < {counts[2]}; ++i) cb::load_global<1>(&d[i], &C[{counts[2]} * t + i]);
-        {atom.call}(d, a, b);
+        {atom.call()}(d, a, b);
         for (int i = 0; i < {counts[2]}; ++i) cb::store_global<1>(&D[{counts[2]} * t + i], &d[i]);
         """,
         (ptr("A", atom.register, const=True), ptr("B", atom.register, const=True), ptr("C", atom.accumulator, const=True),
@@ -108,6 +108,8 @@ def numpy_type(name: str) -> np.dtype:
 
 
 def integers(rng, shape, name: str, bound: int) -> np.ndarray:
+    if dtype(name).is_complex:
+        return integers(rng, shape, "float64", bound) + 1j * integers(rng, shape, "float64", bound)
     return rng.integers(-bound, bound + 1, shape).astype(numpy_type(name))
 
 
@@ -116,7 +118,8 @@ def test_small_integers_are_exact(atom: MmaAtom) -> None:
     rng = np.random.default_rng(0)
     m, n, k = atom.shape
     a, b, c = (integers(rng, s, t, 7) for s, t in (((m, k), atom.element), ((n, k), atom.element), ((m, n), atom.accumulator)))
-    want = c.astype(float) + a.astype(float) @ b.astype(float).T
+    wide = complex if dtype(atom.element).is_complex else float
+    want = c.astype(wide) + a.astype(wide) @ b.astype(wide).T
     np.testing.assert_array_equal(product(atom, a, b, c), want.astype(c.dtype))
 
 

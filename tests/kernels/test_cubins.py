@@ -76,13 +76,15 @@ def test_tensor_core_products_do_not_spill(majors, tmp_path):
 
 @pytest.mark.parametrize("element, arch", [("float16", "sm_75"), ("float16", "sm_80"), ("float16", "sm_90"), ("bfloat16", "sm_89"),
                                            ("int8", "sm_80"), ("int8", "sm_120"), ("float64", "sm_80"), ("float64", "sm_90"),
-                                           ("float16", "sm_100")])
+                                           ("float16", "sm_100"), ("complex128", "sm_80"), ("complex128", "sm_90")])
 def test_warp_level_products_do_not_spill(element, arch, tmp_path):
     atom = mma_atom(element, arch)
     wide = OperandAccess(1, 16 // dtype(element).bytes)
     crosswise = wide if element == "int8" else replace(wide, unit=0)
-    for tile in list(mma_tiles(atom, replace(H200, shared_bytes_per_block=65536 if arch == "sm_75" else 101376)))[:2]:
-        kernel = gemm_mma(MmaConfig(element, atom.accumulator, tile, wide, crosswise, OperandAccess(1, 2)))
+    tiles = list(mma_tiles(atom, replace(H200, shared_bytes_per_block=65536 if arch == "sm_75" else 101376)))
+    for tile in tiles if dtype(element).bytes >= 8 else tiles[:2]:
+        pairs = OperandAccess(1, min(2, wide.width))
+        kernel = gemm_mma(MmaConfig(element, atom.accumulator, tile, wide, crosswise, pairs))
         registers, stack = resources(cubin(kernel, arch), tmp_path)
         assert stack == 0, f"{kernel.name} spills"
         assert registers * kernel.threads * kernel.min_blocks <= 65536

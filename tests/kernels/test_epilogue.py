@@ -82,8 +82,33 @@ def test_every_family_fuses(engine, family, dtype, m, n, k, with_c, c_order):
     check(ppre.view, total, bound)
 
 
+@pytest.mark.parametrize("k", [13, 700])
+@pytest.mark.parametrize("c_order", "CF")
+def test_complex_products_on_tensor_cores_fuse(engine, k, c_order):
+    """alpha * acc * scale + bias, conjugated operands, small integers: nothing rounds."""
+    rng = np.random.default_rng(3)
+    m, n, t = 41, 22, "complex128"
+
+    def integers(*shape):
+        return rng.integers(-4, 5, shape) + 1j * rng.integers(-4, 5, shape)
+
+    a, b, bias, scale = integers(m, k), integers(k, n), integers(1, n), integers(m, 1)
+    pa, pb, pc = place(a, "F"), place(b), place(np.full((m, n), np.nan, t), c_order, pad=3)
+    placed = {"scale": place(scale), "bias": place(bias)}
+    total = call("multiply", call("multiply", Node("alpha", t), Node("acc", t)), Node("operand", t, name="scale"))
+    fusion = Fusion(EpilogueGraph("test", call("add", total, Node("operand", t, name="bias"))),
+                    (("scale", replace(placed["scale"].operand(), strides=(1, 0))),
+                     ("bias", replace(placed["bias"].operand(), strides=(0, 1)))))
+    problem = replace(gemm_problem(pa, pb, pc, conj=(True, True), alpha="value"), fusion=fusion)
+    plan = plan_mma(problem, engine.device)
+    assert plan.family == "gemm_mma" and (len(plan.launches) > 1) == (k > 500)
+    engine.run(plan, 2 - 1j, operands={f"epi_{name}": x for name, x in placed.items()} | {"a": pa, "b": pb, "c": pc})
+    np.testing.assert_array_equal(pc.view, (2 - 1j) * (a.conj() @ b.conj()) * scale + bias)
+
+
 @pytest.mark.parametrize("family, dtype, k", [("gemm_simt", "float32", 9), ("gemm_simt", "complex64", 700),
-                                              ("gemm_mma", "float16", 40), ("gemm_wgmma", "float16", 72)])
+                                              ("gemm_mma", "float16", 40), ("gemm_mma", "complex128", 21),
+                                              ("gemm_wgmma", "float16", 72)])
 @pytest.mark.parametrize("alpha, beta", [(2, 3), (0, 3), (2, 0), (0, 0)])
 def test_scalars_in_device_memory(engine, family, dtype, k, alpha, beta):
     """Zero is found out when the kernel runs: NaN in what is then not to be read stays out."""

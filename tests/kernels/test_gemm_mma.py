@@ -13,12 +13,13 @@ from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning import mma as planning
 from cuteblas.planning.mma import mma_tiles, plan_mma, why_not_mma
+from cuteblas.planning.simt import plan_simt
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-OUTPUT = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "float64": "float64"}
+OUTPUT = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "float64": "float64", "complex128": "complex128"}
 
 
 def values(rng, shape, dtype):
@@ -26,7 +27,7 @@ def values(rng, shape, dtype):
 
 
 def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C", c_order="C", a_place=None, b_place=None,
-        c_place=None):
+        c_place=None, conj=(False, False)):
     """Run one product and compare; returns the plan."""
     if mma_atom(a.dtype.name, engine.device.arch) is None:
         pytest.skip(f"{engine.device.arch} has no mma.sync for {a.dtype}")
@@ -37,16 +38,18 @@ def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C",
     before = values(np.random.default_rng(5), shape, output) if beta else np.full(shape, filler)
     pa, pb = place(a, **{"order": a_order, **(a_place or {})}), place(b, **{"order": b_order, **(b_place or {})})
     pc = place(before, **{"order": c_order, "poison": filler, **(c_place or {})})
-    problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value", beta={0: "zero", 1: "one"}.get(beta, "value"))
+    problem = gemm_problem(pa, pb, pc, conj=conj, alpha="one" if alpha == 1 else "value",
+                           beta={0: "zero", 1: "one"}.get(beta, "value"))
     plan = plan_mma(problem, engine.device)
     outside = np.ones(pc.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
     untouched = pc.base[outside].view(np.uint8).copy()
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
+    a, b = (x.conj() if flag else x for x, flag in zip((a, b), conj, strict=True))
     if a.dtype == np.int8:
         check_product(pc.view, a.astype("i4"), b.astype("i4"), "int32", alpha=alpha, beta=beta, before=before)
-    elif a.dtype == np.float64:
-        check_product(pc.view, a, b, "float64", alpha=alpha, beta=beta, before=before)
+    elif a.dtype in (np.float64, np.complex128):
+        check_product(pc.view, a, b, a.dtype.name, alpha=alpha, beta=beta, before=before)
     else:
         check_tensor_cores(pc.view, a, b, alpha=alpha, beta=beta, before=before)
     np.testing.assert_array_equal(pc.base[outside].view(np.uint8), untouched, err_msg="memory outside of C was written")
@@ -54,7 +57,7 @@ def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C",
 
 
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex128"])
 def test_every_order_of_a_b_and_c(engine, dtype, orders):
     rng = np.random.default_rng(1)
     a, b = values(rng, (72, 96), dtype), values(rng, (96, 136), dtype)
@@ -68,10 +71,11 @@ def test_types(engine, element, output):
     run(engine, values(rng, (64, 96), element), values(rng, (96, 72), element), output, b_order="F")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "complex128"])
 @pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 8, 8), (8, 1, 40), (33, 31, 65), (129, 264, 72), (64, 8, 520), (128, 128, 32)])
-def test_ragged_sizes(engine, m, n, k):
+def test_ragged_sizes(engine, dtype, m, n, k):
     rng = np.random.default_rng(3)
-    run(engine, values(rng, (m, k), "float16"), values(rng, (k, n), "float16"), c_place={"pad": 1})
+    run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), c_place={"pad": 1})
 
 
 PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2},
@@ -81,9 +85,10 @@ PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other e
 
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("operand", ["a", "b", "c"])
-def test_strides(engine, where, operand):
+@pytest.mark.parametrize("dtype", ["float16", "complex128"])
+def test_strides(engine, dtype, where, operand):
     rng = np.random.default_rng(4)
-    run(engine, values(rng, (40, 48), "float16"), values(rng, (48, 56), "float16"), **{f"{operand}_place": PLACES[where]})
+    run(engine, values(rng, (40, 48), dtype), values(rng, (48, 56), dtype), **{f"{operand}_place": PLACES[where]})
 
 
 def test_zero_strides_read_one_row_many_times(engine):
@@ -95,25 +100,78 @@ def test_zero_strides_read_one_row_many_times(engine):
     check_tensor_cores(pc.view, np.broadcast_to(row, (56, 48)), b)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
 @pytest.mark.parametrize("alpha, beta", [(2, 0), (1, 1), (-3, 2)])
 def test_alpha_and_beta(engine, dtype, alpha, beta):
     rng = np.random.default_rng(6)
     run(engine, values(rng, (40, 64), dtype), values(rng, (64, 24), dtype), alpha=alpha, beta=beta, b_order="F")
 
 
+@pytest.mark.parametrize("alpha, beta", [(1j, 0), (1 - 2j, 1), (-0.5 + 3j, 2 - 1j)])
+def test_complex_alpha_and_beta(engine, alpha, beta):
+    rng = np.random.default_rng(6)
+    run(engine, values(rng, (40, 37), "complex128"), values(rng, (37, 24), "complex128"), alpha=alpha, beta=beta, c_order="F")
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
+def test_conjugation_in_the_product(engine, conj, orders):
+    rng = np.random.default_rng(14)
+    for c_order in "CF":                               # a column-major C exchanges the operands
+        run(engine, values(rng, (19, 30), "complex128"), values(rng, (30, 28), "complex128"), conj=conj, a_order=orders[0],
+            b_order=orders[1], c_order=c_order)
+
+
+@pytest.mark.parametrize("conj_a", [False, True])
+@pytest.mark.parametrize("conj_b", [False, True])
+@pytest.mark.parametrize("a, b", [(1, 1), (1, 1j), (1j, 1), (1j, 1j), (2 - 3j, 5 + 7j)])
+def test_every_sign_of_a_complex_product(engine, a, b, conj_a, conj_b):
+    """One product at a time: real and imaginary parts that no other term hides."""
+    x, y = np.full((9, 1), a, "c16"), np.full((1, 10), b, "c16")
+    pa, pb, pc = place(x), place(y), place(np.full((9, 10), np.nan, "c16"))
+    engine.run(plan_mma(gemm_problem(pa, pb, pc, conj=(conj_a, conj_b)), engine.device), a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, np.full((9, 10), (np.conj(a) if conj_a else a) * (np.conj(b) if conj_b else b)))
+
+
+@pytest.mark.parametrize("conj", [(False, False), (True, False), (False, True), (True, True)])
+def test_small_complex_integers_are_those_of_fused_multiply_adds(engine, conj):
+    """Nothing rounds, so the order of the sums does not matter: every bit is that of gemm_simt."""
+    rng = np.random.default_rng(15)
+    a, b = (rng.integers(-8, 9, (*s, 2)).astype(float).view("c16")[..., 0] for s in ((41, 100), (100, 45)))
+    results = []
+    for planner in (plan_mma, plan_simt):
+        pa, pb, pc = place(a), place(b, "F"), place(np.full((41, 45), np.nan, "c16"))
+        engine.run(planner(gemm_problem(pa, pb, pc, conj=conj), engine.device), a=pa, b=pb, c=pc)
+        results.append(pc.view.copy())
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], (a.conj() if conj[0] else a) @ (b.conj() if conj[1] else b))
+
+
+def test_float64_has_the_bits_of_fused_multiply_adds(engine):
+    """Both sum in the order of k and round every step, whatever the tile."""
+    rng = np.random.default_rng(16)
+    a, b = rng.standard_normal((70, 83)), rng.standard_normal((83, 45))
+    results = []
+    for planner in (plan_mma, plan_simt):
+        pa, pb, pc = place(a), place(b), place(np.full((70, 45), np.nan))
+        engine.run(planner(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+        results.append(pc.view.copy())
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "complex128"])
 @pytest.mark.parametrize("batch", [(3,), (2, 2)])
-def test_batches(engine, batch):
+def test_batches(engine, batch, dtype):
     rng = np.random.default_rng(7)
-    run(engine, values(rng, (*batch, 40, 64), "float16"), values(rng, (*batch, 64, 72), "float16"), a_order="F", c_place={"pad": 4})
+    run(engine, values(rng, (*batch, 40, 64), dtype), values(rng, (*batch, 64, 72), dtype), a_order="F", c_place={"pad": 4})
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
 @pytest.mark.parametrize("c_order", "CF")
 def test_slices_of_k_are_added_in_order(engine, monkeypatch, dtype, c_order):
     monkeypatch.setattr(planning, "MIN_SLICE", 32)
     rng = np.random.default_rng(8)
-    k = 16_000 if dtype == "int8" else 4000
+    k = {"int8": 16_000, "complex128": 1500}.get(dtype, 4000)
     plan = run(engine, values(rng, (33, k), dtype), values(rng, (k, 40), dtype), alpha=3, beta=2, b_order="F", c_order=c_order)
     assert plan.config.slices > 2 and len(plan.launches) == 2
 
@@ -187,7 +245,7 @@ def test_no_bank_conflicts(dtype, orders):
     problem = gemm_problem(place(x, orders[0]), place(x, orders[1]), pc)
     for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200):
         facts = gemm_mma(MmaConfig(dtype, OUTPUT[dtype], tile, *(planning._access(o, (512, 512)) for o in (problem.a, problem.b)),
-                                   OperandAccess(1, 2))).facts
+                                   OperandAccess(1, 1 if dtype == "complex128" else 2))).facts
         shared = {name: text for name, text in facts.items() if name.startswith("shared")}
         assert len(shared) == 4 and all("no bank conflict" in text for text in shared.values()), (tile, shared)
 

@@ -10,7 +10,7 @@ import pytest
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
 from cuteblas.planning.problem import transposed
-from cuteblas.planning.simt import candidates
+from cuteblas.planning.simt import candidates, simt_seconds
 
 
 def square(size, dtype="float32", **changes):
@@ -66,7 +66,7 @@ def test_estimates_grow_with_the_work():
     times = {dtype: [plan_gemm(square(n, dtype, precision="ieee"), H200).config.seconds for n in (64, 1024, 8192)]
              for dtype in ("float32", "float64", "complex128")}
     assert all(x < y for of_type in times.values() for x, y in pairwise(of_type))
-    assert times["float32"][-1] < times["float64"][-1] < times["complex128"][-1]
+    assert times["float64"][-1] < times["complex128"][-1]
 
 
 def test_nothing_to_compute_and_nothing_to_sum():
@@ -177,6 +177,31 @@ def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_doe
     assert plan_gemm(square(4096, "float64", alpha="zero"), H200).family == "gemm_simt"
     strided = square(4096, "float64", a=Operand("float64", (8192, 2)))
     assert plan_gemm(strided, H200).launches
+
+
+def test_large_complex128_products_take_the_float64_tensor_cores():
+    for size, precision in ((512, "auto"), (2048, "auto"), (4096, "ieee")):
+        plan = plan_gemm(square(size, "complex128", precision=precision), H200)
+        assert plan.family == "gemm_mma" and "complex128 on tensor cores by mma.sync" in plan.reason
+        assert plan.config.seconds < simt_seconds(square(size, "complex128"), H200)
+    assert plan_gemm(square(256, "complex128"), H200).family == "gemm_simt"
+    assert plan_gemm(square(2048, "complex64"), H200).family == "gemm_simt"
+    assert plan_gemm(square(2048, "complex128"), replace(H200, arch="sm_80")).family == "gemm_mma"
+    for arch in ("sm_75", "sm_86", "sm_100", "sm_120"):
+        assert plan_gemm(square(2048, "complex128"), replace(H200, arch=arch)).family == "gemm_simt"
+    conjugated = plan_gemm(square(2048, "complex128", a=Operand("complex128", (1, 2048), conj=True)), H200)
+    assert conjugated.family == "gemm_mma" and "<true, false>" in conjugated.source
+
+
+@pytest.mark.parametrize("element", ["float64", "complex128"])
+def test_tensor_cores_of_64_bits_take_tiles_that_fill_the_device(element):
+    """1024 x 1024 in blocks of 128 x 128 would leave half of 132 multiprocessors idle; slices of K cost a second kernel."""
+    config = plan_gemm(square(1024, element), H200).config
+    assert config.tile.m * config.tile.n <= 128 * 64 and config.slices == 1 and config.blocks >= 128
+    large = plan_gemm(square(8192, element), H200).config.tile
+    assert large.m * large.n >= 64 * 64
+    deep = plan_gemm(square(128, element, k=100_000), H200).config
+    assert deep.slices > 8 and deep.slices * deep.chunk >= 100_000
 
 
 def test_element_wise_copies_do_not_count_against_small_tiles():

@@ -21,6 +21,7 @@ _VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power
                      r"(less|greater)(_equal)?|logical_(and|or|xor|not)|isnan|where|real|imag|conj)[(<]")
 _SPLIT = re.compile(r"cb::(magnitude_bits|power_of_two|scalbn|row_|count_magnitude|plane_rest|wgmma_delivered)")
 _MMA = re.compile(r"cb::mma_m(\d+)n(\d+)k(\d+)<(cb::half|cb::bfloat16|signed char|double)>")
+_COMPLEX_MMA = "cb::complex_mma_"
 _PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16"}
 
 
@@ -85,7 +86,8 @@ template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
 
 def _mma_atoms(body: str) -> str:
     """The ``mma.sync`` instructions that a body calls, or nothing."""
-    atoms = sorted({(int(m), int(n), int(k), t) for m, n, k, t in _MMA.findall(body)})
+    atoms = sorted({(int(m), int(n), int(k), t) for m, n, k, t in _MMA.findall(body)} | (
+        {(16, 8, 8, "double"), (8, 8, 4, "double")} if _COMPLEX_MMA in body else set()))
     if not atoms:
         return ""
     declarations = (f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D*, W const*, W const*);\n"
@@ -114,4 +116,6 @@ def cuda_prelude(body: str) -> str:
     if "cb::ldmatrix_" in body:
         parts.append(_text("warp.cuh"))
     parts.append(_mma_atoms(body))
+    if _COMPLEX_MMA in body:
+        parts.append(_text("complex.cuh"))
     return "\n".join(parts) + "\n"
