@@ -97,16 +97,19 @@ class Oriented:
         The roles of its A and B.
     swapped : bool
         Whether it is that of C^T.
+    purpose : str
+        What that is good for.
     """
 
     problem: GemmProblem
     roles: tuple[Role, Role]
     swapped: bool
+    purpose: str = "C is written along its rows"
 
     @property
     def note(self) -> str:
         """The end of a plan's reason."""
-        return "; computed as C^T = B A^T, so that C is written along its rows" if self.swapped else ""
+        return f"; computed as C^T = B A^T, so that {self.purpose}" if self.swapped else ""
 
     @property
     def by_name(self) -> Roles:

@@ -14,7 +14,7 @@ from ..kernels.persistent import DEPTH
 from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
 from .operands import NARROW_SPAN, Oriented, alpha_kind, fused, fusion_numbers, operand_span, oriented, output_span, pairs_along_n
 from .plan import Argument, Launch, Plan, Role
-from .problem import DeviceInfo, GemmProblem, Operand
+from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
 __all__ = ["LEAST_K", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "why_not_split"]
@@ -66,6 +66,23 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
 def parts_of(p: GemmProblem) -> int:
     """Real numbers of an element of the operands."""
     return 2 if dtype(p.a.dtype).is_complex else 1
+
+
+def _elements(p: GemmProblem, operand: Operand, rows: int) -> int:
+    """Elements that are split."""
+    return rows * p.k * prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+
+
+def _facing(p: GemmProblem) -> Oriented:
+    """The problem whose C is written along its rows; of complex numbers, that whose B, the operand that is doubled, is the smaller.
+
+    Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: either is whole sectors.
+    """
+    in_a, in_b = _elements(p, p.a, p.m), _elements(p, p.b, p.n)
+    if parts_of(p) == 1 or in_a == in_b:
+        return oriented(p, 1)
+    purpose = "the smaller operand is doubled"
+    return Oriented(transposed(p), ("b", "a"), True, purpose) if in_a < in_b else Oriented(p, ("a", "b"), False)
 
 
 @dataclass(frozen=True)
@@ -207,7 +224,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    form, facing = FORMATS[name], oriented(problem, 1)
+    form, facing = FORMATS[name], _facing(problem)
     launches, config, nbytes = _launches(form, facing, device, 0)
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
     return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts)
@@ -227,7 +244,7 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    facing = oriented(problem, 1)
+    facing = _facing(problem)
     broad = _seconds(problem, device, FORMATS["bf16x6"]) + _THIRD_SECONDS < WORTH * simt_seconds(problem, device)
     narrow, config, end = _launches(FORMATS["fp16x3"], facing, device, _ALIGNMENT, lacking=1 if broad else 2)
     launches = list(narrow)
@@ -246,11 +263,10 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
     """The estimated time of splitting and multiplying; docs/performance/gemm-split.md has the measurements behind it."""
-    p = oriented(problem, 1).problem
+    p = _facing(problem).problem
     parts, read = parts_of(p), _READINGS * dtype(p.a.dtype).bytes
-    moved = sum(rows * p.k * prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
-                * (read + 2 * form.planes * numbers)
-                for rows, operand, numbers in ((p.m, p.a, parts), (p.n, p.b, parts**2)))
+    moved = sum(_elements(p, operand, rows) * (read + 2 * form.planes * numbers)
+                for operand, rows, numbers in ((p.a, p.m, parts), (p.b, p.n, parts**2)))
     splitting = moved / (_SPLIT_RATE * device.bandwidth)
     products = parts * (len(form.main) + len(form.corrections))
     return splitting + _waves(p, device, _columns(p, device)) * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)

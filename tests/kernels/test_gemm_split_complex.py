@@ -287,12 +287,24 @@ def test_the_plan_says_what_runs():
         assert plan.config.format == name and form.element in plan.reason and len(plan.launches) == 2
 
 
-def test_rows_along_n_of_c_are_doubled():
-    """B is, or A where C^T is computed: what it needs of memory, and that nothing else is there."""
-    tall = replace(square(4096, precision="fp16x3"), m=1024)
-    for p, doubled in ((tall, 4096), (replace(tall, c=replace(tall.c, strides=(1, 1024))), 1024)):
-        plan = plan_gemm(p, H200)
-        assert plan.workspace_bytes <= 4096 * (5120 + doubled) * 8 + 5120 * 12 + 4096
+@pytest.mark.parametrize("m, n, swapped", [(1024, 4096, True), (4096, 1024, False), (4096, 4096, False)])
+@pytest.mark.parametrize("c_strides", [(4096, 1), (1, 4096)])
+def test_the_smaller_operand_is_doubled(m, n, swapped, c_strides):
+    p = square(4096, precision="fp16x3")
+    plan = plan_gemm(replace(p, m=m, n=n, c=replace(p.c, strides=c_strides)), H200)
+    assert plan.workspace_bytes <= 4096 * (m + n + min(m, n)) * 8 + (m + n) * 12 + 4096
+    if m != n:
+        assert ("C^T = B A^T, so that the smaller operand is doubled" in plan.reason) == swapped
+        contiguous = plan.config.c.unit
+        assert contiguous == (c_strides[0] == 1) ^ (not swapped)
+
+
+def test_what_is_broadcast_is_split_once():
+    """Two products with one B, which is the smaller operand although a product has more of it."""
+    p = square(512, precision="fp16x3")
+    a, b, c = (replace(x, batch_strides=(step,)) for x, step in ((p.a, 512 * 300), (p.b, 0), (p.c, 512 * 300)))
+    plan = plan_gemm(replace(p, m=300, a=a, b=b, c=c, batch=(2,)), H200)
+    assert plan.workspace_bytes <= 512 * (600 + 2 * 512) * 8 + (600 + 512) * 12 + 4096 and "C^T" not in plan.reason
 
 
 @pytest.mark.parametrize("change, why", [
