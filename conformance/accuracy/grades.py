@@ -26,6 +26,7 @@ class Grade:
 class Row:
     """One line of the table: a case, the algorithm that the plan names, and the grades of ours and of the other library."""
 
+    element: str
     case: str
     extents: tuple[int, int, int]
     orders: str
@@ -39,10 +40,14 @@ ROWS: list[Row] = []
 
 
 def grade(xp: Any, c: Any, a: Any, b: Any, rows: Any) -> Grade:
-    """Compare rows of ``c`` with the product in float64; ``xp`` is the arrays' library."""
-    wide_a, wide_b = a[rows].astype("f8"), b.astype("f8")
+    """Compare rows of ``c`` with the product in float64 or complex128; ``xp`` is the arrays' library.
+
+    Errors and magnitudes of complex numbers are their absolute values.
+    """
+    wide = "c16" if c.dtype.kind == "c" else "f8"
+    wide_a, wide_b = a[rows].astype(wide), b.astype(wide)
     want, scale = wide_a @ wide_b, abs(wide_a) @ abs(wide_b)
-    error = abs(c[rows].astype("f8") - want) / xp.where(scale > 0, scale * UNIT, 1.0)
+    error = abs(c[rows].astype(wide) - want) / xp.where(scale > 0, scale * UNIT, 1.0)
     if not bool(xp.isfinite(error).all()):
         return Grade(float("inf"), float("inf"))
     return Grade(float(error.max()), float(xp.sqrt((error**2).mean())))
@@ -50,6 +55,7 @@ def grade(xp: Any, c: Any, a: Any, b: Any, rows: Any) -> Grade:
 
 def table(rows: list[Row], rival: str) -> list[str]:
     """The lines of the grade table."""
-    head = f"{'case':32} {'m x n x k':>20} {'':3} {'ours: max':>9} {'rms':>9} {rival + ': max':>14} {'rms':>9}  algorithm"
-    return [head, *(f"{r.case:32} {'x'.join(map(str, r.extents)):>20} {r.orders:3} {r.ours} {r.theirs.largest:14.3g} "
+    head = (f"{'type':9} {'case':32} {'m x n x k':>20} {'':3} {'ours: max':>9} {'rms':>9} {rival + ': max':>14} {'rms':>9}  "
+            "algorithm")
+    return [head, *(f"{r.element:9} {r.case:32} {'x'.join(map(str, r.extents)):>20} {r.orders:3} {r.ours} {r.theirs.largest:14.3g} "
                     f"{r.theirs.rms:9.3g}  {r.algorithm}" for r in rows)]

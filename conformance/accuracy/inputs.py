@@ -1,4 +1,4 @@
-"""Operands that are hard in different ways; float32 throughout."""
+"""Operands that are hard in different ways, for products in float32 and complex64."""
 
 from __future__ import annotations
 
@@ -24,11 +24,25 @@ class Case:
         From a random generator and extents m, n, k to A (m, k) and B (k, n), float64.
     exact : bool
         Whether the product is exact in float32.
+    parts : bool
+        Whether complex elements have two such real ones as parts; else they have the magnitude of one, and any argument.
     """
 
     name: str
     make: Generator
     exact: bool = False
+    parts: bool = False
+
+    def of_type(self, element: str, rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """A and B of a type, real or complex; arguments are the same in both halves of each sum."""
+        a, b = self.make(rng, m, n, k)
+        if element.startswith("complex") and self.parts:
+            a, b = (x + 1j * y for x, y in zip((a, b), self.make(rng, m, n, k), strict=True))
+        elif element.startswith("complex"):
+            half = np.arange(k) % max(1, k // 2)
+            a = a * np.exp(2j * np.pi * rng.random((m, k)))[:, half]
+            b = b * np.exp(2j * np.pi * rng.random((k, n)))[half]
+        return a.astype(element), b.astype(element)
 
 
 def _uniform(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,12 +97,13 @@ def _outliers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndar
 
 
 def _integers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """No sum reaches 2^24, of real or imaginary parts neither."""
     most = max(1, int(np.sqrt(2.0**23 / k)))
     return (rng.integers(-most, most + 1, s).astype(float) for s in ((m, k), (k, n)))  # type: ignore[return-value]
 
 
 def _cases() -> Iterator[Case]:
-    yield Case("uniform [0, 1]", _uniform)
+    yield Case("uniform [0, 1]", _uniform, parts=True)
     yield Case("normal", _normal)
     for phi in (0.5, 1.0, 2.0, 4.0):
         yield Case(f"(u - 1/2) exp({phi:g} normal)", _spread(phi))
@@ -98,7 +113,7 @@ def _cases() -> Iterator[Case]:
     yield Case("heavy cancellation", _cancelling)
     yield Case("half zeros", _sparse)
     yield Case("outliers of 2^20", _outliers)
-    yield Case("small integers", _integers, exact=True)
+    yield Case("small integers", _integers, exact=True, parts=True)
 
 
 CASES = tuple(_cases())

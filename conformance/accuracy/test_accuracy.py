@@ -1,4 +1,4 @@
-"""float32 products with ``precision="auto"`` are as accurate as those of the library that one would take instead.
+"""float32 and complex64 products with ``precision="auto"`` are as accurate as those of the library that one would take instead.
 
 On the GPU that is cuBLAS, on the emulator NumPy's BLAS on small products. Run it with
 ``pytest conformance/accuracy --backend cuda``.
@@ -25,18 +25,22 @@ _SMALL = (24, 20, 200)
 _LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
 _DEPTHS = (1, 16, 64, 65, 127, 1000, 16384, 65536)
 
+of_both_types = pytest.mark.parametrize("element", ["float32", "complex64"])
+
+
 @pytest.fixture(autouse=True)
 def kernels_alone(backend: str) -> None:
     if backend not in ("emulator", "cuda"):
         pytest.skip("accuracy is that of the kernels: --backend emulator or cuda")
 
 
-def judged(backend: str, case: Case, extents: tuple[int, int, int], orders: str = "NN", precision: str = "auto") -> Row:
+def judged(backend: str, element: str, case: Case, extents: tuple[int, int, int], orders: str = "NN",
+           precision: str = "auto") -> Row:
     """Multiply by both libraries and keep the line for the table."""
     m, n, k = extents
     rng = np.random.default_rng([crc32(case.name.encode()), *extents])
-    a, b = (np.asarray(x).astype("f4", order="C" if order == "N" else "F")
-            for x, order in zip(case.make(rng, m, n, k), orders, strict=True))
+    a, b = (np.asarray(x, order="C" if order == "N" else "F")
+            for x, order in zip(case.of_type(element, rng, m, n, k), orders, strict=True))
     xp: Any = np
     if backend == "cuda":
         import cupy
@@ -47,7 +51,7 @@ def judged(backend: str, case: Case, extents: tuple[int, int, int], orders: str 
     sample = rng.choice(m, min(m, _SAMPLED), replace=False)
     plan = cuteblas.explain(a, b, precision=precision).plan
     ours, theirs = (grade(xp, c, a, b, sample) for c in (mine, xp.matmul(a, b)))
-    row = Row(case.name, extents, orders, plan.family if plan else "", ours, theirs)
+    row = Row(element, case.name, extents, orders, plan.family if plan else "", ours, theirs)
     ROWS.append(row)
     return row
 
@@ -64,39 +68,43 @@ def not_worse(row: Row, allowance: float = 1.0) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_small_products(backend: str, case: Case) -> None:
+@of_both_types
+def test_small_products(backend: str, element: str, case: Case) -> None:
     precisions = ("fp16x3", "auto") if backend == "emulator" and "D^-1" not in case.name and "exp(4" not in case.name else ("auto",)
     for precision in precisions:
         # Other libraries cut even a short K into slices, which is worth a factor; ours adds in the order of k.
-        row = judged(backend, case, _SMALL, precision=precision)
+        row = judged(backend, element, case, _SMALL, precision=precision)
         not_worse(row, allowance=4.0)
         assert not case.exact or row.ours == Grade(0.0, 0.0)
 
 
 @pytest.mark.parametrize("extents", _LARGE, ids=lambda e: "x".join(map(str, e)))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_large_products(backend: str, case: Case, extents: tuple[int, int, int]) -> None:
+@of_both_types
+def test_large_products(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
-    row = judged(backend, case, extents)
+    row = judged(backend, element, case, extents)
     not_worse(row)
     assert not case.exact or row.ours == Grade(0.0, 0.0)
 
 
 @pytest.mark.parametrize("orders", ["NT", "TN", "TT"])
-def test_all_orders(backend: str, orders: str) -> None:
+@of_both_types
+def test_all_orders(backend: str, element: str, orders: str) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
     for case in CASES[:2]:
-        not_worse(judged(backend, case, _LARGE[0], orders))
+        not_worse(judged(backend, element, case, _LARGE[0], orders))
 
 
 @pytest.mark.parametrize("k", _DEPTHS)
-def test_depths(backend: str, k: int) -> None:
+@of_both_types
+def test_depths(backend: str, element: str, k: int) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
     for case in CASES[:2]:
-        not_worse(judged(backend, case, (1024, 1024, k)))
+        not_worse(judged(backend, element, case, (1024, 1024, k)))
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
@@ -121,10 +129,27 @@ def test_infinities_and_nans(backend: str, value: float) -> None:
     assert (abs(got - want)[fine] <= (8 + np.sqrt(k)) * 2.0**-24 * scale[fine]).all()
 
 
-def test_the_emulator_runs_the_split_kernels(backend: str) -> None:
+@pytest.mark.parametrize("value", [complex(np.inf, 1), complex(0, -np.inf), complex(np.nan, 0)])
+def test_complex_infinities_and_nans(backend: str, value: complex) -> None:
+    """They are where native arithmetic puts them, part by part."""
+    m, n, k = (1024, 1024, 1024) if backend == "cuda" else _SMALL
+    a, b = CASES[1].of_type("complex64", np.random.default_rng(1), m, n, k)
+    a[3, 5], b[7, 2] = value, value
+    xp: Any = np
+    if backend == "cuda":
+        import cupy as xp
+    got, want = (cuteblas.matmul(xp.asarray(a), xp.asarray(b), precision=precision) for precision in ("auto", "ieee"))
+    if backend == "cuda":
+        got, want = got.get(), want.get()
+    np.testing.assert_array_equal(got.view("f4"), want.view("f4"))
+    assert np.isfinite(got).sum() == (m - 1) * (n - 1)
+
+
+@of_both_types
+def test_the_emulator_runs_the_split_kernels(backend: str, element: str) -> None:
     """What the small products above ran on, so that a change of planning does not empty this suite."""
     if backend != "emulator":
         pytest.skip("about the emulator")
-    a = np.ones((24, 200), "f4")
-    plan = cuteblas.explain(a, np.ones((200, 20), "f4"), precision="fp16x3").plan
+    a = np.ones((24, 200), element)
+    plan = cuteblas.explain(a, np.ones((200, 20), element), precision="fp16x3").plan
     assert plan is not None and plan.family == "gemm_split" and EMULATOR.device(a).arch == "sm_90"

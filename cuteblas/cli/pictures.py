@@ -76,7 +76,7 @@ def _mma_of(config: object) -> tuple[TiledMma | WgmmaMma, tuple[int, int]] | Non
     if isinstance(tile, TileShape):
         return tile.mma, (tile.m, tile.n)
     if isinstance(config, (WgmmaConfig, GemmSplitConfig)):
-        return config.mma, (config.rows, config.columns)
+        return config.mma, config.mma.tile
     return None
 
 

@@ -372,24 +372,27 @@ class WgmmaMma:
         The instruction.
     groups : int
         Number of warpgroups along M.
+    parts : int
+        Neighbouring columns of accumulators that make an element of C: 2 if they are real and imaginary parts.
     """
 
     atom: WgmmaAtom
     groups: int
+    parts: int = 1
 
     @property
     def tile(self) -> tuple[int, int]:
         """Extents (M, N) of the tile of C."""
-        return 64 * self.groups, self.atom.n
+        return 64 * self.groups, self.atom.n // self.parts
 
     @property
     def tv_c(self) -> Layout:
         """((thread), (value)) -> position in :attr:`tile`."""
-        rows = 64 * self.groups
-        return Layout(((4, 8, 4, self.groups), (2, 2, self.atom.n // 8)), ((2 * rows, 1, 16, 64), (rows, 8, 8 * rows)))
+        rows, pair, eight = 64 * self.groups, 2 // self.parts, 8 // self.parts
+        return Layout(((4, 8, 4, self.groups), (pair, 2, self.atom.n // 8)), ((pair * rows, 1, 16, 64), (rows, 8, eight * rows)))
 
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``."""
+        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of pairs, ``((1, 2, N/8), ...)``."""
         return partition(tensor, self.tile, self.tv_c, thread)
 
 

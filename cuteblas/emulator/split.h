@@ -36,6 +36,12 @@ inline void count_magnitude(float x, float narrow, float broad, int& zeros, int&
 }
 
 template <class Plane>
+Plane opposite(Plane x) {
+    x.bits ^= 0x8000u;
+    return x;
+}
+
+template <class Plane>
 float plane_rest(float x, Plane plane, float factor) {
     return (x - detail::to_float(plane)) * factor;
 }

@@ -1,8 +1,12 @@
-"""``gemm_split``: float32 products on Hopper's 16-bit tensor cores, of what :mod:`~cuteblas.kernels.split_planes` has split.
+"""``gemm_split``: float32 and complex64 products on Hopper's 16-bit tensor cores, of what
+:mod:`~cuteblas.kernels.split_planes` has split.
 
 The tensor cores truncate what they add to, so their sums run over one stage of K only: after each, they are added to the total in
 float32, rounded. Products with lower planes are small; theirs may run over all of K. Rows were scaled by powers of two: that is
 undone at the end.
+
+Complex products are real ones here, with twice the N and twice the K: B has two rows for each of its complex ones. The accumulators
+that a thread holds side by side along N are then the real and imaginary part of one element of C.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ class GemmSplitConfig:
     output : str
         NumPy's name of C's type.
     columns : int
-        Columns of the tile of C; it has 128 rows.
+        Columns of a tile of accumulators; it has 128 rows.
     stages : int
         Stages of the ring.
     k_major_a, k_major_b : bool
@@ -72,6 +76,8 @@ class GemmSplitConfig:
         is 2 if a row is marked, else this number (1 or 2) if a row of an operand needs more than one of the other operand offers.
     gate : int, optional
         The value of the word at ``gate`` without which the kernel does nothing.
+    element : str
+        Type of the elements that were split, float32 or complex64.
     """
 
     format: str
@@ -89,6 +95,12 @@ class GemmSplitConfig:
     epilogue: FusedEpilogue | None = None
     lacking: int | None = None
     gate: int | None = None
+    element: str = "float32"
+
+    @property
+    def parts(self) -> int:
+        """Accumulators of an element of C, and real products of a product of two elements along K."""
+        return 2 if dtype(self.element).is_complex else 1
 
     @property
     def groups(self) -> int:
@@ -101,9 +113,14 @@ class GemmSplitConfig:
         return 64 * self.groups
 
     @property
+    def tile(self) -> tuple[int, int]:
+        """Extents of the tile of C."""
+        return self.mma.tile
+
+    @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
-        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, (self.k_major_a, self.k_major_b))
+        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, (self.k_major_a, self.k_major_b), self.parts)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
@@ -132,20 +149,22 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     -------
     GeneratedKernel
         Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes); pointers RA and RB to what
-        is known of the rows of A and of B, and C; extents M, N, K; the strides of C (M, N) that are not fixed at 1; the extents
+        is known of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not fixed at 1; the extents
         of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, the number of rows at RA and at RB
         and the pointer to the status; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
         may have fewer blocks than tiles.
     """
     form, (box_a, box_b) = FORMATS[config.format], config.boxes
     mma = config.mma
-    if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
+    parts = config.parts
+    run = 2 // parts
+    if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
+        raise CodegenError(f"a thread holds {run} of C side by side and writes them, at most, together along N, got {config.c}")
 
     k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch="sm_90a", wide=config.wide,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-                              f"float32 as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages of "
-                              f"{form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
+                              f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
+                              f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
     if config.gate is not None:
         k.gate(config.gate)
     else:
@@ -161,14 +180,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     batch_rows = [tuple(k.integer(f"d{name}_l{i}") for i in modes) for name in ("RA", "RB")]
     counts = [k.integer(f"{name}_rows") for name in ("RA", "RB")] if config.lacking is not None else []
     status = k.pointer("status", "uint32", const=False, alignment=4) if config.lacking is not None else None
-    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
+    epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     if status is not None and config.lacking is not None:
         _judge(k, list(zip(rows_of, counts, strict=True)), status, config.lacking)
     # The planes of a stage lie one after the other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
     epilogue.load_scalars()
-    step = config.rows, config.columns, DEPTH
+    step = *config.tile, DEPTH // parts
     block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch)
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
@@ -233,16 +252,22 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
                             for name, pointer, strides, steps in
                             zip(("RA", "RB"), rows_of, ((FIELDS, 0), (0, FIELDS)), batch_rows, strict=True))
-            pair, half, column = (size(values[i]) for i in range(rank(values)))
+            elements = Layout((run, 2, config.columns // 8))
+            pair, half, column = (size(elements[i]) for i in range(rank(elements)))
+            sums = total if parts == 1 else k.registers("sums", config.element, elements)
             tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout(pair))
             k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
             with k.loops((column,), "n") as (n,):
                 k.copy(tCgRB[_, 0, n], tCrRB, width=1, guard=guard[_, 0, n])
                 with k.loops((pair, half)) as (i, h):
                     exponent = f"cb::row_exponent({tCrRA(h).c}) + cb::row_exponent({tCrRB(i).c})"
-                    k.emit(f"{total(i, h, n).c} = cb::scalbn({total(i, h, n).c}, {exponent});")
+                    own = [total(i * parts + part, h, n).c for part in range(parts)]
+                    for each in own:
+                        k.emit(f"{each} = cb::scalbn({each}, {exponent});")
+                    if parts == 2:
+                        k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
             gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
-            epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
+            epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled)
 
         return Consumer(start, multiply, settle, finish)
 

@@ -61,9 +61,9 @@ def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool]) -> 
     return box_a, box_b
 
 
-def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, bool]) -> WgmmaMma:
-    """Who multiplies what: warpgroups stacked along M."""
-    return WgmmaMma(WgmmaAtom(columns, element, *k_major), groups)
+def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, bool], parts: int = 1) -> WgmmaMma:
+    """Who multiplies what: warpgroups stacked along M; ``parts`` columns of accumulators make an element of C."""
+    return WgmmaMma(WgmmaAtom(columns, element, *k_major), groups, parts)
 
 
 def persistent_traits(tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], c: OperandAccess, scalars: tuple[str, str],

@@ -1,4 +1,4 @@
-"""``split_planes``: float32 operands as sums of 16-bit planes, for products on tensor cores.
+"""``split_planes``: float32 and complex64 operands as sums of 16-bit planes, for products on tensor cores.
 
 Each row of the operand is scaled by a power of two, so that its largest element lies just below a limit. A scaled element ``y`` is
 
@@ -7,6 +7,11 @@ Each row of the operand is scaled by a power of two, so that its largest element
 
 A block owns whole rows: it reads them once for their largest elements and again, mostly from cache, to split them. What it learns
 about a row is kept beside the planes: see :data:`FIELDS`.
+
+Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
+element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
+the planes, ``(re, -im)`` for the real part of the product and ``(im, re)`` for the imaginary one. The real product of both is then
+the complex product with the parts of its elements side by side.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an op
 """
 
 _UNROLL = 4
+_PARTS = {"float32": 1, "complex64": 2}
 
 
 @dataclass(frozen=True)
@@ -92,15 +98,52 @@ class SplitOperand:
         Threads of a block along rows and K, powers of two.
     batch_modes : int
         Number of batch modes.
+    element : str
+        Type of its elements, float32 or complex64.
+    doubled : bool
+        Whether each row of complex elements is two rows of the planes.
     """
 
     x: OperandAccess
     threads: tuple[int, int]
     batch_modes: int = 0
+    element: str = "float32"
+    doubled: bool = False
 
     def __post_init__(self) -> None:
         if any(n < 1 or n & (n - 1) for n in self.threads):
             raise CodegenError(f"threads are powers of two, got {self}")
+        if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
+            raise CodegenError(f"float32 and complex64 are split, and only the latter is doubled or conjugated, got {self}")
+
+    @property
+    def parts(self) -> int:
+        """Real numbers of an element, side by side along K of the planes."""
+        return _PARTS[self.element]
+
+    @property
+    def copies(self) -> int:
+        """Rows of the planes for each row of the operand."""
+        return 1 + self.doubled
+
+    @property
+    def spread(self) -> tuple[int, int]:
+        """How many numbers of a plane an element becomes along the contiguous one of rows and K."""
+        return (1, self.parts) if self.k_major else (self.copies, 1)
+
+    @property
+    def strips(self) -> int:
+        """How many it becomes along the other one."""
+        return self.copies if self.k_major else self.parts
+
+    def places(self, part: int) -> list[tuple[int, int, bool]]:
+        """Where a plane has the real (0) or imaginary (1) part of an element: strip, number in it, and if the sign is changed."""
+        found = []
+        for copy in range(self.copies):
+            along = part ^ copy                         # the second row has the parts the other way round
+            strip, number = (copy, along) if self.k_major else (along, copy)
+            found.append((strip, number, self.doubled and part == 1 and copy == 0))
+        return sorted(found, key=lambda place: place[2])
 
     @property
     def k_major(self) -> bool:
@@ -122,7 +165,8 @@ class SplitOperand:
     def tag(self) -> str:
         """Its part of a kernel's name."""
         unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
-        return f"{unit}{self.x.width}_{self.threads[0]}x{self.threads[1]}_b{self.batch_modes}"
+        kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
+        return f"{kind}{unit}{self.x.width}_{self.threads[0]}x{self.threads[1]}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -163,13 +207,13 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
     The first ``blocks_a`` blocks split A, the others B. Parameters of the kernel: the gate if there is one; ``blocks_a``; then
-    for A and for B (names end in ``A`` and ``B``) pointers X (float32), P (planes) and R (int32, (rows, field)); extents M
-    (rows), K; the strides of X that are not fixed at 1; that of P along the mode in which it is not contiguous, that from plane
-    to plane; the extents of the batch modes, then the strides of X there, of P and of R.
+    for A and for B (names end in ``A`` and ``B``) pointers X (the operand), P (planes) and R (int32, (rows, field)); extents M
+    (rows), K of the operand; the strides of X that are not fixed at 1; that of P along the mode in which it is not contiguous, that
+    from plane to plane; the extents of the batch modes, then the strides of X there, of P and of R.
     """
     form = FORMATS[config.format]
     k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", wide=config.wide,
-                      summary=f"float32 rows as {form.planes} planes of {form.element} ({form.name})")
+                      summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
     if config.gate is not None:
         k.gate(config.gate)
     else:
@@ -190,7 +234,7 @@ class _Operand:
     def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand):
         self._k, self._form, self._side, self._config = k, form, side, config
         width = config.x.width
-        self._x = k.pointer(f"X{side}", "float32", alignment=width * 4)
+        self._x = k.pointer(f"X{side}", config.element, alignment=width * dtype(config.element).bytes)
         self._p = k.pointer(f"P{side}", form.element, const=False, alignment=16)
         self._r = k.pointer(f"R{side}", "int32", const=False, alignment=4)
         self._extents = tuple(k.integer(f"{name}{side}", multiple=width if config.x.unit == mode else 1)
@@ -208,24 +252,29 @@ class _Operand:
         k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
         (ti, tj), (vi, vj), width = config.threads, config.values, config.x.width
         order = Layout(config.threads, (tj, 1) if config.k_major else (1, ti))
-        reader, folder = TiledCopy(order, config.values), TiledCopy(order, (vi, 1))
+        folder = TiledCopy(order, (vi, 1))
         k.note(f"{self._side}: threads {order}, each {config.values} elements at a time")
         tiles = k.let("tiles", ceil_div(M, config.tile[0]))
         tile = k.let("tile", block % tiles) if batch else block
         item: IntLike = k.let("item", block // tiles) if batch else 0
 
-        def mine(tensor: Tensor) -> Tensor:                     # this thread's part of the rows, step by step
-            return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
+        def mine(tensor: Tensor, spread: tuple[int, int] = (1, 1)) -> Tensor:   # this thread's part of the rows, step by step
+            who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
+            step = config.tile[0] * spread[0], config.tile[1] * spread[1]
+            return who.partition(local_tile(tensor, step, (tile, _)), k.thread)
 
         tXgX = k.pin("tXgX", mine(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
         exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
         fragment = Layout((vi * vj, 1, _UNROLL))
-        read = k.registers("tXrX", "float32", fragment)
+        read = k.registers("tXrX", config.element, fragment)
         mine_alone = Layout((vi, 1, 1))
         steps = k.let("steps", ceil_div(K, config.tile[1]))
 
         def of_row(v: IntLike) -> tuple[IntLike, int, int]:     # where the row of a value stands in what is kept of rows
             return (v if vi > 1 else 0), 0, 0
+
+        def parts_of(value: str) -> list[str]:
+            return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
 
         results, stride = (config.tile[0], tj), (tj, 1) if config.k_major else (1, config.tile[0])
         along = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))(0, 0, 0)[1]
@@ -261,7 +310,8 @@ class _Operand:
         with k.loop("step", steps) as step:
             k.copy(tXgX[_, _, _, step], read, width=width, guard=exists[_, _, _, step])
             with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j):
-                k.emit(f"{top(*of_row(v)).c} = cb::max({top(*of_row(v)).c}, cb::magnitude_bits({read(v, i, j).c}));")
+                for part in parts_of(read(v, i, j).c):
+                    k.emit(f"{top(*of_row(v)).c} = cb::max({top(*of_row(v)).c}, cb::magnitude_bits({part}));")
         fold((top, "max"))
 
         k.comment("Split, and count what is zero or small")
@@ -271,26 +321,44 @@ class _Operand:
             k.fill(counter)
         with k.loops((vi, 1, 1)) as at:
             k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
-        layout_p = (self._rows_of_p, 1) if config.k_major else (1, self._rows_of_p)
-        planes = [k.registers(f"tXrP{p}", form.element, fragment) for p in range(form.planes)]
-        mP = matrix_at(self._p, (M, K), layout_p, batch, self._batch_p, item)
-        targets = [k.pin(f"tXgP{p}", mine(Tensor(mP.engine + p * self._planes_of_p, mP.layout))) for p in range(form.planes)]
+        # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side, across
+        # it they are in strips.
+        spread, strips = config.spread, config.strips
+        extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
+        strides = (self._rows_of_p * strips, 1) if config.k_major else (1, self._rows_of_p * strips)
+        strides_p = *strides, self._rows_of_p, self._planes_of_p
+        mP = matrix_at(self._p, (*extents, strips, form.planes), strides_p, batch, self._batch_p, item)
+        names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
+        split = Layout((vi * vj * side_by_side, 1, _UNROLL))
+        planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}
+        targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
+        writable = exists
+        if side_by_side > 1:
+            writable = Guard(k.pin("tXcP", mine(make_identity_tensor(extents), spread)), extents)
         narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
         with k.loop("step", steps) as step:
             here = exists[_, _, _, step]
             k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
             with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j):
                 row = of_row(v)
-                k.emit(f"float rest = cb::scalbn({read(v, i, j).c}, {shift(*row).c});")
+                rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
+                for rest, part in zip(rests, parts_of(read(v, i, j).c), strict=True):
+                    k.emit(f"float {rest} = cb::scalbn({part}, {shift(*row).c});")
                 with k.when(here.at((v, i, j))):
-                    k.emit(f"cb::count_magnitude(rest, {narrow!r}f, {broad!r}f, {zeros(*row).c}, {small(*row).c}, {lost(*row).c}, "
-                           f"{sums(*row).c});")
-                for p, plane in enumerate(planes):
-                    k.emit(f"{plane(v, i, j).c} = cb::convert<{dtype(form.element).ctype}>(rest);")
-                    if p + 1 < form.planes:
-                        k.emit(f"rest = cb::plane_rest(rest, {plane(v, i, j).c}, {float(2**form.step)}f);")
-            for plane, target in zip(planes, targets, strict=True):
-                k.copy(plane, target[_, _, _, step], width=width, guard=here)
+                    for rest in rests:
+                        k.emit(f"cb::count_magnitude({rest}, {narrow!r}f, {broad!r}f, {zeros(*row).c}, {small(*row).c}, "
+                               f"{lost(*row).c}, {sums(*row).c});")
+                for p in range(form.planes):
+                    for number, rest in enumerate(rests):
+                        (first, _same), *others = [(planes[p, strip](v * side_by_side + which, i, j).c, opposite)
+                                                   for strip, which, opposite in config.places(number)]
+                        k.emit(f"{first} = cb::convert<{dtype(form.element).ctype}>({rest});")
+                        for place, opposite in others:
+                            k.emit(f"{place} = {f'cb::opposite({first})' if opposite else first};")
+                        if p + 1 < form.planes:
+                            k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
+            for at, plane in planes.items():
+                k.copy(plane, targets[at][_, _, _, step], width=width * side_by_side, guard=writable[_, _, _, step])
 
         k.comment("What is known of the rows")
         fold(*((counter, "add") for counter in (zeros, small, lost, sums)))

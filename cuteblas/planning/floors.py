@@ -16,7 +16,8 @@ _LANES = {"sm_70": (64, 32, 64), "sm_72": (64, 32, 64), "sm_75": (64, 2, 64), "s
           "sm_87": (128, 2, 64), "sm_89": (128, 2, 64), "sm_90": (128, 64, 64), "sm_100": (128, 64, 64), "sm_103": (128, 2, 64),
           "sm_120": (128, 2, 64), "sm_121": (128, 2, 64)}
 # Of the tensor cores of sm_90 (NVIDIA H100 datasheet: 989 TFLOP/s dense in float16, half of it in tf32, 67 in float64).
-_TENSOR_CORES = {"float16": 2048, "bfloat16": 2048, "float32": 1024, "float64": 128, "complex128": 128, "int8": 4096, "uint8": 4096}
+_TENSOR_CORES = {"float16": 2048, "bfloat16": 2048, "float32": 1024, "complex64": 1024, "float64": 128, "complex128": 128,
+                 "int8": 4096, "uint8": 4096}
 _SIMT_FAMILIES = frozenset({"gemm_simt"})
 
 

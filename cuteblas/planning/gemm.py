@@ -10,7 +10,7 @@ from .mma import plan_mma, why_not_mma
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem
 from .simt import plan_simt, simt_seconds
-from .split import LEAST_K, WORTH, guarded_seconds, plan_guarded, plan_split, why_not_split
+from .split import LEAST_K, WORTH, guarded_seconds, parts_of, plan_guarded, plan_split, why_not_split
 from .variants import variant
 from .wgmma import plan_wgmma, why_not_wgmma
 
@@ -28,8 +28,8 @@ algorithm by name."""
 
 
 def _pays_to_split(p: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether float32 is faster on 16-bit tensor cores, by the estimates of both."""
-    return (why_not_split(p, device) is None and p.k >= LEAST_K
+    """Whether float32 or complex64 is faster on 16-bit tensor cores, by the estimates of both."""
+    return (why_not_split(p, device) is None and parts_of(p) * p.k >= LEAST_K
             and guarded_seconds(p, device) < WORTH * simt_seconds(p, device))
 
 

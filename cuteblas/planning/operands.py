@@ -97,16 +97,19 @@ class Oriented:
         The roles of its A and B.
     swapped : bool
         Whether it is that of C^T.
+    purpose : str
+        What that is good for.
     """
 
     problem: GemmProblem
     roles: tuple[Role, Role]
     swapped: bool
+    purpose: str = "C is written along its rows"
 
     @property
     def note(self) -> str:
         """The end of a plan's reason."""
-        return "; computed as C^T = B A^T, so that C is written along its rows" if self.swapped else ""
+        return f"; computed as C^T = B A^T, so that {self.purpose}" if self.swapped else ""
 
     @property
     def by_name(self) -> Roles:
@@ -121,11 +124,14 @@ def oriented(p: GemmProblem, mode: int) -> Oriented:
     return Oriented(p, ("a", "b"), False)
 
 
-def pairs_along_n(p: GemmProblem) -> OperandAccess:
-    """How a thread that holds pairs of C along N reads and writes them: together where address, extent and strides allow it."""
+def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
+    """How a thread that holds pairs of C along N reads and writes them: together where address, extent and strides allow it.
+
+    With ``most`` 1 it holds single elements.
+    """
     unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
     whole = p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides))
-    return OperandAccess(unit, 2 if unit == 1 and whole else 1)
+    return OperandAccess(unit, most if unit == 1 and whole else 1)
 
 
 def alpha_kind(alpha: str) -> str:

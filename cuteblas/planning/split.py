@@ -1,4 +1,4 @@
-"""Plans of float32 products on 16-bit tensor cores: both operands are split into planes, then multiplied plane by plane."""
+"""Plans of float32 and complex64 products on 16-bit tensor cores: both operands are split, then multiplied plane by plane."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..kernels.persistent import DEPTH
 from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
 from .operands import NARROW_SPAN, Oriented, alpha_kind, fused, fusion_numbers, operand_span, oriented, output_span, pairs_along_n
 from .plan import Argument, Launch, Plan, Role, overlapping
-from .problem import DeviceInfo, GemmProblem, Operand
+from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
-__all__ = ["LEAST_K", "WORTH", "guarded_seconds", "plan_guarded", "plan_split", "why_not_split"]
+__all__ = ["LEAST_K", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
 _SPLIT_THREADS = 512
-_SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows
+_SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows; no more than 16 bytes
 _FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
 _MOST_ROWS = 16                      # threads along rows that are contiguous
-_ROWS_ACROSS = 8                     # threads along rows that lie across; twice as many where enough blocks are left
+_BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
 _FEWEST_BLOCKS = 128
-_READ_BYTES = 8                      # of an element: it is read twice, the second time mostly from L2
+_READINGS = 2                        # of an element, the second time mostly from L2
 _SPLIT_RATE = 0.55                   # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 4e-6                 # to write a tile of C
@@ -38,27 +38,51 @@ _STAGES = {("fp16x3", 128): 3, ("fp16x3", 64): 4, ("bf16x6", 128): 2, ("bf16x6",
 _SHARE = {128: 1.0, 64: 0.65}        # of the time of a tile, by its columns: narrow instructions read more of shared memory
 
 
+_SPLIT_TYPES = ("float32", "complex64")
+
 WORTH = 0.9
 """A more complicated plan is taken if its estimate is below this part of the simpler one's."""
 
 LEAST_K = 64
-"""Below this K the rounding of single products shows, and native arithmetic is as accurate."""
+"""With fewer real products in a sum, the rounding of single products shows, and native arithmetic is as accurate."""
 
 
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
-    if (p.a.dtype, p.b.dtype, p.accumulator) != ("float32", "float32", "float32"):
-        return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+    if p.a.dtype not in _SPLIT_TYPES or {p.b.dtype, p.accumulator} != {p.a.dtype}:
+        return f"it multiplies float32 or complex64 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if device.arch != "sm_90":
         return f"wgmma exists on sm_90 alone, not on {device.arch}"
     if p.k == 0 or p.alpha == "zero":
         return "there is nothing to multiply"
-    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
+    if max(parts_of(p) * max(p.m, p.n, p.k), *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"
     for name, operand in (("A", p.a), ("B", p.b)):
         if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
             return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
     return None
+
+
+def parts_of(p: GemmProblem) -> int:
+    """Real numbers of an element of the operands."""
+    return 2 if dtype(p.a.dtype).is_complex else 1
+
+
+def _elements(p: GemmProblem, operand: Operand, rows: int) -> int:
+    """Elements that are split."""
+    return rows * p.k * prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+
+
+def _facing(p: GemmProblem) -> Oriented:
+    """The problem whose C is written along its rows; of complex numbers, that whose B, the operand that is doubled, is the smaller.
+
+    Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: either is whole sectors.
+    """
+    in_a, in_b = _elements(p, p.a, p.m), _elements(p, p.b, p.n)
+    if parts_of(p) == 1 or in_a == in_b:
+        return oriented(p, 1)
+    purpose = "the smaller operand is doubled"
+    return Oriented(transposed(p), ("b", "a"), True, purpose) if in_a < in_b else Oriented(p, ("a", "b"), False)
 
 
 @dataclass(frozen=True)
@@ -73,8 +97,10 @@ class _Planes:
         The arguments of the kernel that splits it, by name without the side.
     blocks : int
         Blocks that split it.
+    extents : tuple of int
+        Of the planes: rows, K, plane, then the batch modes that the operand has, innermost first.
     strides : tuple of int
-        Of the planes in elements: rows, K, plane, then the batch modes that the operand has, innermost first.
+        Of the planes in elements, for the same modes.
     present : tuple of bool
         For each batch mode of the problem, innermost first, whether the operand has it.
     row_strides : tuple of int
@@ -88,6 +114,7 @@ class _Planes:
     config: SplitOperand
     values: Mapping[str, Argument]
     blocks: int
+    extents: tuple[int, ...]
     strides: tuple[int, ...]
     present: tuple[bool, ...]
     row_strides: tuple[int, ...]
@@ -110,8 +137,11 @@ def _compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
     return tuple(strides), step
 
 
-def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...], at: int) -> _Planes:
-    """How an operand is split into the workspace from ``at`` on."""
+def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...], at: int, *,
+           second: bool = False) -> _Planes:
+    """How an operand is split into the workspace from ``at`` on; complex rows of the second operand are doubled."""
+    element = dtype(operand.dtype)
+    parts, doubled = (2, second) if element.is_complex else (1, False)
     inner = range(len(batch) - 1, -1, -1)
     present = tuple(operand.batch_strides[i] != 0 for i in inner)
     own = [i for i, here in zip(inner, present, strict=True) if here]
@@ -119,15 +149,18 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
     width = 1
     if unit is not None:
         others = operand.strides[1 - unit], *(operand.batch_strides[i] for i in own)
-        width = gcd(_SPLIT_VECTOR[unit == 1], max(1, operand.alignment // 4), (rows, k)[unit], *others)
+        most = min(_SPLIT_VECTOR[unit == 1], 16 // element.bytes)
+        width = gcd(most, max(1, operand.alignment // element.bytes), (rows, k)[unit], *others)
     k_major = unit != 0
-    pitch = -(-(k if k_major else rows) // _ROW_MULTIPLE) * _ROW_MULTIPLE
-    plane = pitch * (rows if k_major else k)
+    along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
+    pitch = -(-along // _ROW_MULTIPLE) * _ROW_MULTIPLE
+    plane = pitch * across
     batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
     row_strides, count = _compact((batch[i] for i in own), rows * FIELDS)
     planes_at = at + _aligned(4 * count)
     end = planes_at + _aligned(elements * dtype(form.element).bytes)
-    config = SplitOperand(OperandAccess(unit, width), _split_threads(k_major, rows, k, width), len(own))
+    config = SplitOperand(OperandAccess(unit, width, element.is_complex and operand.conj),
+                          _split_threads(k_major, rows, k, width, element.bytes), len(own), element.name, doubled)
     numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
     for q, i in enumerate(own):
         numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
@@ -138,17 +171,19 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
     blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
     steps = iter(row_strides)
     spread = tuple(next(steps) if here else 0 for here in present)
+    extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, blocks, (*strides, *batch_strides), present, spread, at, planes_at, end,
+    return _Planes(config, values, blocks, extents, (*strides, *batch_strides), present, spread, at, planes_at, end,
                    max(operand_span(operand, (rows, k), batch), elements))
 
 
-def _split_threads(k_major: bool, rows: int, k: int, width: int) -> tuple[int, int]:
+def _split_threads(k_major: bool, rows: int, k: int, width: int, item: int) -> tuple[int, int]:
     """Threads of a block along rows and K: so few contiguous rows that the second reading of them finds them in cache."""
     if k_major:
-        along = min(_MOST_ROWS, 1 << max(0, (_FIRST_LEVEL // (4 * max(1, k))).bit_length() - 1))
+        along = min(_MOST_ROWS, 1 << max(0, (_FIRST_LEVEL // (item * max(1, k))).bit_length() - 1))
     else:
-        along = _ROWS_ACROSS * (2 if rows >= 2 * _ROWS_ACROSS * width * _FEWEST_BLOCKS else 1)
+        along = _BYTES_ACROSS // (_SPLIT_VECTOR[False] * item)
+        along *= 2 if rows >= 2 * along * width * _FEWEST_BLOCKS else 1
     return along, _SPLIT_THREADS // along
 
 
@@ -189,9 +224,9 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    form, facing = FORMATS[name], oriented(problem, 1)
+    form, facing = FORMATS[name], _facing(problem)
     launches, config, nbytes = _launches(form, facing, device, 0)
-    reason = f"{_described(form)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
+    reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
     return Plan(problem, device, "gemm_split", config, overlapping(launches), nbytes, reason, launches[-1].kernel.facts)
 
 
@@ -209,7 +244,7 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    facing = oriented(problem, 1)
+    facing = _facing(problem)
     broad = _seconds(problem, device, FORMATS["bf16x6"]) + _THIRD_SECONDS < WORTH * simt_seconds(problem, device)
     narrow, config, end = _launches(FORMATS["fp16x3"], facing, device, _ALIGNMENT, lacking=1 if broad else 2)
     launches = list(narrow)
@@ -220,24 +255,26 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     native = plan_simt(problem, device, gate=2)
     launches += [_behind_status(launch) for launch in native.launches]
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
-    reason = (f"{_described(FORMATS['fp16x3'])}; if rows or columns range too widely for that, the device takes {others}fused "
-              f"multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")
+    reason = (f"{_described(FORMATS['fp16x3'], problem)}; if rows or columns range too widely for that, the device takes {others}"
+              f"fused multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")
     return Plan(problem, device, "gemm_split", config, overlapping(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
                 narrow[-1].kernel.facts)
 
 
-def _seconds(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
+def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
     """The estimated time of splitting and multiplying; docs/performance/gemm-split.md has the measurements behind it."""
-    in_a, in_b = (rows * p.k * prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
-                  for rows, operand in ((p.m, p.a), (p.n, p.b)))
-    splitting = (in_a + in_b) * (_READ_BYTES + 2 * form.planes) / (_SPLIT_RATE * device.bandwidth)
-    products = len(form.main) + len(form.corrections)
+    p = _facing(problem).problem
+    parts, read = parts_of(p), _READINGS * dtype(p.a.dtype).bytes
+    moved = sum(_elements(p, operand, rows) * (read + 2 * form.planes * numbers)
+                for operand, rows, numbers in ((p.a, p.m, parts), (p.b, p.n, parts**2)))
+    splitting = moved / (_SPLIT_RATE * device.bandwidth)
+    products = parts * (len(form.main) + len(form.corrections))
     return splitting + _waves(p, device, _columns(p, device)) * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)
 
 
 def _waves(p: GemmProblem, device: DeviceInfo, columns: int) -> float:
     """How often every multiprocessor works on a tile, in units of the time of a tile with 128 columns."""
-    tiles = -(-p.m // 128) * -(-p.n // columns) * prod(p.batch)
+    tiles = -(-p.m // 128) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
     return -(-tiles // device.multiprocessors) * _SHARE[columns]
 
 
@@ -251,9 +288,10 @@ def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
     return _OVERHEAD_SECONDS + _seconds(p, device, FORMATS["fp16x3"])
 
 
-def _described(form: SplitFormat) -> str:
-    return (f"float32 as {form.name} on tensor cores: rows scaled by powers of two and split into {form.planes} planes of "
-            f"{form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
+def _described(form: SplitFormat, p: GemmProblem) -> str:
+    real = "" if parts_of(p) == 1 else ", a real product of twice the N and K"
+    return (f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
+            f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
 
 
 def _behind_status(launch: Launch) -> Launch:
@@ -272,7 +310,7 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
     """What splits both operands and multiplies them, in the workspace from ``at`` on; and where the workspace ends."""
     p = facing.problem
     a = _split(form, p.a, facing.roles[0], p.m, p.k, p.batch, at)
-    b = _split(form, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
+    b = _split(form, p.b, facing.roles[1], p.n, p.k, p.batch, a.end, second=True)
     launch, config = _product(form, p, a, b, device, lacking, gate)
     return (_splitter(form, a, b, gate), launch), config, b.end
 
@@ -280,25 +318,24 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
 def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: DeviceInfo, lacking: int | None,
              gate: int | None) -> tuple[Launch, GemmSplitConfig]:
     """The launch that multiplies planes."""
-    c, inner = pairs_along_n(p), range(len(p.batch) - 1, -1, -1)
+    c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
     columns = _columns(p, device)
     config = GemmSplitConfig(form.name, p.c.dtype, columns, _STAGES[form.name, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
-                             gate=gate)
+                             gate=gate, element=p.a.dtype)
     kernel = gemm_split(config)
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace")}
     for name, planes, box, rows in zip("AB", (a, b), config.boxes, (p.m, p.n), strict=True):
-        extents = rows, p.k, form.planes, *(p.batch[i] for i, here in zip(inner, planes.present, strict=True) if here)
-        spec: TensorMapSpec = box.map(extents, planes.strides)
+        spec: TensorMapSpec = box.map(planes.extents, planes.strides)
         values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)
         values[f"R{name}"] = Argument(role="workspace", offset=planes.rows_at)
-        values[f"R{name}_rows"] = Argument(value=rows * prod(extents[3:]))
+        values[f"R{name}_rows"] = Argument(value=rows * prod(planes.extents[3:]))
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
     for q, i in enumerate(inner):
         numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],
                     f"dRB_l{q}": b.row_strides[q]}
     values |= {name: Argument(value=value) for name, value in numbers.items()}
-    tiles = -(-p.m // config.rows) * -(-p.n // config.columns) * prod(p.batch)
+    tiles = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * prod(p.batch)
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
     return Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), arguments), config

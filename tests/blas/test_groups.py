@@ -254,13 +254,14 @@ def test_large_products_are_faster_alone():
     def square(n, element, batch=()):
         return GemmProblem(n, n, n, *(Operand(element, (1, n), (n * n,) * len(batch)) for _ in "abc"), batch)
 
-    for element, family, group in (("float32", "gemm_split", "gemm_simt"), ("float16", "gemm_wgmma", "gemm_mma")):
+    for element, family, group in (("float32", "gemm_split", "gemm_simt"), ("complex64", "gemm_split", "gemm_simt"),
+                                   ("float16", "gemm_wgmma", "gemm_mma")):
         assert why_alone(square(256, element), H200) is None
         assert why_alone(square(4096, element), H200) == f"{family} is faster than {group} of a group"
         assert why_alone(replace(square(4096, element), alpha="zero"), H200) is None
     assert why_alone(square(64, "float32", (64,)), H200) is None
     assert why_alone(square(64, "float32", (65,)), H200) == "a batch of 65 is a launch by itself"
-    assert why_alone(square(4096, "complex64"), H200) is None
+    assert why_alone(square(4096, "int32"), H200) is None
 
 
 @pytest.mark.gpu

@@ -34,6 +34,19 @@ def test_warpgroups_stack_along_m():
     assert part(0, 0, 0) == (64 + 1, 2) and part((1, 1, 1), 0, 0) == (64 + 1 + 8, 8 + 3)
 
 
+def test_pairs_of_columns_are_elements():
+    """A thread has the same columns of accumulators either way, two of them as one element."""
+    single, pairs = (WgmmaMma(WgmmaAtom(24, "float16"), 2, parts) for parts in (1, 2))
+    assert pairs.tile == (128, 12)
+    for thread in range(256):
+        alone = single.partition_c(make_identity_tensor((128, 24)), thread)
+        together = pairs.partition_c(make_identity_tensor((128, 12)), thread)
+        for h in range(2):
+            for n in range(3):
+                row, column = together((0, h, n), 0, 0)
+                assert [alone((i, h, n), 0, 0) for i in range(2)] == [(row, 2 * column), (row, 2 * column + 1)]
+
+
 @pytest.mark.parametrize("element, n", [("float16", 12), ("float16", 264), ("float32", 64)])
 def test_atoms_that_do_not_exist(element, n):
     with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and float16 or bfloat16"):

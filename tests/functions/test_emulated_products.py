@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cuteblas
+import cuteblas.blas
 import cuteblas.linalg
 from cuteblas import emulator
 
@@ -31,3 +32,21 @@ def test_kernels(name, operands, family):
     np.testing.assert_array_equal(result, expected)
     assert result.dtype == expected.dtype
     assert cuteblas.stats() == {name: {"calls": {family: 1}}}
+
+
+@pytest.mark.parametrize("trans", [(2, 2), (2, 1), (0, 2), (1, 0)])
+def test_complex_products_by_name(trans):
+    """What BLAS conjugates, the kernels that split elements conjugate."""
+    rng = np.random.default_rng(3)
+
+    def stored(shape, transposed):
+        values = rng.integers(-9, 10, shape) + 1j * rng.integers(-9, 10, shape)
+        return np.asarray(values.T if transposed else values, np.complex64)
+
+    a, b, c = stored((20, 33), trans[0]), stored((33, 18), trans[1]), stored((20, 18), False)
+    left, right = (x if t == 0 else x.T if t == 1 else x.conj().T for x, t in zip((a, b), trans, strict=True))
+    cuteblas.reset_stats()
+    with cuteblas.backend("emulator"):
+        result = cuteblas.blas.cgemm(2 - 1j, a, b, 3j, c, trans_a=trans[0], trans_b=trans[1], precision="fp16x3")
+    np.testing.assert_array_equal(result, (2 - 1j) * (left @ right) + 3j * c)
+    assert cuteblas.stats()["cgemm"]["calls"] == {"gemm_split": 1}

@@ -25,9 +25,9 @@ def hopper(engine):
 def product(engine, a, b, plan_for, *, a_order="C", b_order="C", c_order="C", pad=0, scalars=(1, 0), before=None, **kinds):
     """C of a plan, and the memory around it checked."""
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-    before = np.full(shape, np.nan, "f4") if before is None else before
+    before = np.full(shape, np.nan, a.dtype) if before is None else before
     pa, pb = place(a, a_order, pad=pad), place(b, b_order, pad=pad)
-    pc = place(before, c_order, pad=pad, poison=np.float32(77))
+    pc = place(before, c_order, pad=pad, poison=a.dtype.type(77))
     outside = np.ones(pc.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
     plan = plan_for(gemm_problem(pa, pb, pc, **kinds), engine.device)

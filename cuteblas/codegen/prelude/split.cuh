@@ -31,6 +31,7 @@ CB_DEVICE void count_magnitude(float x, float narrow, float broad, int& zeros, i
   sum = __fadd_rn(sum, magnitude);
 }
 
+template <class Plane> CB_DEVICE Plane opposite(Plane x) { return Plane{static_cast<unsigned short>(x.bits ^ 0x8000u)}; }
 template <class Plane> CB_DEVICE float plane_rest(float x, Plane plane, float factor) { return __fmul_rn(__fsub_rn(x, to_float(plane)), factor); }
 
 // The compiler must not read accumulators before the wait that delivers them: it does not know that the wait writes them.
