@@ -185,7 +185,7 @@ def test_large_complex128_products_take_the_float64_tensor_cores():
         assert plan.family == "gemm_mma" and "complex128 on tensor cores by mma.sync" in plan.reason
         assert plan.config.seconds < simt_seconds(square(size, "complex128"), H200)
     assert plan_gemm(square(256, "complex128"), H200).family == "gemm_simt"
-    assert plan_gemm(square(2048, "complex64"), H200).family == "gemm_simt"
+    assert plan_gemm(square(2048, "complex64", precision="ieee"), H200).family == "gemm_simt"
     assert plan_gemm(square(2048, "complex128"), replace(H200, arch="sm_80")).family == "gemm_mma"
     for arch in ("sm_75", "sm_86", "sm_100", "sm_120"):
         assert plan_gemm(square(2048, "complex128"), replace(H200, arch=arch)).family == "gemm_simt"
