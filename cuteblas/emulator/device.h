@@ -277,6 +277,10 @@ inline bool syncthreads_or(bool x, CB_SITE) {
     return result;
 }
 inline void syncwarp(CB_SITE) { cuteblas_runtime->syncwarp(site.line); }
+template <class T>
+T shuffle_xor(T x, int mask, CB_SITE) {
+    return detail::bit_cast<T>(cuteblas_runtime->exchange(detail::bit_cast<uint>(x), mask, site.line));
+}
 inline void named_barrier_sync(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, true, site.line); }
 inline void named_barrier_arrive(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, false, site.line); }
 

@@ -74,6 +74,7 @@ struct Runtime {
 
     void (*ldmatrix)(unsigned* to, void const* from, bool transposed, int line);
     void (*mma)(MmaRequest const* request);
+    unsigned (*exchange)(unsigned value, int mask, int line);  // with the lane that differs in the mask's bits
 
     void (*cp_async)(void* to, void const* from, int bytes, bool fetch, int line);
     void (*cp_async_commit)();

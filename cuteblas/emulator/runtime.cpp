@@ -71,6 +71,7 @@ static Runtime const runtime = {
     store_flag,
     ldmatrix,
     mma,
+    exchange,
     cp_async,
     cp_async_commit,
     cp_async_wait,

@@ -1,4 +1,4 @@
-// Instructions that a warp executes as one: ldmatrix and mma.sync. The last lane to arrive does the work of all.
+// Instructions that a warp executes as one: ldmatrix, mma.sync and shuffles. The last lane to arrive does the work of all.
 #pragma once
 
 #include <cmath>
@@ -13,11 +13,12 @@ constexpr uint32_t matrix_row_bytes = 16;
 
 // What one lane brings to a collective.
 struct Lane {
-    enum Kind { none, load, load_transposed, product } kind = none;
-    uint32_t* to = nullptr;  // of a load
+    enum Kind { none, load, load_transposed, product, exchange } kind = none;
+    uint32_t* to = nullptr;  // of a load or an exchange
     uint32_t row = 0;        // of a load: shared offset of the row that the lane addresses
     MmaRequest mma{};
     int line = 0;
+    int mask = 0;  // of an exchange
 };
 
 struct Warp {
@@ -33,9 +34,9 @@ inline void expect_same(Warp const& warp, int first) {
     Lane const& a = warp.lanes[0];
     for (int i = 1; i < warp_threads; ++i)
         if (Lane const& b = warp.lanes[i]; a.kind != b.kind || a.line != b.line || a.mma.m != b.mma.m || a.mma.n != b.mma.n ||
-                                           a.mma.k != b.mma.k || a.mma.input != b.mma.input)
+                                           a.mma.k != b.mma.k || a.mma.input != b.mma.input || a.mask != b.mask)
             fail(Error::barrier, b.line,
-                 "a warp executes ldmatrix and mma.sync as one, but thread %d is at line %d and thread %d at line %d", first, a.line,
+                 "a warp executes ldmatrix, mma.sync and shuffles as one, but thread %d is at line %d and thread %d at line %d", first, a.line,
                  first + i, b.line);
 }
 
@@ -45,7 +46,7 @@ void collective(Lane const& lane, Work work) {
     int const me = machine.running;
     int const index = me / warp_threads;
     if (index >= static_cast<int>(warps.size()))
-        fail(Error::misuse, lane.line, "ldmatrix and mma.sync need a whole warp of %d threads; the block has %zu threads",
+        fail(Error::misuse, lane.line, "ldmatrix, mma.sync and shuffles need a whole warp of %d threads; the block has %zu threads",
              warp_threads, machine.threads.size());
     Warp& warp = warps[index];
     warp.lanes[me % warp_threads] = lane;
@@ -172,6 +173,20 @@ inline void multiply(Warp& warp) {
         case MmaInput::float64:
             return multiply_in_order<double, double>(warp, 1, [](double c, double a, double b) { return std::fma(a, b, c); });
     }
+}
+
+// Every lane gets the value of the lane whose number differs in the bits of the mask.
+inline void exchange_values(Warp& warp) {
+    uint32_t given[warp_threads];
+    for (int l = 0; l < warp_threads; ++l) given[l] = *warp.lanes[l].to;
+    for (int l = 0; l < warp_threads; ++l) *warp.lanes[l].to = given[l ^ warp.lanes[l].mask];
+}
+
+inline unsigned exchange(unsigned value, int mask, int line) {
+    if (mask < 0 || mask >= warp_threads) fail(Error::misuse, line, "a shuffle's mask is 0 to %d, got %d", warp_threads - 1, mask);
+    uint32_t bits = value;
+    collective({Lane::exchange, &bits, 0, {}, line, mask}, exchange_values);
+    return bits;
 }
 
 inline void mma(MmaRequest const* request) { collective({Lane::product, nullptr, 0, *request, request->line}, multiply); }

@@ -5,8 +5,8 @@ Each row of the operand is scaled by a power of two, so that its largest element
 * fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and ``lo = rn((y - hi) 2^11)``;
 * bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
 
-A block owns whole rows: it reads them once for their largest elements and again, mostly from cache, to split them. What it learns
-about a row is kept beside the planes: see :data:`FIELDS`.
+A block owns whole rows. Short ones stay in its registers; others are read once for their largest elements and again, mostly from
+cache, to be split. What it learns about a row is kept beside the planes: see :data:`FIELDS`.
 
 Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
 element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
@@ -25,8 +25,8 @@ from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
-from ..layout import Layout, Tensor, _, domain_offset, local_tile, make_identity_tensor
-from ..layout.symbolic import IntLike, ceil_div, less, maximum
+from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ..layout.symbolic import IntLike, ceil_div, equal, less, maximum
 from .common import OperandAccess, matrix_at, strides_of
 
 __all__ = ["FIELDS", "FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
@@ -42,7 +42,7 @@ FIELDS = 3
 docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an operand needs more than any row of the other offers.
 """
 
-_UNROLL = 4
+_WARP = 32
 _PARTS = {"float32": 1, "complex64": 2}
 
 
@@ -102,6 +102,10 @@ class SplitOperand:
         Type of its elements, float32 or complex64.
     doubled : bool
         Whether each row of complex elements is two rows of the planes.
+    unroll : int
+        Accesses that a thread makes at once.
+    once : bool
+        Whether rows are so short that one step reads them, and they are not read again.
     """
 
     x: OperandAccess
@@ -109,6 +113,8 @@ class SplitOperand:
     batch_modes: int = 0
     element: str = "float32"
     doubled: bool = False
+    unroll: int = 4
+    once: bool = False
 
     def __post_init__(self) -> None:
         if any(n < 1 or n & (n - 1) for n in self.threads):
@@ -159,14 +165,14 @@ class SplitOperand:
     def tile(self) -> tuple[int, int]:
         """Rows of a block, and elements along K that it reads in one step."""
         (ti, tj), (vi, vj) = self.threads, self.values
-        return ti * vi, tj * vj * _UNROLL
+        return ti * vi, tj * vj * self.unroll
 
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
         unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
         kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
-        return f"{kind}{unit}{self.x.width}_{self.threads[0]}x{self.threads[1]}_b{self.batch_modes}"
+        return f"{kind}{unit}{self.x.width}_{self.threads[0]}x{self.threads[1]}x{self.unroll}{'o' * self.once}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -265,10 +271,10 @@ class _Operand:
 
         tXgX = k.pin("tXgX", mine(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
         exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
-        fragment = Layout((vi * vj, 1, _UNROLL))
+        fragment = Layout((vi * vj, 1, config.unroll))
         read = k.registers("tXrX", config.element, fragment)
         mine_alone = Layout((vi, 1, 1))
-        steps = k.let("steps", ceil_div(K, config.tile[1]))
+        steps = 1 if config.once else k.let("steps", ceil_div(K, config.tile[1]))
 
         def of_row(v: IntLike) -> tuple[IntLike, int, int]:     # where the row of a value stands in what is kept of rows
             return (v if vi > 1 else 0), 0, 0
@@ -276,40 +282,48 @@ class _Operand:
         def parts_of(value: str) -> list[str]:
             return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
 
-        results, stride = (config.tile[0], tj), (tj, 1) if config.k_major else (1, config.tile[0])
+        results = config.tile[0], tj
         along = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))(0, 0, 0)[1]
 
+        # Lanes of a warp that share rows fold by shuffles; what is left of a row is one part for each warp that has it.
+        apart = 1 if config.k_major else ti
+        lanes = max(1, min(tj, _WARP // apart))
+        parts_left = tj // lanes
+        by_part = (parts_left, 1) if config.k_major else (1, config.tile[0])
+        part_of_row = k.let("part_of_row", along // lanes)
+
         def fold(*totals: tuple[Tensor, str]) -> None:
-            """Fold what threads along K have, half onto half, in their order; every thread gets what its rows have."""
-            if tj == 1:
+            """Fold what threads along K have, always in the same order; every thread gets what its rows have."""
+            for total, combine in totals:
+                for mask in (apart << i for i in range(lanes.bit_length() - 1)):
+                    with k.loops((vi, 1, 1)) as at:
+                        k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, cb::shuffle_xor({total(*at).c}, {mask}));")
+            if parts_left == 1:
                 return
             kept = []
             for total, combine in totals:
                 name, element = total.engine.name, total.engine.dtype.name
-                shared = k.shared(f"s_{name}", element, Layout(results, stride))
-                part = k.registers(f"part_{name}", element, mine_alone)
-                kept.append((total, combine, part, shared, k.pin(f"tRs_{name}", folder.partition(shared, k.thread))))
-                k.copy(total, kept[-1][-1], width=1)
-            half = tj
-            while half > 1:
-                half //= 2
-                k.barrier()
-                with k.when(less(along, half)):
-                    for total, combine, part, shared, tRsR in kept:
-                        k.copy(folder.partition(domain_offset((0, half), shared), k.thread), part, width=1)
-                        with k.loops((vi, 1, 1)) as at:
-                            k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, {part(*at).c});")
-                        k.copy(total, tRsR, width=1)
+                shared = k.shared(f"s_{name}", element, Layout((config.tile[0], parts_left), by_part))
+                everywhere = Layout((*results, parts_left), (by_part[0], 0, by_part[1]))        # the same for all threads along K
+                tRsR = k.pin(f"tRs_{name}", folder.partition(Tensor(shared.engine, everywhere), k.thread))
+                kept.append((total, combine, tRsR, k.registers(f"part_{name}", element, mine_alone)))
+            with k.when(equal(along % lanes, 0)):
+                for total, _combine, tRsR, _part in kept:
+                    k.copy(total, tRsR[_, _, _, part_of_row], width=1)
             k.barrier()
-            for total, _combine, _part, shared, _mine in kept:
-                k.copy(folder.partition(Tensor(shared.engine, Layout(results, (stride[0], 0))), k.thread), total, width=1)
+            for total, combine, tRsR, part in kept:
+                k.copy(tRsR[_, _, _, 0], total, width=1)
+                with k.loop("p", parts_left, start=1) as p:
+                    k.copy(tRsR[_, _, _, p], part, width=1)
+                    with k.loops((vi, 1, 1)) as at:
+                        k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, {part(*at).c});")
 
         k.comment("The largest magnitudes of the rows, as bits")
         top = k.registers("top", "uint32", mine_alone)
         k.fill(top)
         with k.loop("step", steps) as step:
             k.copy(tXgX[_, _, _, step], read, width=width, guard=exists[_, _, _, step])
-            with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j):
+            with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                 for part in parts_of(read(v, i, j).c):
                     k.emit(f"{top(*of_row(v)).c} = cb::max({top(*of_row(v)).c}, cb::magnitude_bits({part}));")
         fold((top, "max"))
@@ -329,7 +343,7 @@ class _Operand:
         strides_p = *strides, self._rows_of_p, self._planes_of_p
         mP = matrix_at(self._p, (*extents, strips, form.planes), strides_p, batch, self._batch_p, item)
         names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
-        split = Layout((vi * vj * side_by_side, 1, _UNROLL))
+        split = Layout((vi * vj * side_by_side, 1, config.unroll))
         planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}
         targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
         writable = exists
@@ -338,8 +352,9 @@ class _Operand:
         narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
         with k.loop("step", steps) as step:
             here = exists[_, _, _, step]
-            k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
-            with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j):
+            if not config.once:
+                k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
+            with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                 row = of_row(v)
                 rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
                 for rest, part in zip(rests, parts_of(read(v, i, j).c), strict=True):

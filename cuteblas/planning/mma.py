@@ -27,22 +27,19 @@ MMA_RAMP = 0.3                       # time to start and drain, in units of the 
 _STEP_SECONDS = 1e-7                 # a step along K takes at least this: a barrier, fragments and multiplications after each other
 _TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 
-# float64 and complex128: multiply-adds of a multiprocessor in a clock, bytes of shared memory and, of all that run, of L2.
+# float64 and complex128: multiply-adds of a multiprocessor in a clock.
 _WIDE_PER_CLOCK = {"sm_80": 64, "sm_90": 128}
-_SHARED_PER_CLOCK, _L2_PER_CLOCK = 128, 24
-_WIDE_RATE, _SHARED_RATE = 0.98, 0.8 # fractions of the first two that are reached
-_EXPOSED = 0.05                      # the part of copies that multiplications do not hide
-_WIDE_RAMP = 64                      # time to start and drain a block that is alone on its multiprocessor, in elements along K
+_ALONE = 0.8                         # of a block's rate, where two fit on a multiprocessor and one is there
 
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
            ((32, 32), (1, 1)))
-# (M, N), warps along each, blocks on a multiprocessor; the step along K is 128 bytes.
+# (M, N), warps along each, blocks on a multiprocessor, fraction of multiply-adds reached on sm_90; the step along K is 128 bytes.
 _WIDE_SHAPES = {
-    "float64": (((128, 128), (4, 2), 1), ((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2),
-                ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
-    "complex128": (((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2),
-                   ((32, 32), (2, 2), 2)),
+    "float64": (((128, 128), (4, 2), 1, 0.92), ((128, 64), (4, 2), 1, 0.87), ((64, 128), (2, 4), 1, 0.87),
+                ((64, 64), (2, 2), 2, 0.8), ((64, 32), (2, 2), 2, 0.76), ((32, 32), (2, 2), 2, 0.65)),
+    "complex128": (((128, 64), (4, 2), 1, 0.87), ((64, 128), (2, 4), 1, 0.86), ((64, 64), (2, 2), 2, 0.8),
+                   ((64, 32), (2, 2), 2, 0.78), ((32, 32), (2, 2), 2, 0.79)),
 }
 
 
@@ -88,8 +85,8 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
     """The tiles that planning chooses among on a device, the largest first."""
     item = dtype(atom.element).bytes
-    shapes = _WIDE_SHAPES.get(atom.element) or tuple((*shape, 1) for shape in _SHAPES)
-    for (m, n), warps, blocks in shapes:
+    shapes = _WIDE_SHAPES.get(atom.element) or tuple((*shape, 1, 1.0) for shape in _SHAPES)
+    for (m, n), warps, blocks, _rate in shapes:
         tile = MmaTile(m, n, (128 if item >= 8 else 64) // item, atom, warps, min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
@@ -107,23 +104,19 @@ def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
 
 
 def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
-    """The same for float64 and complex128: multiplications, shared memory or L2, whichever takes longest."""
-    element, (wm, wn) = dtype(tile.atom.element), tile.mma.warp_tile
-    per_clock = _WIDE_PER_CLOCK.get(device.arch, _WIDE_PER_CLOCK["sm_80"]) * _WIDE_RATE * min(1, prod(tile.warps) / _TENSOR_CORES)
-    copied = (tile.m + tile.n) * element.bytes
-    fragments = prod(tile.warps) * (wm + wn) * element.bytes
-    multiplying = tile.m * tile.n * (4 if element.is_complex else 1) / per_clock
-    copying = copied / _L2_PER_CLOCK
-    clocks = max(multiplying + _EXPOSED * copying, (copied + fragments) / (_SHARED_PER_CLOCK * _SHARED_RATE), copying)
-    return (depth + _WIDE_RAMP / tile.min_blocks) * clocks / device.clock_hz
+    """The same for float64 and complex128, at the rate that the tile reaches."""
+    element = tile.atom.element
+    rate = {shape: rate for shape, _warps, _blocks, rate in _WIDE_SHAPES[element]}[tile.m, tile.n]
+    per_second = _WIDE_PER_CLOCK.get(device.arch, _WIDE_PER_CLOCK["sm_80"]) * rate * device.clock_hz
+    return tile.m * tile.n * (4 if dtype(element).is_complex else 1) * depth / per_second
 
 
 def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
     """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
 
     A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
-    m x n, up to that of 64 x 64. For float64 and complex128 it is that of multiplications, of shared memory or of L2, whichever is
-    least. These are estimates: nothing here was fitted to measurements.
+    m x n, up to that of 64 x 64: an estimate that was not fitted to measurements. Those of float64
+    and complex128 were measured from 256 to 4096; docs/performance/gemm-mma.md has the figures.
     """
     outputs = p.m * p.n * prod(p.batch)
     total_bytes = dtype(atom.accumulator).bytes
@@ -135,6 +128,8 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
         blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
         busiest = -(-blocks // device.multiprocessors)
         seconds = mma_block_seconds(tile, chunk, device) * (busiest + ramp) + LAUNCH_SECONDS
+        if busiest == 1 and atom.element in _WIDE_SHAPES and tile.min_blocks > 1:
+            seconds /= _ALONE
         if slices > 1:
             seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         return Choice(tile, slices, chunk, blocks, seconds)

@@ -23,6 +23,7 @@ _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
 _SPLIT_THREADS = 512
 _SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows; no more than 16 bytes
+_NUMBERS = 16                        # real numbers that a thread keeps of rows that are read once
 _FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
@@ -159,8 +160,8 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
     row_strides, count = _compact((batch[i] for i in own), rows * FIELDS)
     planes_at = at + _aligned(4 * count)
     end = planes_at + _aligned(elements * dtype(form.element).bytes)
-    config = SplitOperand(OperandAccess(unit, width, element.is_complex and operand.conj),
-                          _split_threads(k_major, rows, k, width, element.bytes), len(own), element.name, doubled)
+    access = OperandAccess(unit, width, element.is_complex and operand.conj)
+    config = _reading(SplitOperand(access, (1, 1), len(own), element.name, doubled), rows, k)
     numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
     for q, i in enumerate(own):
         numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
@@ -177,14 +178,29 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
                    max(operand_span(operand, (rows, k), batch), elements))
 
 
-def _split_threads(k_major: bool, rows: int, k: int, width: int, item: int) -> tuple[int, int]:
-    """Threads of a block along rows and K: so few contiguous rows that the second reading of them finds them in cache."""
+def _reading(operand: SplitOperand, rows: int, k: int) -> SplitOperand:
+    """An operand whose blocks read whole rows well: threads along rows and K, accesses at once, and whether that is all.
+
+    Short rows stay in registers. Of others so few are read, where they are contiguous, that they are still in cache when they are
+    read again.
+    """
+    x, k_major, item = operand.x, operand.k_major, dtype(operand.element).bytes
+    unroll = max(1, _NUMBERS // (x.width * operand.parts))
+    along = _power_of_two(_SPLIT_THREADS * unroll * (x.width if k_major else 1) // k)
+    if along >= 1 and (k_major or along * x.width * item >= _BYTES_ACROSS):
+        along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (x.width * item))
+        return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=unroll, once=True)
     if k_major:
-        along = min(_MOST_ROWS, 1 << max(0, (_FIRST_LEVEL // (item * max(1, k))).bit_length() - 1))
+        along = min(_MOST_ROWS, max(1, _power_of_two(_FIRST_LEVEL // (item * k))))
     else:
         along = _BYTES_ACROSS // (_SPLIT_VECTOR[False] * item)
-        along *= 2 if rows >= 2 * along * width * _FEWEST_BLOCKS else 1
-    return along, _SPLIT_THREADS // along
+        along *= 2 if rows >= 2 * along * x.width * _FEWEST_BLOCKS else 1
+    return replace(operand, threads=(along, _SPLIT_THREADS // along))
+
+
+def _power_of_two(limit: int) -> int:
+    """The largest power of two that is no larger, or 0."""
+    return 1 << limit.bit_length() - 1 if limit else 0
 
 
 def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> Launch:

@@ -172,3 +172,25 @@ def test_dp4a() -> None:
     )
     want = c.astype(np.int64) + (a.astype(np.int64) * b).sum(1)
     np.testing.assert_array_equal(out, want.astype(np.uint32).view(np.int32))
+
+
+def exchange(call: str, threads: int = 64) -> np.ndarray:
+    out = np.zeros(threads, np.float32)
+    launch(f"int const t = threadIdx.x; float x = 100 + t; {call} cb::store_global<1>(&C[t], &x);", (ptr("C", "float32"),), (out,),
+           threads=threads)
+    return out
+
+
+@pytest.mark.parametrize("mask", [1, 4, 16, 31])
+def test_a_shuffle_exchanges_lanes_of_a_warp(mask: int) -> None:
+    np.testing.assert_array_equal(exchange(f"x = cb::shuffle_xor(x, {mask});"), 100 + (np.arange(64) ^ mask))
+
+
+@pytest.mark.parametrize("call, error, words", [
+    ("x = cb::shuffle_xor(x, 32);", emulator.MisuseError, "a shuffle's mask is 0 to 31, got 32"),
+    ("x = cb::shuffle_xor(x, t == 3 ? 2 : 1);", emulator.BarrierError, "as one"),
+    ("if (t < 40) x = cb::shuffle_xor(x, 1);", emulator.Deadlock, "warp 1 at the same warp-wide instruction: 8 of 32"),
+], ids=["mask", "masks", "half a warp"])
+def test_misuse_of_shuffles(call: str, error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        exchange(call)
