@@ -298,20 +298,18 @@ class _Evaluation:
         lost = [(self.extents[c], stride) for c, stride in x.strides.items() if c not in target.strides]
         if 0 in (extent for extent, _stride in lost):
             lost = [(0, 0)]
-        rest: list[tuple[int, ...]]
-        step, *rest = sorted(merged(tuple(lost)), key=lambda mode: (-mode[0], abs(mode[1])))
+        steps: Sequence[tuple[int, ...]] = sorted(merged(tuple(lost)), key=lambda mode: (-mode[0], abs(mode[1])))
         array, memory, source = x.array, x.memory, [stride for _extent, stride, _into in kept]
-        while rest:
+        while len(steps) > 1:
             between = np.dtype(dtype(memory.dtype.name).accumulator)
-            modes = [(extent, stride) for (extent, _s, _t), stride in zip(kept, source, strict=True)] + rest
+            modes = [*((extent, stride) for (extent, _s, _t), stride in zip(kept, source, strict=True)), *steps[1:]]
             order = sorted(range(len(modes)), key=lambda q: -abs(modes[q][1]))
             shape = tuple(extent for extent, _stride in modes)
             new = self.engine.empty(Memory(shape, contiguous_strides(shape, between.itemsize, order), between))
-            self.sum(array, memory, step, [(*mode, into) for mode, into in zip(modes, new.strides, strict=True)], new)
-            array, memory = new, self.engine.memory(new)
-            source = list(new.strides[:len(kept)])
-            step, *rest = [(extent, stride) for (extent, _s), stride in zip(rest, new.strides[len(kept):], strict=True)]
-        self.sum(array, memory, step, [(extent, stride, into) for (extent, _s, into), stride in zip(kept, source, strict=True)],
+            self.sum(array, memory, steps[0], [(*mode, into) for mode, into in zip(modes, new.strides, strict=True)], new)
+            array, memory, source = new, self.engine.memory(new), list(new.strides[:len(kept)])
+            steps = [(extent, stride) for (extent, _s), stride in zip(steps[1:], new.strides[len(kept):], strict=True)]
+        self.sum(array, memory, steps[0], [(extent, stride, into) for (extent, _s, into), stride in zip(kept, source, strict=True)],
                  target.array)
 
     def sum(self, array: Any, memory: Memory, summed: tuple[int, ...], kept: Sequence[tuple[int, int, int]], new: Any) -> None:
