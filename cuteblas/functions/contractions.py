@@ -14,7 +14,6 @@ from numpy.lib.stride_tricks import as_strided
 from ..codegen.dtypes import dtype
 from ..planning.modes import merged
 from ..planning.problem import Operand, ReductionProblem, Storage
-from .counters import tally
 from .engines import Emulator, Engine
 from .execution import move
 from .expressions import Expression, Term
@@ -186,7 +185,7 @@ class _Evaluation:
 
     def count(self, group: str, detail: str) -> None:
         """Advance a counter of the function."""
-        tally(self.function, group, detail).tick()
+        self.engine.count(self.function, group, detail)
 
     # -- tensors ------------------------------------------------------------------------------------------------------------------
     def factor(self, x: Any, term: Term) -> _Factor:

@@ -21,6 +21,7 @@ from .subscripts import Subscripts, operands_of, read, with_operands
 __all__ = ["einsum", "einsum_path"]
 
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
+_ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
 
 
@@ -60,8 +61,9 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **arguments: 
     """
     arrays, head = operands_of(operands), None
     repeated = repeaters.get(type(arrays[0])) if arrays else None
-    if repeated is not None and len(arrays) == 2 and type(operands[0]) is str:
-        head = key_of({"optimize": optimize, **arguments}, "einsum", operands[0])
+    if repeated is not None and type(operands[0]) is str:
+        head = ("einsum", operands[0]) if optimize is False and not arguments else \
+            key_of({"optimize": optimize, **arguments}, "einsum", operands[0])
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
     named = arguments if out is None else {"out": out, **arguments}
@@ -95,7 +97,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **arguments: 
         result = evaluate("einsum", taken.engine, _settled(subscripts, memories, *judged, arguments.get("order", "K")),
                           taken.arrays, taken.out, path)
         if head is not None:
-            taken.engine.remember("einsum", head, taken.arrays, taken.out, result, "abc")
+            taken.engine.remember("einsum", head, taken.arrays, taken.out, result, _ROLES.get(len(arrays), ""))
     return result
 
 

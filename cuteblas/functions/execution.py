@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .counters import tally
 from .engines import EMULATOR, Engine, plan_for
 from .gufunc import judge
 from .memory import strides_by_order
@@ -35,11 +34,11 @@ def execute(engine: Engine, x1: Any, x2: Any, out: Any, staging: Staging) -> Any
     if staging.c.memory.size:
         plan = plan_for(staging.problem, engine.device(x1))
         engine.run(plan, {"a": _staged(engine, x1, staging.a), "b": _staged(engine, x2, staging.b), "c": c})
-        tally("matmul", "calls", plan.family).tick()
+        engine.count("matmul", "calls", plan.family)
     else:
-        tally("matmul", "calls", "nothing").tick()
+        engine.count("matmul", "calls", "nothing")
     for copied in staging.copies:
-        tally("matmul", "copies", copied).tick()
+        engine.count("matmul", "copies", copied)
     if out is None:
         return c
     if c is not out:
@@ -67,8 +66,8 @@ def move(function: str, engine: Engine, src: Any, dst: Any, variant: str | None 
     """Copy ``src`` into ``dst``, of the same shape and element size and without overlap, by the copy kernels or a named one."""
     source = engine.memory(src)
     if not source.size:
-        tally(function, "calls", "nothing").tick()
+        engine.count(function, "calls", "nothing")
         return
     plan = plan_for(copy_problem(source, engine.memory(dst), variant), engine.device(src))
     engine.run(plan, {"src": src, "dst": dst})
-    tally(function, "calls", plan.family).tick()
+    engine.count(function, "calls", plan.family)

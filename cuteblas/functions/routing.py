@@ -170,18 +170,21 @@ def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
     """
     if not arguments:
         return rest
+    key = [rest]
     try:
-        return rest, *((name, _frozen(value)) for name, value in arguments.items())
+        for name, value in arguments.items():
+            key += name, _frozen(value)                 # type: ignore[arg-type]
     except TypeError:
         return None
+    return tuple(key)
 
 
 def _frozen(x: Any) -> Hashable:
     kind = type(x)
-    if kind is tuple or kind is list:
-        return tuple(map(_frozen, x))
-    if x is None or kind is int or kind is str:
+    if kind is int or kind is str or x is None:
         return x
+    if kind is tuple or kind is list or kind is range:
+        return tuple([_frozen(y) for y in x])
     if kind is bool:
         return bool, x                                  # 1 == True, but they are different axes
     raise TypeError
