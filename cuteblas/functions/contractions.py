@@ -18,6 +18,7 @@ from .engines import Emulator, Engine
 from .execution import move
 from .expressions import Expression, Term
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself
+from .named import AS_PLANNED, How, refuse_variant
 from .problems import readable
 
 __all__ = ["EMULATOR", "EmulatorOfProducts", "ProductEngine", "evaluate"]
@@ -113,7 +114,7 @@ class _Factor:
 
 
 def evaluate(function: str, engine: ProductEngine, expression: Expression, arrays: Sequence[Any], out: Any = None,
-             path: Sequence[tuple[int, ...]] = ()) -> Any:
+             path: Sequence[tuple[int, ...]] = (), how: How = AS_PLANNED) -> Any:
     """Compute an expression.
 
     Parameters
@@ -131,13 +132,22 @@ def evaluate(function: str, engine: ProductEngine, expression: Expression, array
     path : sequence of tuple of int
         The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it: positions in the list of what is
         left, to whose end the product is appended.
+    how : How
+        The algorithm and the kernel of every product.
 
     Returns
     -------
     array or scalar
         ``out`` if there is one.
+
+    Raises
+    ------
+    ValueError
+        For an algorithm or a kernel that does not take a product, or if nothing is multiplied by a kernel that was named.
     """
-    evaluation = _Evaluation(function, engine, expression.extents, expression.dtype)
+    if len(arrays) < 2:
+        refuse_variant(how.variant, "nothing is multiplied")
+    evaluation = _Evaluation(function, engine, expression.extents, expression.dtype, how)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
     kept = frozenset("".join(expression.axes))
     for positions in _pairs(path, len(factors)):
@@ -172,12 +182,13 @@ def _pairs(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One call: on whose account, by which engine, with which extents and in which type."""
+    """One call: on whose account, by which engine, with which extents, in which type and how."""
 
     function: str
     engine: ProductEngine
     extents: Mapping[str, int]
     dtype: np.dtype
+    how: How
 
     def size(self, indices: Iterable[str]) -> int:
         """Number of elements over these indices."""
@@ -260,7 +271,7 @@ class _Evaluation:
             first, second = factors
             first, second = _moving(first, second), _moving(second, first)
             first, second = self.summed(first, second, kept), self.summed(second, first, kept)
-            if self.is_elementwise(first, second, kept):
+            if self.how.variant is None and self.is_elementwise(first, second, kept):
                 self.engine.multiply(self.view(first, kept), self.view(second, kept), self.view(target, kept))
                 self.count("calls", "element by element")
             else:
@@ -343,7 +354,9 @@ class _Evaluation:
         steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
         shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
         storage = (_storage(first), _storage(second), _storage(target))
-        plan = plan_contraction(contraction_problem(f"{a},{b}->{c}", shapes, steps, storage), self.engine.device(target.array))
+        kinds = {} if self.how.variant is None else {"variant": self.how.variant}
+        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=self.how.precision, **kinds)
+        plan = plan_contraction(problem, self.engine.device(target.array))
         self.engine.run(plan, {"a": first.array, "b": second.array, "c": target.array})
         self.count("calls", plan.family)
 

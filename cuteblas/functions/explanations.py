@@ -10,8 +10,8 @@ import numpy as np
 from .backends import current_backend
 from .copies import checked_order, why_not_words
 from .kinds import kind_of
-from .named import check_variant, refuse_variant
-from .products import MatmulArguments, checked_precision, host_operands, single_out
+from .named import check_variant, checked_precision, refuse_variant
+from .products import MatmulArguments, host_operands, single_out
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan

@@ -51,6 +51,20 @@ def test_complex_products_by_name(trans):
     assert cuteblas.stats()["cgemm"]["calls"] == {"gemm_split": 1}
 
 
+def test_kernels_by_name_and_what_they_refuse():
+    a, b, cube = (laid_out(shape, "f", "F", i) for i, shape in enumerate(((6, 8), (8, 4), (4, 4, 4))))
+    with cuteblas.backend("emulator"):
+        for variant, family in (("gett", "gett"), ("gemm_small", "gemm_simt")):
+            cuteblas.reset_stats()
+            np.testing.assert_array_equal(cuteblas.tensordot(a, b, 1, variant=variant), a @ b)
+            assert cuteblas.stats()["tensordot"]["calls"] == {family: 1}
+        for how in ({"variant": "gemm_small"}, {"precision": "fp16x3"}):
+            with pytest.raises(ValueError, match=r"matrices, and the modes .* of this contraction are none"):
+                cuteblas.tensordot(cube, cube[::-1, :, ::2].repeat(2, 2), ((0, 2), (1, 0)), **how)
+        with pytest.raises(ValueError, match="gemm_split cannot compute this: it multiplies float32 by float32, not float64"):
+            cuteblas.dot(a.astype("d"), b.astype("d"), precision="fp16x3")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("subscripts, layout", [("ij->i", "C"), ("ij->j", "sliced"), ("ij->", "negative"), ("ij->j", "broadcast"),
                                                 ("ijk->j", "permuted"), ("iij->j", "offset")])
