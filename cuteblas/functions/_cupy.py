@@ -14,9 +14,10 @@ import numpy as np
 
 from ..planning.plan import Plan
 from ..planning.problem import DeviceInfo, GemmProblem
+from .copies import check_out
 from .counters import tally
 from .engines import plan_for, without_imaginary_part
-from .execution import execute, move, new_like
+from .execution import copy_into, execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
 from .memory import Memory, strides_by_order
@@ -25,7 +26,7 @@ from .problems import has_kernels, stage
 from .products import delegate, fast_paths
 from .routing import repeaters
 
-__all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "current_device",
+__all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "copied_into", "current_device",
            "current_stream", "judged", "key_of_array", "launcher_for", "matmul", "on_device_of", "repeated",
            "repeated_matmul", "require_one_device", "several_devices", "uploaded"]
 
@@ -388,6 +389,21 @@ def judged(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
 def copied(a: Any, order: str, variant: str | None) -> Any:
     """``copy`` of a CuPy array: see :func:`cuteblas.copy`."""
     return arranged("copy", a, order, variant)
+
+
+def copied_into(a: Any, out: Any, variant: str | None) -> Any:
+    """``copy`` with ``out`` where one of both is a CuPy array: see :func:`cuteblas.copy`."""
+    in_place = isinstance(a, cupy.ndarray) and isinstance(out, cupy.ndarray) and a.data.ptr == out.data.ptr
+    inputs: tuple[Any, ...] = () if in_place else (a,)
+    head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id, variant) if in_place else ("copy", "out", variant)
+    if repeated(head, inputs, out) is None:
+        require_one_device("copy", {"the array": a, "out": out})
+        check_out(a, out)
+        with on_device_of(out):
+            engine = Recorder()
+            copy_into("copy", engine, a, out, variant)
+            engine.remember("copy", head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
+    return out
 
 
 def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:

@@ -40,11 +40,12 @@ def run_at(plan: Plan, addresses: tuple[int, ...]) -> None:
     elif isinstance(problem, ReductionProblem):
         _reduce(problem, addresses)
     else:
+        addresses = (addresses[-1], addresses[-1]) if problem.in_place else addresses
         assert addresses[0] % problem.src_alignment == 0 and addresses[1] % problem.dst_alignment == 0
         assert problem.itemsize in (1, 2, 4, 8, 16) and not any(address % problem.itemsize for address in addresses)
         word = f"V{problem.itemsize}"
         dst = _view(addresses[1], word, problem.shape, problem.dst_strides)
-        dst[...] = _view(addresses[0], word, problem.shape, problem.src_strides)
+        dst[...] = _view(addresses[0], word, problem.shape, problem.src_strides).copy()
 
 
 def _contract(problem: ContractionProblem, addresses: tuple[int, ...]) -> None:

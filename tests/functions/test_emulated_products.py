@@ -106,3 +106,15 @@ def test_sums_inside_products(subscripts, dtype):
         result = cuteblas.einsum(subscripts, x, y)
     np.testing.assert_array_equal(result, np.einsum(subscripts, x, y))
     assert result.dtype == x.dtype and cuteblas.stats()["einsum"]["calls"]["reduce"] == (2 if subscripts == "ij,kl->k" else 1)
+
+
+@pytest.mark.parametrize("dtype", ["?", "e", "f", "d", "D", "V12"])
+def test_transposition_in_place(dtype):
+    """Elements of 12 bytes are three words each, the innermost mode of a batch."""
+    x = (np.arange(2 * 70 * 70 * np.dtype(dtype).itemsize) % 251).astype("u1").view(dtype).reshape(2, 70, 70)
+    expected = x.swapaxes(1, 2).copy()
+    cuteblas.reset_stats()
+    with cuteblas.backend("emulator"):
+        assert cuteblas.copy(x.mT, out=x) is x
+        assert cuteblas.explain_copy(x.mT, out=x).plan.family == "transpose_in_place"
+    assert x.tobytes() == expected.tobytes() and cuteblas.stats() == {"copy": {"calls": {"transpose_in_place": 1}}}
