@@ -61,7 +61,7 @@ def test_kernels_by_name_and_what_they_refuse():
         for how in ({"variant": "gemm_small"}, {"precision": "fp16x3"}):
             with pytest.raises(ValueError, match=r"matrices, and the modes .* of this contraction are none"):
                 cuteblas.tensordot(cube, cube[::-1, :, ::2].repeat(2, 2), ((0, 2), (1, 0)), **how)
-        with pytest.raises(ValueError, match="gemm_split cannot compute this: it multiplies float32 by float32, not float64"):
+        with pytest.raises(ValueError, match=r"gemm_split cannot compute this: it multiplies float32 or complex64 .*, not float64"):
             cuteblas.dot(a.astype("d"), b.astype("d"), precision="fp16x3")
 
 
