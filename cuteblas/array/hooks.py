@@ -33,6 +33,7 @@ from ..functions.dots import dot, tensordot
 from ..functions.kinds import kind_of
 from ..functions.problems import has_kernels
 from ..functions.products import matmul
+from ..functions.routing import repeat
 
 __all__ = ["HERE", "MADE_BY_CHECKS", "PATCHES", "SWITCH", "Patch", "Switch", "check"]
 
@@ -193,11 +194,14 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     call = self, b, out
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _DOT.original(*call)
-    if not (type(self) is type(b) is cupy.ndarray) or b.ndim > 2:
+    if not (type(self) is type(b) is cupy.ndarray):
         return _long_way(_DOT, call, lambda: dot(*call))
-    result = repeated_matmul(self, b, out, None)        # with a vector or a matrix on the right, both products are the same
+    if b.ndim > 2:
+        result = repeat("dot", np.dot, (self, b), out)[1]
+    else:
+        result = repeated_matmul(self, b, out, None)    # with a vector or a matrix on the right, both products are the same
     if result is None:
-        return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and b.ndim else dot(*call))
+        return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and 0 < b.ndim < 3 else dot(*call))
     if SWITCH.watch is not None:
         SWITCH.watch(_DOT, call)
     return result
@@ -211,12 +215,17 @@ def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape:
     summed = (a.ndim + b.ndim - len(ret_shape)) // 2
     if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != tuple(ret_shape):
         return _long_way(_TENSORDOT, call, lambda: _refuse("vdot of arrays of two shapes"))
-    if summed != 1 or a.ndim > 2 or b.ndim > 2 or not (type(a) is type(b) is cupy.ndarray):
-        return _long_way(_TENSORDOT, call, lambda: tensordot(a, b, (range(summed), range(summed))))
-    turned = a.T
-    result = repeated_matmul(turned, b, None, None)
+    axes = (tuple(range(summed)),) * 2
+    if not (type(a) is type(b) is cupy.ndarray):
+        return _long_way(_TENSORDOT, call, lambda: tensordot(a, b, axes))
+    matrices = summed == 1 and a.ndim < 3 and b.ndim < 3
+    turned = a.T if matrices else a
+    if matrices:
+        result = repeated_matmul(turned, b, None, None)
+    else:
+        result = repeat("tensordot", np.tensordot, (a, b), arguments={"axes": axes})[1]
     if result is None:
-        return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None))
+        return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None) if matrices else tensordot(a, b, axes))
     if SWITCH.watch is not None:
         SWITCH.watch(_TENSORDOT, call)
     return result

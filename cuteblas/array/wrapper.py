@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from ..functions import copy, dot, matmul
-from ..functions.kinds import kind_of
+from ..functions.kinds import kind_of, own_types
 from ..functions.products import fast_paths
-from ..functions.routing import own_types
 from .devices import CPU, checked_device, copied_to, device_of, made_on
 
 __all__ = ["leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
@@ -444,4 +443,4 @@ def _product(x1: ndarray, x2: Any, out: Any, precision: str | None) -> Any:
 
 
 fast_paths[ndarray] = _product
-own_types.add(ndarray)
+own_types[ndarray] = _call

@@ -13,8 +13,7 @@ from ..codegen.dtypes import accumulator_of
 from ..functions.backends import current_backend
 from ..functions.engines import EMULATOR, Engine
 from ..functions.memory import Memory, overlap, overlaps_itself
-from ..functions.named import BY_NUMPY, check_variant, refuse_variant
-from ..functions.products import checked_precision
+from ..functions.named import BY_NUMPY, check_variant, checked_precision, refuse_variant
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .repeats import Repeat, repeat_of

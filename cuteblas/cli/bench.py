@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from .. import runtime
-from ..functions.products import PRECISIONS
+from ..functions.named import PRECISIONS
 from .clients import clients
 from .explain import shape
 from .figure import chart, figure

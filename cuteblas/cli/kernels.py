@@ -59,6 +59,8 @@ FAMILIES = (
             plan_copy, _ROWS),
     Variant("transpose", "copy", _CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",
             "sm_70", plan_copy, _TRANSPOSE),
+    Variant("transpose_in_place", "copy", _CHOSEN, "square matrices transposed where they lie, by pairs of tiles", "sm_70",
+            plan_copy, replace(_TRANSPOSE, in_place=True)),
 )
 """The kernels that calls without ``variant=`` run."""
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import epilogues, runtime
 from ..codegen.kernel import GeneratedKernel
-from ..functions import Explanation, copy, explain, explain_copy, matmul
+from ..functions import Explanation, copy, einsum, explain, explain_copy, matmul, tensordot
 from ..functions.engines import EMULATOR, Engine
 from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
 from ..planning.floors import compulsory_bytes
@@ -236,10 +236,13 @@ def _summed(xp: Any, x: Any, sums: Any) -> bool:
 def _host(machine: Any, which: Selection) -> Iterator[Row]:
     xp = machine.rival
     a, b, c = (_random(xp, _HOST_EXTENTS, "float32", seed) for seed in range(3))
+    x, y, axes = a.reshape(4, -1, _HOST_EXTENTS[1]), b.reshape(_HOST_EXTENTS[1], 4, -1), ((2, 1), (0, 2))
     pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "matmul(a, b, out=c)": (lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)),
         "matmul(a, b)": (lambda: matmul(a, b), lambda: xp.matmul(a, b)),
         "copy(a.T, order='C')": (lambda: copy(a.T, order="C"), lambda: xp.ascontiguousarray(a.T)),
+        "tensordot(x, y, axes)": (lambda: tensordot(x, y, axes), lambda: xp.tensordot(x, y, axes)),
+        "einsum('ij->i', a)": (lambda: einsum("ij->i", a), lambda: xp.einsum("ij->i", a)),
     }
     for case, calls in pairs.items():
         for call in calls:

@@ -14,20 +14,21 @@ import numpy as np
 
 from ..planning.plan import Plan
 from ..planning.problem import DeviceInfo, GemmProblem
+from .copies import check_out
 from .counters import tally
 from .engines import plan_for, without_imaginary_part
-from .execution import execute, move, new_like
+from .execution import copy_into, execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
-from .memory import Memory
+from .memory import Memory, strides_by_order
 from .named import refuse_variant
 from .problems import has_kernels, stage
 from .products import delegate, fast_paths
 from .routing import repeaters
 
-__all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "contiguous", "copied", "current_device", "current_stream", "judged",
-           "key_of_array", "launcher_for", "matmul", "on_device_of", "repeated", "repeated_matmul", "require_one_device",
-           "several_devices", "uploaded"]
+__all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "copied_into", "current_device",
+           "current_stream", "judged", "key_of_array", "launcher_for", "matmul", "on_device_of", "repeated",
+           "repeated_matmul", "require_one_device", "several_devices", "uploaded"]
 
 
 @lru_cache(maxsize=4096)
@@ -90,6 +91,11 @@ def _name(x: Any) -> str:
     return f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")
 
 
+def cast(dst: Any, src: Any) -> None:
+    """``dst[...] = src`` by CuPy."""
+    dst[...] = without_imaginary_part(src, dst.dtype)
+
+
 class Cupy:
     """CuPy arrays, and kernels on their device in CuPy's current stream."""
 
@@ -109,12 +115,22 @@ class Cupy:
 
     def assign(self, dst: Any, src: Any) -> None:
         """``dst[...] = src`` with any cast. CuPy's kernels need aligned elements; others are moved as words by ours."""
-        if not self.memory(src).whole_elements:
+        target, whole = self.memory(dst), self.memory(src).whole_elements
+        if src.dtype == dst.dtype and not (whole and target.whole_elements):
+            move("matmul: alignment", self, src, dst)
+            return
+        if not whole:
             src = new_like("matmul: alignment", self, src, "K")
-        if self.memory(dst).whole_elements:
-            dst[...] = without_imaginary_part(src, dst.dtype)
+        if target.whole_elements:
+            self.cast(dst, src)
         else:
-            move("matmul: alignment", self, without_imaginary_part(src, dst.dtype).astype(dst.dtype), dst)
+            between = self.empty(replace(target, strides=strides_by_order(replace(target, strides=src.strides), "K")))
+            self.cast(between, src)
+            move("matmul: alignment", self, between, dst)
+
+    def cast(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` of aligned elements."""
+        cast(dst, src)
 
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
@@ -136,6 +152,10 @@ class Cupy:
             launcher_for(native, arrays[roles[0]].data.device_id)(addresses, current_stream(), *scalars)
             why = f"{native.family} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
             tally("workspace", "calls", why).tick()
+
+    def count(self, function: str, group: str, detail: str) -> None:
+        """Advance a counter."""
+        tally(function, group, detail).tick()
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Launch a plan for many problems on the current stream, behind the copy of its table."""
@@ -187,7 +207,7 @@ class _Ready(NamedTuple):
 
     launch: Callable[..., Any]
     pick: Callable[[list[int]], tuple[int, ...]]        # from the addresses of inputs and result those that the plan takes
-    tick: Callable[[], int]
+    tick: Callable[[], Any]
     several_devices: bool
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -259,7 +279,8 @@ class Recorder(Cupy):
     """The engine of one call, which notes what the call comes to."""
 
     def __init__(self) -> None:
-        self._launched: list[tuple[Plan, Mapping[str, Any]]] = []
+        self._launches = 0
+        self._last: tuple[Plan, Mapping[str, Any]]
         self._created = 0
 
     def empty(self, like: Memory) -> Any:
@@ -270,12 +291,13 @@ class Recorder(Cupy):
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
         """Launch a plan on the current stream."""
-        self._launched.append((plan, arrays))
+        self._launches += 1
+        self._last = plan, arrays
         super().run(plan, arrays, alpha, beta, numbers)
 
     def nothing_but(self, *, launches: int, created: int) -> bool:
         """Whether the call came to so many launches and new arrays; who copies an operand or a result needs one more."""
-        return (len(self._launched), self._created) == (launches, created)
+        return (self._launches, self._created) == (launches, created)
 
     def remember(self, function: str, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> None:
         """Let :func:`repeated` answer calls like this one, if it came to one launch on the operands and the result themselves.
@@ -291,23 +313,34 @@ class Recorder(Cupy):
         roles : sequence of str
             What each input and, last, the result is to a plan.
         """
+        self.remember_launch(function, head, inputs, out, result, roles)
+
+    def remember_launch(self, function: str, head: Hashable, inputs: Sequence[Any], out: Any, result: Any,
+                        roles: Sequence[str]) -> bool:
+        """As :meth:`remember`, and say whether the call was such a one."""
         arrays = (*inputs, result)
         if not self.nothing_but(launches=1, created=out is None) or {type(x) for x in arrays} != {cupy.ndarray}:
-            return
-        (plan, given), = self._launched
+            return False
+        plan, given = self._last
         named = dict(zip(roles, arrays, strict=True))
         wanted = plan.problem.roles
         if any(role not in named or given[role].data.ptr != named[role].data.ptr for role in wanted):
-            return
+            return False
         pick = tuple if tuple(wanted) == tuple(roles) else itemgetter(*map(list(roles).index, wanted))
-        *spans, (low, high) = (self.memory(x).span for x in arrays)
+        self.make_ready(head, inputs, out, result, launcher_for(plan, result.data.device_id), pick,
+                        tally(function, "calls", plan.family).tick)
+        return True
+
+    def make_ready(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, launch: Callable[..., Any],
+                   pick: Callable[[list[int]], tuple[int, ...]], tick: Callable[[], Any]) -> None:
+        """Note what :func:`repeated` launches and counts for calls like this one."""
+        *spans, (low, high) = (self.memory(x).span for x in (*inputs, result))
         near = tuple((i, first - high, end - low) for i, (first, end) in enumerate(spans))
-        ready = _Ready(launcher_for(plan, result.data.device_id), pick, tally(function, "calls", plan.family).tick,
-                       several_devices(), result.shape, result.strides, result.dtype, result.nbytes, near)
+        ready = _Ready(launch, pick, tick, several_devices(), result.shape, result.strides, result.dtype, result.nbytes, near)
         if len(_ready) >= MOST_READY:
             _ready.clear()
         with suppress(TypeError):                       # an argument without a hash
-            _ready[head, *map(key_of_array, inputs if out is None else arrays)] = ready
+            _ready[head, *map(key_of_array, inputs if out is None else (*inputs, result))] = ready
 
 
 def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
@@ -316,9 +349,11 @@ def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, argu
         if kind_of(x) == "foreign":
             return delegate(f"{type(x).__name__} answers ufuncs itself", x1, x2, out, arguments, variant)
     product = judged(x1, x2, out, arguments)
+    from ._cupy_programs import ProgramRecorder
+
     with on_device_of(x1):
         staging = stage(CUPY.memory(x1), CUPY.memory(x2), None if out is None else CUPY.memory(out), product, precision, variant)
-        engine = Recorder()
+        engine = ProgramRecorder()
         result = execute(engine, x1, x2, out, staging)
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
@@ -353,7 +388,22 @@ def judged(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
 
 def copied(a: Any, order: str, variant: str | None) -> Any:
     """``copy`` of a CuPy array: see :func:`cuteblas.copy`."""
-    return _arranged("copy", a, order, variant)
+    return arranged("copy", a, order, variant)
+
+
+def copied_into(a: Any, out: Any, variant: str | None) -> Any:
+    """``copy`` with ``out`` where one of both is a CuPy array: see :func:`cuteblas.copy`."""
+    in_place = isinstance(a, cupy.ndarray) and isinstance(out, cupy.ndarray) and a.data.ptr == out.data.ptr
+    inputs: tuple[Any, ...] = () if in_place else (a,)
+    head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id, variant) if in_place else ("copy", "out", variant)
+    if repeated(head, inputs, out) is None:
+        require_one_device("copy", {"the array": a, "out": out})
+        check_out(a, out)
+        with on_device_of(out):
+            engine = Recorder()
+            copy_into("copy", engine, a, out, variant)
+            engine.remember("copy", head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
+    return out
 
 
 def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
@@ -367,10 +417,10 @@ def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
         if a.flags.c_contiguous:
             tally("ascontiguousarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)
-    return _arranged("ascontiguousarray", a, "C", variant)
+    return arranged("ascontiguousarray", a, "C", variant)
 
 
-def _arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
+def arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
     """A new array with the elements of ``a`` in an order; what has run before is launched at once."""
     head = function, order, variant
     new = repeated(head, (a,), None)

@@ -11,8 +11,8 @@ import cupyx
 import numpy as np
 
 from . import _cupy
+from ._cupy_programs import ProgramRecorder, multiply
 from .counters import tally
-from .execution import new_like
 from .kinds import kind_of
 from .named import refuse_variant
 from .routing import Taken
@@ -20,7 +20,7 @@ from .routing import Taken
 __all__ = ["CupyOfProducts", "fortran", "taken"]
 
 
-class CupyOfProducts(_cupy.Recorder):
+class CupyOfProducts(ProgramRecorder):
     """CuPy arrays, and kernels on their device in CuPy's current stream, for one call."""
 
     on_host = False
@@ -31,7 +31,7 @@ class CupyOfProducts(_cupy.Recorder):
 
     def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
         """A view that begins at the first element of ``x``, with these strides in bytes."""
-        return cupy.ndarray(shape, x.dtype, x.data, strides)
+        return self.derived(cupy.ndarray(shape, x.dtype, x.data, strides), x)
 
     def number(self, value: np.ndarray) -> Any:
         """A new 0-d array, filled on the current device: nothing is copied from the host."""
@@ -43,7 +43,8 @@ class CupyOfProducts(_cupy.Recorder):
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:
         """``out[...] = x * y`` by CuPy."""
-        cupy.multiply(x, y, out)
+        self.note(multiply, x, y, out)
+        multiply(x, y, out)
 
     def inverse(self, x: Any) -> Any:
         """The inverses of square matrices by CuPy.
@@ -81,6 +82,8 @@ def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
     with _cupy.on_device_of(next(iter(named.values()))):
         engine = CupyOfProducts()
         arrays = tuple(engine.number(np.asarray(x)) if kind_of(x) == "scalar" else x for x in operands)
+        # An operand that is given twice may be two in a call like this one.
+        arrays = tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
     return Taken(engine, arrays, tuple(engine.memory(x) for x in arrays), out)
 
 
@@ -95,4 +98,4 @@ def fortran(a: Any, dtype: Any, variant: str | None) -> Any:
         if a.flags.f_contiguous:
             tally("asfortranarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)
-        return new_like("asfortranarray", _cupy.CUPY, a, "F", variant)
+    return _cupy.arranged("asfortranarray", a, "F", variant)

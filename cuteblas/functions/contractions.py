@@ -11,12 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..planning.problem import Storage
-from .counters import tally
+from ..codegen.dtypes import dtype
+from ..planning.modes import merged
+from ..planning.problem import Operand, ReductionProblem, Storage
 from .engines import Emulator, Engine
 from .execution import move
 from .expressions import Expression, Term
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself
+from .named import AS_PLANNED, How, refuse_variant
 from .problems import readable
 
 __all__ = ["EMULATOR", "EmulatorOfProducts", "ProductEngine", "evaluate"]
@@ -112,7 +114,7 @@ class _Factor:
 
 
 def evaluate(function: str, engine: ProductEngine, expression: Expression, arrays: Sequence[Any], out: Any = None,
-             path: Sequence[tuple[int, ...]] = ()) -> Any:
+             path: Sequence[tuple[int, ...]] = (), how: How = AS_PLANNED) -> Any:
     """Compute an expression.
 
     Parameters
@@ -130,13 +132,22 @@ def evaluate(function: str, engine: ProductEngine, expression: Expression, array
     path : sequence of tuple of int
         The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it: positions in the list of what is
         left, to whose end the product is appended.
+    how : How
+        The algorithm and the kernel of every product.
 
     Returns
     -------
     array or scalar
         ``out`` if there is one.
+
+    Raises
+    ------
+    ValueError
+        For an algorithm or a kernel that does not take a product, or if nothing is multiplied by a kernel that was named.
     """
-    evaluation = _Evaluation(function, engine, expression.extents, expression.dtype)
+    if len(arrays) < 2:
+        refuse_variant(how.variant, "nothing is multiplied")
+    evaluation = _Evaluation(function, engine, expression.extents, expression.dtype, how)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
     kept = frozenset("".join(expression.axes))
     for positions in _pairs(path, len(factors)):
@@ -171,12 +182,13 @@ def _pairs(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One call: on whose account, by which engine, with which extents and in which type."""
+    """One call: on whose account, by which engine, with which extents, in which type and how."""
 
     function: str
     engine: ProductEngine
     extents: Mapping[str, int]
     dtype: np.dtype
+    how: How
 
     def size(self, indices: Iterable[str]) -> int:
         """Number of elements over these indices."""
@@ -184,7 +196,7 @@ class _Evaluation:
 
     def count(self, group: str, detail: str) -> None:
         """Advance a counter of the function."""
-        tally(self.function, group, detail).tick()
+        self.engine.count(self.function, group, detail)
 
     # -- tensors ------------------------------------------------------------------------------------------------------------------
     def factor(self, x: Any, term: Term) -> _Factor:
@@ -210,11 +222,6 @@ class _Evaluation:
                     stride *= self.extents[c]
         return result
 
-    def one(self) -> _Factor:
-        """A number 1, the second factor of a sum over one tensor."""
-        one = self.engine.number(np.ones((), self.dtype))
-        return _Factor(one, self.engine.memory(one), {})
-
     def view(self, x: _Factor, indices: Collection[str]) -> Any:
         """A tensor as an array with an axis for each of these indices."""
         return self.engine.view(x.array, tuple(self.extents[c] for c in indices), tuple(x.strides.get(c, 0) for c in indices))
@@ -224,12 +231,16 @@ class _Evaluation:
         """The product of one or two tensors, summed over the indices that are not needed later."""
         shared = [c for c in factors[0].strides if all(c in factor.strides for factor in factors)]
         indices = dict.fromkeys(c for group in (shared, *(factor.strides for factor in factors)) for c in group if c in later)
-        shape = tuple(self.extents[c] for c in indices)
-        new = self.engine.empty(Memory(shape, contiguous_strides(shape, self.dtype.itemsize), self.dtype))
-        memory = self.engine.memory(new)
-        target = _Factor(new, memory, dict(zip(indices, memory.strides, strict=True)))
+        target = self.new(list(indices), self.dtype)
         self.multiply(factors, target)
         return target
+
+    def new(self, indices: Sequence[str], dtype: np.dtype) -> _Factor:
+        """A new tensor in C order."""
+        shape = tuple(self.extents[c] for c in indices)
+        new = self.engine.empty(Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype))
+        memory = self.engine.memory(new)
+        return _Factor(new, memory, dict(zip(indices, memory.strides, strict=True)))
 
     def written(self, expression: Expression, factors: Sequence[_Factor], out: Any) -> Any:
         """The last product, into ``out`` or a new array."""
@@ -250,24 +261,81 @@ class _Evaluation:
         kept = target.strides
         if not target.memory.size:
             self.count("calls", "nothing")
-        elif len(factors) == 1 and all(c in kept for c in factors[0].strides):
-            move(self.function, self.engine, self.view(factors[0], kept), self.view(target, kept))
+        elif len(factors) == 1:
+            x, = factors
+            if all(c in kept for c in x.strides):
+                move(self.function, self.engine, self.view(x, kept), self.view(target, kept))
+            else:
+                self.reduce(x, target)
         else:
-            first, second = factors if len(factors) == 2 else (factors[0], self.one())
+            first, second = factors
             first, second = _moving(first, second), _moving(second, first)
             first, second = self.summed(first, second, kept), self.summed(second, first, kept)
-            if self.is_elementwise(first, second, kept):
+            if self.how.variant is None and self.is_elementwise(first, second, kept):
                 self.engine.multiply(self.view(first, kept), self.view(second, kept), self.view(target, kept))
                 self.count("calls", "element by element")
             else:
-                self.contract(first, second, target)
+                self.contract(*self.of_one_type(first, second), target)
 
     def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> _Factor:
-        """A tensor summed over the indices that nothing else has, where that saves multiplications: if the other brings its own."""
+        """A tensor summed over the indices that nothing else has, in the type in which sums are accumulated."""
         alone = [c for c in x.strides if c not in kept and c not in other.strides]
-        if not alone or all(c in x.strides for c in other.strides):
+        if not alone:
             return x
-        return self.intermediate((x,), [c for c in x.strides if c not in alone])
+        later = sorted((c for c in x.strides if c not in alone), key=lambda c: -abs(x.strides[c]))
+        target = self.new(later, np.dtype(dtype(x.memory.dtype.name).accumulator))
+        if target.memory.size:
+            self.reduce(x, target)
+        return replace(target, conj=x.conj)
+
+    def of_one_type(self, first: _Factor, second: _Factor) -> tuple[_Factor, _Factor]:
+        """Two tensors in the wider of their types: a sum of float16 is one of float32."""
+        wide = np.promote_types(first.memory.dtype, second.memory.dtype)
+        return self.cast(first, wide), self.cast(second, wide)
+
+    def cast(self, x: _Factor, wide: np.dtype) -> _Factor:
+        """A tensor in a type, copied if it has another."""
+        if x.memory.dtype == wide:
+            return x
+        self.count("copies", f"operand: is {x.memory.dtype}, multiplied by sums in {wide}")
+        copy = self.new(list(x.strides), wide)
+        self.engine.assign(copy.array, self.view(x, x.strides))
+        return replace(copy, conj=x.conj)
+
+    def reduce(self, x: _Factor, target: _Factor) -> None:
+        """Sum a tensor over the indices that the target lacks, one group of modes after the other, the longest first."""
+        kept = [(self.extents[c], x.strides.get(c, 0), stride) for c, stride in target.strides.items()]
+        lost = [(self.extents[c], stride) for c, stride in x.strides.items() if c not in target.strides]
+        if 0 in (extent for extent, _stride in lost):
+            lost = [(0, 0)]
+        steps: Sequence[tuple[int, ...]] = sorted(merged(tuple(lost)), key=lambda mode: (-mode[0], abs(mode[1])))
+        array, memory, source = x.array, x.memory, [stride for _extent, stride, _into in kept]
+        while len(steps) > 1:
+            between = np.dtype(dtype(memory.dtype.name).accumulator)
+            modes = [*((extent, stride) for (extent, _s, _t), stride in zip(kept, source, strict=True)), *steps[1:]]
+            order = sorted(range(len(modes)), key=lambda q: -abs(modes[q][1]))
+            shape = tuple(extent for extent, _stride in modes)
+            new = self.engine.empty(Memory(shape, contiguous_strides(shape, between.itemsize, order), between))
+            self.sum(array, memory, steps[0], [(*mode, into) for mode, into in zip(modes, new.strides, strict=True)], new)
+            array, memory, source = new, self.engine.memory(new), list(new.strides[:len(kept)])
+            steps = [(extent, stride) for (extent, _s), stride in zip(steps[1:], new.strides[len(kept):], strict=True)]
+        self.sum(array, memory, steps[0], [(extent, stride, into) for (extent, _s, into), stride in zip(kept, source, strict=True)],
+                 target.array)
+
+    def sum(self, array: Any, memory: Memory, summed: tuple[int, ...], kept: Sequence[tuple[int, int, int]], new: Any) -> None:
+        """One sum along one mode; modes are extents and strides in bytes, in the tensor and in the new one."""
+        from .engines import plan_for
+
+        into = self.engine.memory(new)
+        (i, x_i, r_i), *batch = kept or [(1, 0, 0)]
+        x, r = (Operand(of.dtype.name, strides, tuple(mode[column] // of.dtype.itemsize for mode in batch), alignment=of.alignment)
+                for of, column, strides in ((memory, 1, (x_i // memory.dtype.itemsize, summed[1] // memory.dtype.itemsize)),
+                                            (into, 2, (r_i // into.dtype.itemsize, 0))))
+        compute = dtype(memory.dtype.name).accumulator
+        plan = plan_for(ReductionProblem(i, summed[0], x, r, tuple(mode[0] for mode in batch), compute=compute),
+                        self.engine.device(new))
+        self.engine.run(plan, {"src": array, "dst": new})
+        self.count("calls", plan.family)
 
     def is_elementwise(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
         """Whether nothing is summed and one tensor has all indices of the other: then no element is read twice by a block."""
@@ -283,10 +351,12 @@ class _Evaluation:
         missing = [c for c in target.strides if c not in first.strides and c not in second.strides]
         first = replace(first, strides={**first.strides, **dict.fromkeys(missing, 0)})       # the same for all of them
         a, b, c = ("".join(x.strides) for x in (first, second, target))
-        steps = tuple(tuple(stride // self.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
+        steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
         shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
         storage = (_storage(first), _storage(second), _storage(target))
-        plan = plan_contraction(contraction_problem(f"{a},{b}->{c}", shapes, steps, storage), self.engine.device(target.array))
+        kinds = {} if self.how.variant is None else {"variant": self.how.variant}
+        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=self.how.precision, **kinds)
+        plan = plan_contraction(problem, self.engine.device(target.array))
         self.engine.run(plan, {"a": first.array, "b": second.array, "c": target.array})
         self.count("calls", plan.family)
 

@@ -8,14 +8,14 @@ import numpy as np
 
 from .backends import current_backend
 from .counters import tally
-from .kinds import kind_of
+from .kinds import kind_of, own_call
+from .memory import Memory, overlaps_itself
 from .named import BY_NUMPY, check_variant, refuse_variant
 
-__all__ = ["ascontiguousarray", "asfortranarray", "checked_order", "copy", "why_not_words"]
+__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
 
 
-
-def copy(a: Any, order: str | None = "K", subok: bool = False, *, variant: str | None = None) -> Any:
+def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = None, variant: str | None = None) -> Any:
     """A copy of an array, as ``numpy.copy`` makes it.
 
     Parameters
@@ -26,16 +26,32 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, variant: str |
         Layout of the copy: like ``a``, C, Fortran, or Fortran if ``a`` is Fortran contiguous and C otherwise.
     subok : bool
         Whether a subclass of ``numpy.ndarray`` stays what it is.
+    out : array, optional
+        Receives the copy and is returned: of the shape and type of ``a``, with any strides, which take the place of ``order``. It
+        may overlap ``a``; ``copy(x.T, out=x)`` transposes a square matrix in place, ``copy(x.mT, out=x)`` every matrix of a stack.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
     Raises
     ------
+    TypeError
+        If ``out`` is no array.
     ValueError
-        For an unknown order, in NumPy's words; for an unknown variant, one that does not take this copy, or where no kernel runs.
+        For an unknown order, in NumPy's words; for an unknown variant, one that does not take this copy, or where no kernel runs;
+        for ``out`` of another shape or type, on another device, or that cannot be written.
+
+    Examples
+    --------
+    >>> import cuteblas, numpy
+    >>> x = numpy.arange(4).reshape(2, 2)
+    >>> cuteblas.copy(x.T, out=x) is x, x.tolist()
+    (True, [[0, 2], [1, 3]])
     """
     kind = kind_of(a)
     check_variant(variant, "copy")
+    if out is not None:
+        checked_order(order)
+        return _into(a, out, variant)
     if kind != "cupy" and current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
         return _by_numpy("copy", "numpy", np.copy, a, order, subok)
@@ -53,6 +69,48 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, variant: str |
     from .execution import EMULATOR, new_like
 
     return new_like("copy", EMULATOR, array, layout, variant)
+
+
+def _into(a: Any, out: Any, variant: str | None) -> Any:
+    """``out[...] = a`` with the answer ``out``."""
+    answers = own_call(a, out)
+    if answers is not None:
+        return answers(copy, "copy", (a,), {"out": out, "variant": variant})
+    kinds = kind_of(a), kind_of(out)
+    if kinds[1] not in ("numpy", "subclass", "cupy"):
+        raise TypeError("'out' must be an array")
+    if "cupy" in kinds:
+        from ._cupy import copied_into
+
+        return copied_into(a, out, variant)
+    array = np.asarray(a)
+    check_out(array, out)
+    if not out.flags.writeable:
+        raise ValueError("output array is read-only")
+    reason = None if current_backend() == "numpy" else why_not_words(array.dtype)
+    if current_backend() == "numpy" or reason is not None:
+        refuse_variant(variant, reason or BY_NUMPY)
+        np.copyto(out, array)
+        tally("copy", "calls", "numpy" if reason is None else f"delegated to NumPy: {reason}").tick()
+        return out
+    from .execution import EMULATOR, copy_into
+
+    copy_into("copy", EMULATOR, array, out, variant)
+    return out
+
+
+def check_out(a: Any, out: Any) -> None:
+    """See that ``out`` can hold a copy of ``a``.
+
+    Raises
+    ------
+    ValueError
+        If it has another shape or type, or elements that share memory.
+    """
+    if (a.shape, a.dtype) != (out.shape, out.dtype):
+        raise ValueError(f"out has the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}")
+    if overlaps_itself(Memory(out.shape, out.strides, out.dtype)):
+        raise ValueError(f"elements of out share memory: its shape is {out.shape} and its strides are {out.strides} bytes")
 
 
 def ascontiguousarray(a: Any, dtype: Any = None, *, variant: str | None = None) -> Any:

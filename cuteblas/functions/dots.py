@@ -13,6 +13,7 @@ from .expressions import Expression, Term, common_type, expression, letter, stan
 from .gufunc import shadow
 from .kinds import kind_of
 from .memory import Memory, contiguous_strides, is_contiguous
+from .named import AS_PLANNED, How, checked_how
 from .routing import answer
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
@@ -20,7 +21,7 @@ __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot"
 Axes = Sequence[str]
 
 
-def dot(a: Any, b: Any, out: Any = None) -> Any:
+def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, variant: str | None = None) -> Any:
     """Dot product of two arrays, as ``numpy.dot``: the sum over the last axis of ``a`` and the last but one of ``b``.
 
     Parameters
@@ -29,6 +30,10 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies; with vectors it is the inner product.
     out : array, optional
         Receives the result: C-contiguous and of exactly its shape and type.
+    precision : {"auto", "ieee", "fp16x3", "bf16x6"}, optional
+        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+    variant : str, optional
+        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
     Returns
     -------
@@ -38,7 +43,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.dot`` raises, in its words and before anything runs; also for operands on different devices.
+        What ``numpy.dot`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        algorithm or a kernel that is unknown or does not take this product.
 
     Examples
     --------
@@ -46,22 +52,26 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    return dot_for("dot", a, b, out)
+    return dot_for("dot", a, b, out, checked_how(precision, variant))
 
 
-def dot_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
+def dot_for(function: str, a: Any, b: Any, out: Any = None, how: How = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
-    result = answer(function, np.dot, settle_dot, (a, b), out)
+    result = answer(function, np.dot, settle_dot, (a, b), out, how)
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
 
 
-def inner(a: Any, b: Any, /) -> Any:
+def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | None = None) -> Any:
     """Sum of products over the last axes of two arrays, as ``numpy.inner``.
 
     Parameters
     ----------
     a, b : array_like
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies.
+    precision : {"auto", "ieee", "fp16x3", "bf16x6"}, optional
+        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+    variant : str, optional
+        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
     Returns
     -------
@@ -71,9 +81,10 @@ def inner(a: Any, b: Any, /) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices.
+        What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        algorithm or a kernel that is unknown or does not take this product.
     """
-    return answer("inner", np.inner, _settle_inner, (a, b))
+    return answer("inner", np.inner, _settle_inner, (a, b), how=checked_how(precision, variant))
 
 
 def vdot(a: Any, b: Any, /) -> Any:
@@ -123,7 +134,7 @@ def outer_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
     return answer(function, np.outer, _settle_outer, (a, b), out)
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, variant: str | None = None) -> Any:
     """Sum of products over given axes of two arrays, as ``numpy.tensordot``, without reshaping them.
 
     Parameters
@@ -132,6 +143,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the modes of the contraction are nested in the kernel.
     axes : int or pair of (sequence of) int
         The number of last axes of ``a`` and first axes of ``b``, or the axes of ``a`` and those of ``b``.
+    precision : {"auto", "ieee", "fp16x3", "bf16x6"}, optional
+        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+    variant : str, optional
+        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
     Returns
     -------
@@ -141,14 +156,15 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     Raises
     ------
     TypeError, ValueError, IndexError
-        What ``numpy.tensordot`` raises, in its words and before anything runs; also for operands on different devices.
+        What ``numpy.tensordot`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        algorithm or a kernel that is unknown or does not take this product.
     """
-    return tensordot_for("tensordot", a, b, axes)
+    return tensordot_for("tensordot", a, b, axes, checked_how(precision, variant))
 
 
-def tensordot_for(function: str, a: Any, b: Any, axes: Any) -> Any:
+def tensordot_for(function: str, a: Any, b: Any, axes: Any, how: How = AS_PLANNED) -> Any:
     """``tensordot`` on the account of a function that uses it."""
-    return answer(function, np.tensordot, _settle_tensordot, (a, b), axes=axes)
+    return answer(function, np.tensordot, _settle_tensordot, (a, b), how=how, axes=axes)
 
 
 def kron(a: Any, b: Any) -> Any:

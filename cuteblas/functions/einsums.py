@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from string import ascii_letters
 from typing import Any
 
@@ -14,17 +15,20 @@ from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
 from .kinds import kind_of
 from .memory import Memory, contiguous_strides, is_contiguous
+from .named import checked_how, refuse_variant
 from .paths import contraction_path, optimal_path
-from .routing import Taken, by_numpy, key_of, refused, repeaters, take, without_kernels
+from .routing import Taken, by_numpy, key_of, refused, repeaters, sent_back, take, without_kernels
 from .subscripts import Subscripts, operands_of, read, with_operands
 
 __all__ = ["einsum", "einsum_path"]
 
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
+_ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
 
 
-def einsum(*operands: Any, out: Any = None, optimize: Any = False, **arguments: Any) -> Any:
+def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: str | None = None, variant: str | None = None,
+           **arguments: Any) -> Any:
     """Sums of products in Einstein's notation, as ``numpy.einsum``.
 
     Parameters
@@ -41,6 +45,10 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **arguments: 
         pairs.
     dtype, order, casting
         As in ``numpy.einsum``. All products are computed in the type of the result.
+    precision : {"auto", "ieee", "fp16x3", "bf16x6"}, optional
+        The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
+    variant : str, optional
+        A named kernel for every product instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
     Returns
     -------
@@ -50,7 +58,8 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **arguments: 
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What ``numpy.einsum`` raises, in its words and before anything runs; also for operands on different devices.
+        What ``numpy.einsum`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        algorithm or a kernel that is unknown or does not take a product.
 
     Examples
     --------
@@ -58,15 +67,21 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **arguments: 
     >>> cuteblas.einsum("ij,j->i", [[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    arrays, head = operands_of(operands), None
+    arrays, how = operands_of(operands), checked_how(precision, variant)
+    head: Hashable = None
     repeated = repeaters.get(type(arrays[0])) if arrays else None
-    if repeated is not None and len(arrays) == 2 and type(operands[0]) is str:
-        head = key_of({"optimize": optimize, **arguments}, "einsum", operands[0])
+    if repeated is not None and type(operands[0]) is str:
+        head = ("einsum", operands[0], how) if optimize is False and not arguments else \
+            key_of({"optimize": optimize, **arguments}, "einsum", operands[0], how)
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
     named = arguments if out is None else {"out": out, **arguments}
     taken = take("einsum", arrays, out)
     if isinstance(taken, str):
+        result = sent_back(taken, how, partial(einsum, precision=precision, variant=variant), "einsum", operands,
+                           {"optimize": optimize, **named})
+        if result is not None:
+            return result
         optimize = False if isinstance(optimize, str) and optimize == "auto" else optimize
         return by_numpy("einsum", taken, np.einsum, *operands, optimize=optimize, **named)
 
@@ -80,22 +95,23 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **arguments: 
 
     strange = next((x.dtype for x in memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels("einsum", call, taken, strange, taken.arrays, named)
+        return without_kernels("einsum", call, taken, strange, taken.arrays, named, how)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS:
-        return refused("einsum", call, taken, taken.arrays, named)
+        return refused("einsum", call, taken, taken.arrays, named, how)
     path = _path(operands, subscripts, memories, optimize)
     judged = _judged(operands, memories, out_memory, path if optimize is not False else (), arguments)
     if out_memory is None and len(memories) == 1 and set(subscripts.result) == set(subscripts.terms[0]):
+        refuse_variant(variant, "the result is a view")
         return _view(taken, subscripts, call, named)
     if not has_kernels(judged[0]):
-        return without_kernels("einsum", call, taken, judged[0], taken.arrays, named)
+        return without_kernels("einsum", call, taken, judged[0], taken.arrays, named, how)
     from .contractions import evaluate
 
     with taken.on_device():
         result = evaluate("einsum", taken.engine, _settled(subscripts, memories, *judged, arguments.get("order", "K")),
-                          taken.arrays, taken.out, path)
+                          taken.arrays, taken.out, path, how)
         if head is not None:
-            taken.engine.remember("einsum", head, taken.arrays, taken.out, result, "abc")
+            taken.engine.remember("einsum", head, taken.arrays, taken.out, result, _ROLES.get(len(arrays), ""))
     return result
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..planning.plan import Plan
 from ..planning.problem import H200, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
+from .counters import tally
 from .memory import Memory
 
 __all__ = ["EMULATOR", "Emulator", "Engine", "plan_for", "without_imaginary_part"]
@@ -35,6 +36,9 @@ class Engine(Protocol):
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
         """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by role."""
+
+    def count(self, function: str, group: str, detail: str) -> None:
+        """Advance a counter of a function."""
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
@@ -83,6 +87,10 @@ class Emulator:
         from .. import emulator
 
         emulator.run(plan, arrays, alpha, beta, numbers=numbers)
+
+    def count(self, function: str, group: str, detail: str) -> None:
+        """Advance a counter of a function."""
+        tally(function, group, detail).tick()
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[np.ndarray]) -> None:
         """Run a plan for many problems in the emulator."""

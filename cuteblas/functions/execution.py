@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .counters import tally
 from .engines import EMULATOR, Engine, plan_for
 from .gufunc import judge
-from .memory import strides_by_order
-from .problems import Staged, Staging, copy_problem, has_kernels, stage
+from .memory import overlap, strides_by_order
+from .problems import Staged, Staging, copy_problem, has_kernels, in_place_problem, stage
 from .products import delegate, host_operands
 
-__all__ = ["EMULATOR", "emulated_matmul", "execute", "move", "new_like"]
+__all__ = ["EMULATOR", "copy_into", "emulated_matmul", "execute", "move", "new_like"]
 
 
 def emulated_matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
@@ -35,11 +34,11 @@ def execute(engine: Engine, x1: Any, x2: Any, out: Any, staging: Staging) -> Any
     if staging.c.memory.size:
         plan = plan_for(staging.problem, engine.device(x1))
         engine.run(plan, {"a": _staged(engine, x1, staging.a), "b": _staged(engine, x2, staging.b), "c": c})
-        tally("matmul", "calls", plan.family).tick()
+        engine.count("matmul", "calls", plan.family)
     else:
-        tally("matmul", "calls", "nothing").tick()
+        engine.count("matmul", "calls", "nothing")
     for copied in staging.copies:
-        tally("matmul", "copies", copied).tick()
+        engine.count("matmul", "copies", copied)
     if out is None:
         return c
     if c is not out:
@@ -63,12 +62,29 @@ def new_like(function: str, engine: Engine, a: Any, order: str, variant: str | N
     return target
 
 
+def copy_into(function: str, engine: Engine, a: Any, out: Any, variant: str | None = None) -> None:
+    """``out[...] = a``, of one shape and type, as if ``a`` were copied first; transposed square matrices change in place."""
+    source, target = engine.memory(a), engine.memory(out)
+    if source.address == target.address and all(s == t or n < 2 for n, s, t in zip(source.shape, source.strides, target.strides,
+                                                                                   strict=True)):
+        engine.count(function, "calls", "nothing")
+    elif not overlap(source, target):
+        move(function, engine, a, out, variant)
+    elif (problem := in_place_problem(source, target)) is not None:
+        plan = plan_for(replace(problem, variant=variant), engine.device(out))
+        engine.run(plan, {"dst": out})
+        engine.count(function, "calls", plan.family)
+    else:
+        move(function, engine, new_like(function, engine, a, "K", variant), out)
+        engine.count(function, "copies", "out: shares memory with the array")
+
+
 def move(function: str, engine: Engine, src: Any, dst: Any, variant: str | None = None) -> None:
     """Copy ``src`` into ``dst``, of the same shape and element size and without overlap, by the copy kernels or a named one."""
     source = engine.memory(src)
     if not source.size:
-        tally(function, "calls", "nothing").tick()
+        engine.count(function, "calls", "nothing")
         return
     plan = plan_for(copy_problem(source, engine.memory(dst), variant), engine.device(src))
     engine.run(plan, {"src": src, "dst": dst})
-    tally(function, "calls", plan.family).tick()
+    engine.count(function, "calls", plan.family)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from .backends import current_backend
-from .copies import checked_order, why_not_words
+from .copies import check_out, checked_order, why_not_words
 from .kinds import kind_of
-from .named import check_variant, refuse_variant
-from .products import MatmulArguments, checked_precision, host_operands, single_out
+from .named import check_variant, checked_precision, refuse_variant
+from .products import MatmulArguments, host_operands, single_out
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
@@ -124,8 +124,9 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
     return Explanation(shown, runs_on, call.copies, plan_for(call.problem, device))
 
 
-def explain_copy(a: Any, order: str = "C", *, variant: str | None = None) -> Explanation:
-    """What :func:`cuteblas.copy` would run, and why: ``explain_copy(a.T)`` explains a materialised transpose.
+def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | None = None) -> Explanation:
+    """What :func:`cuteblas.copy` would run, and why: ``explain_copy(a.T)`` explains a materialised transpose, and
+    ``explain_copy(a.T, out=a)`` one in place.
 
     Without a GPU, and for NumPy arrays, plans are made for an H200.
 
@@ -135,8 +136,8 @@ def explain_copy(a: Any, order: str = "C", *, variant: str | None = None) -> Exp
         For an unknown order, in NumPy's words; for an unknown variant, or one that does not take this copy.
     """
     from .engines import EMULATOR, Engine, plan_for
-    from .memory import Memory, strides_by_order
-    from .problems import copy_problem
+    from .memory import Memory, overlap, strides_by_order
+    from .problems import copy_problem, in_place_problem
 
     order = checked_order(order)
     check_variant(variant, "copy")
@@ -155,6 +156,16 @@ def explain_copy(a: Any, order: str = "C", *, variant: str | None = None) -> Exp
         return Explanation(call, f"NumPy: {reason}")
     source = engine.memory(a)
     target = Memory(source.shape, strides_by_order(source, order), source.dtype)
+    if out is not None:
+        check_out(a, out)
+        call, into = f"copy: {_described(a)} into out", engine.memory(out)
+        if not overlap(source, into):
+            target = into
+        elif (problem := in_place_problem(source, into)) is not None:
+            return Explanation(call, runs_on, (), plan_for(replace(problem, variant=variant), engine.device(a)))
+        else:
+            copied = ("out: shares memory with the array",)
+            return Explanation(call, runs_on, copied, plan_for(copy_problem(source, target, variant), engine.device(a)))
     return Explanation(call, runs_on, (), plan_for(copy_problem(source, target, variant), engine.device(a)))
 
 

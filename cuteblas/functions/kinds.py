@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Kind", "kind_of"]
+__all__ = ["Kind", "kind_of", "own_call", "own_types"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
+
+own_types: dict[type, Callable[..., Any]] = {}
+"""Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then. Each
+has a function of (call, name, operands, keyword arguments) that lets a function answer on what they hold."""
+
+
+def own_call(*operands: object) -> Callable[..., Any] | None:
+    """What lets a function answer on what operands of a type of ours hold; ``None`` if none is of such a type."""
+    return next((own_types[type(x)] for x in operands if type(x) in own_types), None)
 
 
 def kind_of(x: object) -> Kind:

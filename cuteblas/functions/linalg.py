@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -12,8 +13,9 @@ from .counters import tally
 from .dots import dot_for, outer_for, settle_dot, tensordot_for
 from .expressions import stand_in
 from .memory import Memory, strides_by_order
+from .named import checked_how
 from .products import matmul as any_matmul
-from .routing import by_numpy, take, without_kernels
+from .routing import by_numpy, sent_back, take, without_kernels
 from .transposes import matrix_transpose
 from .vectors import vecdot_for
 
@@ -23,9 +25,9 @@ __all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "
 _Tree = int | tuple["_Tree", "_Tree"]
 
 
-def matmul(x1: Any, x2: Any, /) -> Any:
-    """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without further arguments."""
-    return any_matmul(x1, x2)
+def matmul(x1: Any, x2: Any, /, *, precision: str | None = None, variant: str | None = None) -> Any:
+    """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without the arguments of ufuncs."""
+    return any_matmul(x1, x2, precision=precision, variant=variant)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
@@ -46,9 +48,9 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return vecdot_for("linalg.vecdot", x1, x2, axis=axis)
 
 
-def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: str | None = None, variant: str | None = None) -> Any:
     """Sum of products over given axes, as ``numpy.linalg.tensordot``: see :func:`cuteblas.tensordot`."""
-    return tensordot_for("linalg.tensordot", x1, x2, axes)
+    return tensordot_for("linalg.tensordot", x1, x2, axes, checked_how(precision, variant))
 
 
 def outer(x1: Any, x2: Any, /) -> Any:
@@ -74,7 +76,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     return outer_for("linalg.outer", *taken.arrays)
 
 
-def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None = None) -> Any:
     """Product of a chain of matrices in the order with the fewest multiplications, as ``numpy.linalg.multi_dot``.
 
     Parameters
@@ -83,25 +85,30 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
         At least two: matrices; the first and the last may be vectors, a row and a column. NumPy in, NumPy out; CuPy in, CuPy out.
     out : array, optional
         Receives the result: C-contiguous and of exactly its shape and type, as of :func:`cuteblas.dot`.
+    precision : {"auto", "ieee", "fp16x3", "bf16x6"}, optional
+        The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
 
     Raises
     ------
     TypeError, ValueError, numpy.linalg.LinAlgError
-        What ``numpy.linalg.multi_dot`` raises, in its words and before anything runs; also for operands on different devices.
+        What ``numpy.linalg.multi_dot`` raises, in its words and before anything runs; also for operands on different devices, and
+        for an unknown precision.
     """
-    function = "linalg.multi_dot"
+    function, how = "linalg.multi_dot", checked_how(precision)
     operands, named = list(arrays), {} if out is None else {"out": out}
     count = len(arrays)
     taken = take(function, operands, out) if count else "numpy"
     if isinstance(taken, str):
-        return by_numpy(function, taken, np.linalg.multi_dot, arrays, **named)
+        result = sent_back(taken, how, lambda *given, **named: multi_dot(given, precision=precision, **named), function,
+                           tuple(operands), named)
+        return by_numpy(function, taken, np.linalg.multi_dot, arrays, **named) if result is None else result
     from .problems import has_kernels
 
     strange = next((x.dtype for x in taken.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
         return without_kernels(function, lambda *given, **out: np.linalg.multi_dot(given, **out), taken, strange, operands, named)
     if count == 2:
-        return dot_for(function, taken.arrays[0], taken.arrays[1], out)
+        return dot_for(function, taken.arrays[0], taken.arrays[1], out, how)
     ranks = [len(x.shape) for x in taken.memories]
     if count < 2 or not (1 <= ranks[0] <= 2 and 1 <= ranks[-1] <= 2 and set(ranks[1:-1]) <= {2}):
         return np.linalg.multi_dot([stand_in(x) for x in taken.memories])
@@ -114,7 +121,9 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     _judge(tree, [taken.engine.memory(x) for x in matrices], taken.out_memory)
 
     def product(chain: _Tree, out: Any = None) -> Any:
-        return matrices[chain] if isinstance(chain, int) else dot_for(function, product(chain[0]), product(chain[1]), out)
+        if isinstance(chain, int):
+            return matrices[chain]
+        return dot_for(function, product(chain[0]), product(chain[1]), out, how)
 
     result = product(tree, taken.out)
     if ranks[0] == ranks[-1] == 1:
@@ -151,7 +160,7 @@ def _judge(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -
     return Memory(settled.shape, settled.strides, settled.dtype)
 
 
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
     """A square matrix, or each of a stack, to an integer power, as ``numpy.linalg.matrix_power``.
 
     The products are those of :func:`cuteblas.matmul`; a negative power inverts the matrix first, by NumPy or CuPy.
@@ -162,16 +171,19 @@ def matrix_power(a: Any, n: int) -> Any:
         Of shape (..., m, m). NumPy in, NumPy out; CuPy in, CuPy out.
     n : int
         The power.
+    precision : {"auto", "ieee", "fp16x3", "bf16x6"}, optional
+        The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
 
     Raises
     ------
-    TypeError, numpy.linalg.LinAlgError
-        What ``numpy.linalg.matrix_power`` raises, in its words and before anything runs.
+    TypeError, ValueError, numpy.linalg.LinAlgError
+        What ``numpy.linalg.matrix_power`` raises, in its words and before anything runs; also for an unknown precision.
     """
-    function = "linalg.matrix_power"
+    function, how = "linalg.matrix_power", checked_how(precision)
     taken = take(function, (a,))
     if isinstance(taken, str):
-        return by_numpy(function, taken, np.linalg.matrix_power, a, n)
+        result = sent_back(taken, how, partial(matrix_power, precision=precision), function, (a, n), {})
+        return by_numpy(function, taken, np.linalg.matrix_power, a, n) if result is None else result
     (x,), (memory,) = taken.arrays, taken.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
@@ -191,20 +203,20 @@ def matrix_power(a: Any, n: int) -> Any:
             tally(function, "calls", "inverse by " + ("NumPy" if taken.engine.on_host else "CuPy")).tick()
             x = taken.engine.inverse(x)
         tally(function, "calls", "matmul").tick()
-        return _powered(x, abs(power))
+        return _powered(x, abs(power), partial(any_matmul, precision=precision))
 
 
-def _powered(x: Any, n: int) -> Any:
+def _powered(x: Any, n: int, multiply: Callable[[Any, Any], Any]) -> Any:
     """A positive power, in the order of products that NumPy takes: the results are the same to the last bit."""
     if n == 1:
         return x
     if n == 3:
-        return any_matmul(any_matmul(x, x), x)
+        return multiply(multiply(x, x), x)
     result, square = None, x
     while True:
         n, bit = divmod(n, 2)
         if bit:
-            result = square if result is None else any_matmul(result, square)
+            result = square if result is None else multiply(result, square)
         if not n:
             return result
-        square = any_matmul(square, square)
+        square = multiply(square, square)

@@ -1,14 +1,67 @@
-"""Named kernels in calls: ``variant=``."""
+"""Algorithms and kernels by name in calls: ``precision=`` and ``variant=``."""
 
 from __future__ import annotations
 
-__all__ = ["BY_NUMPY", "check_variant", "refuse_variant"]
+from typing import NamedTuple
+
+__all__ = ["AS_PLANNED", "BY_NUMPY", "PRECISIONS", "How", "check_variant", "checked_how", "checked_precision", "refuse_variant"]
+
+PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6")
 
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"
 
 
-def check_variant(name: str | None, operation: str) -> None:
-    """See that a variant computes an operation: ``"gemm"``, ``"copy"`` or ``"contraction"``.
+class How(NamedTuple):
+    """How products are computed.
+
+    Attributes
+    ----------
+    precision : str
+        The algorithm.
+    variant : str or None
+        A named kernel.
+    """
+
+    precision: str = "auto"
+    variant: str | None = None
+
+
+AS_PLANNED = How()
+"""As planning chooses."""
+
+
+def checked_precision(precision: str | None) -> str:
+    """The name of an algorithm, ``"auto"`` for ``None``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm.
+    """
+    if precision is None:
+        return "auto"
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}")
+    return precision
+
+
+def checked_how(precision: str | None, variant: str | None = None) -> How:
+    """How a sum of products is to be computed, by the arguments of a call.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm, or no such kernel for products.
+    """
+    if precision is None and variant is None:
+        return AS_PLANNED
+    if variant is not None:
+        check_variant(variant, "gemm", "contraction")
+    return How(checked_precision(precision), variant)
+
+
+def check_variant(name: str | None, *operations: str) -> None:
+    """See that a variant computes one of some operations: ``"gemm"``, ``"copy"`` or ``"contraction"``.
 
     Raises
     ------
@@ -18,7 +71,7 @@ def check_variant(name: str | None, operation: str) -> None:
     if name is not None:
         from ..planning.variants import variant
 
-        variant(name, operation)
+        variant(name, *operations)
 
 
 def refuse_variant(name: str | None, reason: str) -> None:

@@ -13,8 +13,8 @@ from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, Scalar
 from .gufunc import Product
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
 
-__all__ = ["Matrix", "Staged", "Staging", "copy_problem", "folded_problem", "gemm_problem", "has_kernels", "matrix", "readable",
-           "stage", "writable"]
+__all__ = ["Matrix", "Staged", "Staging", "copy_problem", "folded_problem", "gemm_problem", "has_kernels", "in_place_problem",
+           "matrix", "readable", "stage", "writable"]
 
 _KERNEL_DTYPES = frozenset(("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
                             "float16", "float32", "float64", "complex64", "complex128"))
@@ -218,6 +218,16 @@ class _Side:
     def with_outer(self, extent: int, strides: tuple[int, ...]) -> _Side:
         """This mode continued by a batch mode."""
         return _Side(extent, strides) if self.extent == 1 else replace(self, extent=self.extent * extent)
+
+
+def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:
+    """The problem of moving ``x`` to ``out`` if both begin at one address and that transposes square matrices; ``None`` if not."""
+    if (x.shape, x.dtype, x.address) != (out.shape, out.dtype, out.address) or overlaps_itself(out):
+        return None
+    problem = replace(copy_problem(x, out), in_place=True)
+    from ..planning.copy import square_modes
+
+    return None if square_modes(problem) is None else problem
 
 
 def copy_problem(src: Memory, dst: Memory, variant: str | None = None) -> CopyProblem:

@@ -9,12 +9,10 @@ import numpy as np
 
 from .backends import current_backend
 from .counters import tally
-from .kinds import kind_of
-from .named import BY_NUMPY, check_variant, refuse_variant
+from .kinds import kind_of, own_call
+from .named import BY_NUMPY, check_variant, checked_precision, refuse_variant
 
-__all__ = ["PRECISIONS", "MatmulArguments", "checked_precision", "delegate", "fast_paths", "host_operands", "matmul", "single_out"]
-
-PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6")
+__all__ = ["MatmulArguments", "delegate", "fast_paths", "host_operands", "matmul", "single_out"]
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
 """By the type of the first operand: a function of (x1, x2, out, precision) for calls without further arguments that returns the
@@ -116,6 +114,9 @@ fast_paths[np.ndarray] = _plain_arrays
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
+    if (precision, variant) != ("auto", None) and (call := own_call(x1, x2, out)) is not None:
+        into = {} if out is None else {"out": out}
+        return call(matmul, "matmul", (x1, x2), {**into, "precision": precision, "variant": variant, **arguments})
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds:
         from . import _cupy
@@ -129,21 +130,6 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     from .execution import emulated_matmul
 
     return emulated_matmul(x1, x2, out, precision, variant, arguments)
-
-
-def checked_precision(precision: str | None) -> str:
-    """The name of an algorithm, ``"auto"`` for ``None``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such algorithm.
-    """
-    if precision is None:
-        return "auto"
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}")
-    return precision
 
 
 def single_out(out: Any) -> Any:

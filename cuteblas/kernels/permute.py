@@ -9,6 +9,8 @@ batches.
     A tile of (J, I) passes through shared memory: rows along J come in, columns along I go out, both as wide vectors. Elements
     smaller than 4 bytes are first transposed in registers in blocks that fill a 4-byte word along I, so that shared memory only
     sees words. The tile is swizzled so that neither side meets a bank twice.
+``transpose_in_place``
+    Square matrices are transposed where they lie: a block reads two tiles, each the target of the other, and writes both.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, select
+from ..layout.symbolic import IntLike, ceil_div, less
 from .common import matrix_at, tile_of_block, transpose_words
 
-__all__ = ["CopyConfig", "TransposeConfig", "copy_kernel", "transpose_kernel"]
+__all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "copy_kernel", "transpose_in_place_kernel", "transpose_kernel"]
 
 _WORD = 4
 _LINE = 128
@@ -172,68 +175,162 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     of D along j and i (where not fixed at 1); the extents of the batch modes, then the strides of S there, then of D. All strides
     are in words.
     """
-    word, packed = f"b{8 * config.word}", config.packed
-    tj, ti = config.tile
-    vl, vs = config.load // config.word, config.store // config.word           # words of a vector
-    # Rows of words along J come in: each thread reads `packed` rows of `vl` words.
-    lanes_j = tj // packed // vl
-    reader = TiledCopy(Layout((lanes_j, config.threads // lanes_j)), (vl, packed))
-    # In shared memory, word (j, i') holds elements (j, packed * i' ...): the same threads write what they transposed.
-    stager = TiledCopy(reader.threads, (vl * packed, 1))
-    # Columns along I go out: the lanes of a warp fill whole 128-byte lines.
-    lanes_i = min(_LINE // config.store, ti // packed // vs, 32)
-    warps_i = ti // packed // vs // lanes_i
-    lanes = 32 // lanes_i
-    warps_j = config.threads // 32 // warps_i
-    writer = TiledCopy(Layout(((lanes, warps_j), (lanes_i, warps_i)), ((lanes_i, 32 * warps_i), (1, 32))), (1, vs))
-    for what, extents, by in (("read", (tj // packed, ti), reader.tile), ("written", (tj, ti // packed), writer.tile)):
-        if any(e % b for e, b in zip(extents, by, strict=True)):
-            raise CodegenError(f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads")
-
-    k = KernelBuilder(config.name, config.threads, wide=config.wide,
-                      summary="D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D: "
-                              f"elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
-                              f"threads read {reader.tv} of {reader.tile} words, write {writer.tv} of {writer.tile} words")
+    k, tile = _tiled(config, "D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D")
+    word, per_word = tile.word, config.packed
     ps, pd = k.pointer("S", word, alignment=config.load), k.pointer("D", word, const=False, alignment=config.store)
-    J, I = k.integer("J", multiple=vl * packed), k.integer("I", multiple=vs * packed)
-    ds = (1 if config.src_unit else k.integer("dS_j", lo=None), k.integer("dS_i", lo=None, multiple=vl))
-    dd = (k.integer("dD_j", lo=None, multiple=vs), 1 if config.dst_unit else k.integer("dD_i", lo=None))
-    batch, batch_s, batch_d = _batch(k, config.modes, vl, vs)
+    J, I = k.integer("J", multiple=tile.vl * per_word), k.integer("I", multiple=tile.vs * per_word)
+    ds = (1 if config.src_unit else k.integer("dS_j", lo=None), k.integer("dS_i", lo=None, multiple=tile.vl))
+    dd = (k.integer("dD_j", lo=None, multiple=tile.vs), 1 if config.dst_unit else k.integer("dD_i", lo=None))
+    batch, batch_s, batch_d = _batch(k, config.modes, tile.vl, tile.vs)
     bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0)
 
-    source, target = (J // packed, I), (J, I // packed)                         # extents in words
-    tile_s, tile_d = (tj // packed, ti), (tj, ti // packed)
-    gS = local_tile(matrix_at(ps, source, ds, batch, batch_s, index), tile_s, (bj, bi))
-    gD = local_tile(matrix_at(pd, target, dd, batch, batch_d, index), tile_d, (bj, bi))
-    cS = local_tile(make_identity_tensor(source), tile_s, (bj, bi))
-    cD = local_tile(make_identity_tensor(target), tile_d, (bj, bi))
+    source, target = (J // per_word, I), (J, I // per_word)                     # extents in words
     sT = k.shared("sT", word, config.shared)
-
     k.comment("Rows in: (words along j x rows, rest)")
-    tSgS = k.pin("tSgS", reader.partition(gS, k.thread))
-    guard_s = Guard(k.pin("tScS", reader.partition(cS, k.thread)), source)
-    rest = tuple(t // p for t, p in zip(tile_s, reader.tile, strict=True))
-    tSrS = k.registers("tSrS", word, Layout(((vl, packed), *rest)))
-    k.copy(tSgS, tSrS, width=vl, guard=guard_s)
-
+    rows = tile.rows_in(k, matrix_at(ps, source, ds, batch, batch_s, index), (bj, bi), source)
     k.comment("Words along i into shared memory")
-    tSsT = k.pin("tSsT", stager.partition(sT, k.thread))
-    tSrT = tSrS
-    if packed > 1:
-        tSrT = k.registers("tSrT", word, Layout((vl * packed, *rest)))
-        rows = select(Layout((vl, packed, *rest)), 1, 0, 2, 3)
-        transpose_words(k, Tensor(tSrS.engine, rows), Tensor(tSrT.engine, Layout((packed, vl, *rest))))
-    k.copy(tSrT, tSsT, width=min(vl * packed, 1 << sT.layout.swizzle.base))
+    tile.staged(k, rows, sT)
     k.barrier()
-
     k.comment("Columns out")
-    tDsT, tDgD = k.pin("tDsT", writer.partition(sT, k.thread)), k.pin("tDgD", writer.partition(gD, k.thread))
-    guard_d = Guard(k.pin("tDcD", writer.partition(cD, k.thread)), target)
-    rest_d = tuple(t // p for t, p in zip(tile_d, writer.tile, strict=True))
-    tDrD = k.registers("tDrD", word, Layout(((1, vs), *rest_d)))
-    k.copy(tDsT, tDrD, width=1)
-    k.copy(tDrD, tDgD, width=vs, guard=guard_d)
+    tile.columns_out(k, sT, matrix_at(pd, target, dd, batch, batch_d, index), (bj, bi))
     return k.build()
+
+
+@dataclass(frozen=True)
+class InPlaceConfig(TransposeConfig):
+    """What a ``transpose_in_place`` kernel is specialised on. The tile is square, and what is J in one tile is I in the other."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tile[0] != self.tile[1] or self.src_unit != self.dst_unit:
+            raise CodegenError(f"matrices are transposed in place in square tiles of one layout, got {self}")
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return super().name.replace("transpose", "transpose_in_place", 1)
+
+
+@cache
+def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
+    """Generate a ``transpose_in_place`` kernel: the element (j, i) of every matrix of a batch changes places with (i, j).
+
+    A block has two tiles, (p, q) and (q, p) with p <= q, which no other block reads or writes. Both are in shared memory before
+    either is written; on the diagonal they are one.
+
+    Parameters of the kernel: pointer D to words; extent N; strides of D along j (where not fixed at 1) and i, in words; the extents
+    of the batch modes, then the strides of D there. There is one block for each pair of tiles.
+    """
+    k, tile = _tiled(config, "D[j, i, batch] = D[i, j, batch] in place, for square matrices")
+    word, per_word, side, vector = tile.word, config.packed, config.tile[0], max(tile.vl, tile.vs)
+    pointer = k.pointer("D", word, const=False, alignment=max(config.load, config.store))
+    N = k.integer("N", multiple=vector * per_word)
+    stride_j = 1 if config.src_unit else k.integer("dD_j", lo=None)
+    stride_i = k.integer("dD_i", lo=None, multiple=vector)
+    batch = tuple(k.integer(f"L{q}") for q in range(config.modes))
+    strides = tuple(k.integer(f"dD_l{q}", lo=None, multiple=vector) for q in range(config.modes))
+    source, target = (N // per_word, N), (N, N // per_word)                     # extents in words
+
+    # Pairs p <= q of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top, filled up with those from
+    # its end.
+    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(N, side))
+    odd = k.let("odd", tiles % 2)
+    columns = k.let("columns", tiles + 1 - odd)
+    height = k.let("height", (tiles + odd) // 2)
+    column, above = k.let("column", block % columns), k.let("above", block // columns)
+    row, index = (k.let("row", above % height), k.let("batch", above // height)) if batch else (above, 0)
+    p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
+    with k.when(less(row + (-odd), column)):
+        k.assign(p, row)
+        k.assign(q, column - 1 + odd)
+
+    read = matrix_at(pointer, source, (stride_j, stride_i), batch, strides, index)
+    written = matrix_at(pointer, target, (stride_i, stride_j), batch, strides, index)
+    sT, sU = k.shared("sT", word, config.shared), k.shared("sU", word, config.shared)
+    k.comment("Rows of both tiles in; on the diagonal the second has none")
+    other = k.let("other", N * k.flag("two", "p < q"))
+    rows_t = tile.rows_in(k, read, (q, p), source)
+    rows_u = tile.rows_in(k, read, (p, q), (other // per_word, other), "U")
+    k.comment("Words along i into shared memory")
+    tile.staged(k, rows_t, sT)
+    tile.staged(k, rows_u, sU, "U")
+    k.barrier()
+    k.comment("Columns out, each tile to the place of the other")
+    tile.columns_out(k, sT, written, (q, p))
+    with k.when(less(p, q)):
+        tile.columns_out(k, sU, written, (p, q), "U")
+    return k.build()
+
+
+def _tiled(config: TransposeConfig, what: str) -> tuple[KernelBuilder, _Tiled]:
+    """The builder of a kernel that transposes tiles, and how its threads do it."""
+    tile = _Tiled(config)
+    k = KernelBuilder(config.name, config.threads, wide=config.wide,
+                      summary=f"{what}: elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
+                              f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
+                              f"{tile.writer.tile} words")
+    return k, tile
+
+
+class _Tiled:
+    """How the threads of a block transpose a tile through shared memory.
+
+    Rows of words along J come in: each thread reads as many rows as a word has elements, of ``vl`` words each. In shared memory,
+    word (j, i') holds elements (j, packed * i' ...); the same threads write what they transposed. Columns along I go out: the lanes
+    of a warp fill whole lines.
+    """
+
+    def __init__(self, config: TransposeConfig) -> None:
+        packed, (tj, ti) = config.packed, config.tile
+        self.word, self.packed = f"b{8 * config.word}", packed
+        self.vl, self.vs = config.load // config.word, config.store // config.word           # words of a vector
+        lanes_j = tj // packed // self.vl
+        self.reader = TiledCopy(Layout((lanes_j, config.threads // lanes_j)), (self.vl, packed))
+        self._stager = TiledCopy(self.reader.threads, (self.vl * packed, 1))
+        lanes_i = min(_LINE // config.store, ti // packed // self.vs, 32)
+        warps_i = ti // packed // self.vs // lanes_i
+        lanes = 32 // lanes_i
+        warps_j = config.threads // 32 // warps_i
+        self.writer = TiledCopy(Layout(((lanes, warps_j), (lanes_i, warps_i)), ((lanes_i, 32 * warps_i), (1, 32))), (1, self.vs))
+        self._read, self._written = (tj // packed, ti), (tj, ti // packed)                   # the tile in words
+        for what, extents, by in (("read", self._read, self.reader.tile), ("written", self._written, self.writer.tile)):
+            if any(e % b for e, b in zip(extents, by, strict=True)):
+                raise CodegenError(f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads")
+
+    def rows_in(self, k: KernelBuilder, source: Tensor, at: tuple[IntLike, IntLike], extents: tuple[IntLike, IntLike],
+                name: str = "T") -> Tensor:
+        """Read what exists of a tile of ``source`` (words along J, I) to registers: ((words, packed), rest...)."""
+        gS, cS = (local_tile(x, self._read, at) for x in (source, make_identity_tensor(extents)))
+        tSgS = k.pin(f"tSg{name}", self.reader.partition(gS, k.thread))
+        guard = Guard(k.pin(f"tSc{name}", self.reader.partition(cS, k.thread)), extents)
+        rest = tuple(t // p for t, p in zip(self._read, self.reader.tile, strict=True))
+        fragment = k.registers(f"tSr{name}", self.word, Layout(((self.vl, self.packed), *rest)))
+        k.copy(tSgS, fragment, width=self.vl, guard=guard)
+        return fragment
+
+    def staged(self, k: KernelBuilder, fragment: Tensor, shared: Tensor, name: str = "T") -> None:
+        """Write the words along I of a tile in registers to shared memory."""
+        rest = tuple(t // p for t, p in zip(self._read, self.reader.tile, strict=True))
+        tSsT = k.pin(f"tSs{name}", self._stager.partition(shared, k.thread))
+        turned = fragment
+        if self.packed > 1:
+            turned = k.registers(f"tSw{name}", self.word, Layout((self.vl * self.packed, *rest)))
+            rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
+            transpose_words(k, Tensor(fragment.engine, rows), Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
+        swizzle = shared.layout.swizzle
+        k.copy(turned, tSsT, width=min(self.vl * self.packed, 1 << swizzle.base))
+
+    def columns_out(self, k: KernelBuilder, shared: Tensor, target: Tensor, at: tuple[IntLike, IntLike], name: str = "T") -> None:
+        """Write a tile in shared memory to a tile of ``target`` (J, words along I)."""
+        extents = target.layout.shape
+        gD, cD = (local_tile(x, self._written, at) for x in (target, make_identity_tensor(extents)))
+        tDsT = k.pin(f"tDs{name}", self.writer.partition(shared, k.thread))
+        tDgD = k.pin(f"tDg{name}", self.writer.partition(gD, k.thread))
+        guard = Guard(k.pin(f"tDc{name}", self.writer.partition(cD, k.thread)), extents)
+        rest = tuple(t // p for t, p in zip(self._written, self.writer.tile, strict=True))
+        fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *rest)))
+        k.copy(tDsT, fragment, width=1)
+        k.copy(fragment, tDgD, width=self.vs, guard=guard)
 
 
 def _swizzle(config: TransposeConfig) -> Swizzle:

@@ -13,7 +13,7 @@ from ..kernels.common import OperandAccess
 from ..kernels.gemm_simt import SimtConfig, gemm_simt
 from ..kernels.reduce_split import TILE as REDUCE_TILE
 from ..kernels.reduce_split import ReduceConfig, reduce_split
-from .gemm import plan_gemm
+from .gemm import PRECISIONS, plan_gemm
 from .modes import merged
 from .operands import NARROW_SPAN, Roles, alpha_kind, launch, span
 from .plan import Launch, Plan
@@ -171,22 +171,30 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     ValueError
         If the operands' types differ, for an unknown precision, or more blocks than a grid can have.
     """
-    if problem.variant is not None:
-        return variant(problem.variant, "contraction").plan(problem, device)
+    if problem.variant is not None and (named := variant(problem.variant, "contraction", "gemm")).operation == "contraction":
+        return named.plan(problem, device)
     p = canonical(problem)
     if len(p.m) == len(p.n) == len(p.k) == 1:
         _check(problem)
-        plan = plan_gemm(_flat(p), device)
+        plan = plan_gemm(replace(_flat(p), variant=problem.variant), device)
         return replace(plan, problem=problem, reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
+    if problem.variant is not None:
+        raise ValueError(f"{problem.variant} multiplies matrices, and the modes {_groups(p)} of this contraction are none")
     return plan_gett(problem, device)
 
 
 def _check(p: ContractionProblem) -> None:
     if p.a.dtype != p.b.dtype:
         raise ValueError(f"a contraction multiplies two tensors of one type, got {p.a.dtype} and {p.b.dtype}")
-    if p.precision not in ("auto", "ieee"):
-        raise ValueError(f"precision must be 'auto' or 'ieee', got {p.precision!r}")
+    if p.precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {p.precision!r}")
     dtype(p.a.dtype)
+
+
+def _groups(p: ContractionProblem) -> str:
+    """The extents of the modes of M, N and K."""
+    return ", ".join(f"{name} ({','.join(str(mode[0]) for mode in group)})"
+                     for name, group in zip("MNK", (p.m, p.n, p.k), strict=True))
 
 
 def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
@@ -195,6 +203,9 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     if 0 in (mode[0] for group in (problem.m, problem.n, problem.batch) for mode in group):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
     p = canonical(problem)
+    if p.precision not in ("auto", "ieee"):
+        raise ValueError(f"precision={p.precision!r} is an algorithm for matrices, and the modes {_groups(p)} of this contraction "
+                         "are none; it has 'ieee'")
     roles: Roles = {"A": "a", "B": "b", "C": "c"}
     swapped = p.m[0][2] != 1 and p.n[0][2] == 1
     if swapped:                                        # so that C is M-major, the order in which threads write vectors
@@ -202,9 +213,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     a, b, _c = _tensors(p)
     flat = _flat(p)
     choice = choose(flat, device, a.access(), b.access())
-    groups = ", ".join(f"{name} ({','.join(str(mode[0]) for mode in group)})"
-                       for name, group in zip("MNK", (p.m, p.n, p.k), strict=True))
-    reason = (f"a contraction as a GEMM with nested modes {groups}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
+    reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
               f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors")
     if choice.slices == 1:
         launches: tuple[Launch, ...] = (_product(p, choice, roles),)

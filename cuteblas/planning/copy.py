@@ -7,12 +7,20 @@ from functools import lru_cache
 from math import gcd, prod
 
 from ..codegen.kernel import GeneratedKernel
-from ..kernels.permute import CopyConfig, TransposeConfig, copy_kernel, transpose_kernel
+from ..kernels.permute import (
+    CopyConfig,
+    InPlaceConfig,
+    TransposeConfig,
+    copy_kernel,
+    transpose_in_place_kernel,
+    transpose_kernel,
+)
+from .modes import merged
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
 from .variants import variant
 
-__all__ = ["Mode", "canonical_modes", "is_wide", "plan_copy"]
+__all__ = ["Mode", "canonical_modes", "is_wide", "plan_copy", "square_modes"]
 
 _NARROW_SPAN = 2**30
 
@@ -69,14 +77,19 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     Raises
     ------
     ValueError
-        For an element size other than 1, 2, 4, 8 or 16 bytes, or more blocks than a grid can have.
+        For an element size other than 1, 2, 4, 8 or 16 bytes, more blocks than a grid can have, or a permutation in place that is
+        no transposition of square matrices.
     """
     if problem.itemsize not in (1, 2, 4, 8, 16):
         raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
     if 0 in problem.shape:
         return Plan(problem, device, "nothing", None, (), reason="the array has no elements")
     if problem.variant is not None:
+        if problem.in_place:
+            raise ValueError(f"{problem.variant} copies from one place to another, not in place")
         return variant(problem.variant, "copy").plan(problem, device)
+    if problem.in_place:
+        return _plan_in_place(problem, device)
     modes, src_offset, dst_offset = canonical_modes(problem)
     modes = modes or (Mode(1, 1, 1),)
     i = 0                                                              # smallest stride in the target: the order of `modes`
@@ -144,6 +157,57 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
                    f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
                    f"reads of {load} and writes of {store} bytes")
+
+
+# Bytes of an element -> side of a square tile in elements, and bytes that a thread reads at once.
+_SQUARES = {1: (128, 4), 2: (64, 8), 4: (64, 16), 8: (32, 16), 16: (32, 16)}
+_THREADS, _BYTEWISE = 256, 512      # of a block; more where bytes move one by one: a thread has those of two tiles in registers
+
+
+def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]] | None:
+    """The transposition that a permutation in place comes to: the extent of the square matrices, their strides (the smaller one
+    first) and the batch modes. ``None`` if it is none, or if nothing moves.
+    """
+    modes = merged(tuple(zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True)) or ((1, 0, 0),))
+    moving = [mode for mode in modes if mode[1] != mode[2] and mode[0] > 1]
+    if len(moving) != 2 or (moving[0][0], moving[0][1], moving[0][2]) != (moving[1][0], moving[1][2], moving[1][1]):
+        return None
+    inner, outer = sorted(moving[0][1:], key=lambda stride: (stride != 1, abs(stride)))
+    return moving[0][0], inner, outer, tuple(Mode(*mode) for mode in modes if mode not in moving and mode[0] > 1)
+
+
+def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
+    found = square_modes(problem)
+    if found is None:
+        raise ValueError(f"square matrices are transposed in place, got shape {problem.shape} with strides {problem.src_strides} "
+                         f"in the source and {problem.dst_strides} in the target")
+    n, inner, outer, batch = found
+    item, unit = problem.itemsize, inner == 1
+    side, load = _SQUARES[item]
+    others = [outer, *(m.dst for m in batch)]
+    load, store = (_vector(problem, problem.dst_alignment, 0, n, others, limit) * item if unit else item for limit in (load, 16))
+    packed = item < 4 and load >= 4 and store >= 4
+    word = 4 if packed else item
+    if not packed:
+        load = store = item if item < 4 else min(load, store)
+    reach = (n - 1) * (abs(inner) + abs(outer)) + sum((m.extent - 1) * abs(m.dst) for m in batch)
+    # Predicates stop threads, not addresses: those of the last tiles end beyond the matrix.
+    beyond = 2 * side * (abs(inner) + abs(outer))
+    threads = _BYTEWISE if word == 1 else _THREADS
+    config = InPlaceConfig(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN)
+    kernel, per_word = transpose_in_place_kernel(config), config.packed
+    tiles = -(-n // side)
+    numbers = {"N": n, "dD_j": inner, "dD_i": outer // per_word}
+    for q, m in enumerate(batch):
+        numbers |= {f"L{q}": m.extent, f"dD_l{q}": m.dst // per_word}
+    blocks = tiles * (tiles + 1) // 2 * prod(m.extent for m in batch)
+    if blocks >= 2**31:
+        raise ValueError(f"a transposition of shape {problem.shape} in place needs {blocks} blocks; a grid has at most 2^31 - 1")
+    arguments = tuple(Argument(role="dst") if q.name == "D" else Argument(value=numbers[q.name]) for q in kernel.params)
+    reason = (f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
+              f"memory, reads of {load} and writes of {store} bytes")
+    return Plan(problem, device, "transpose_in_place", config, (Launch(kernel, (blocks, 1, 1), arguments),), reason=reason,
+                facts=kernel.facts)
 
 
 def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: object, kernel: GeneratedKernel, numbers: dict[str, int],

@@ -180,6 +180,8 @@ class CopyProblem:
         The largest powers of two, at most 16 (bytes), that divide the addresses.
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
+    in_place : bool
+        Whether source and target begin at one address: then the elements of ``dst`` change places.
     """
 
     shape: tuple[int, ...]
@@ -189,11 +191,12 @@ class CopyProblem:
     src_alignment: int = 16
     dst_alignment: int = 16
     variant: str | None = None
+    in_place: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:
         """The addresses that a call supplies, in order."""
-        return "src", "dst"
+        return ("dst",) if self.in_place else ("src", "dst")
 
     @property
     def bytes(self) -> int:

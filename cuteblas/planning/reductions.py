@@ -148,7 +148,7 @@ def _check(p: ReductionProblem) -> None:
     if p.op not in OPERATIONS:
         raise ValueError(f"reductions are {', '.join(OPERATIONS)}, got {p.op!r}")
     x, between, r = dtype(p.x.dtype), dtype(p.accumulator), dtype(p.r.dtype)
-    if x.is_complex or between.is_complex or r.is_complex:
+    if x.is_complex or between.is_complex or "bool" in (between.name, r.name):
         fits = x is between is r and p.op == "sum"
     elif between.is_integer:
         fits = x is between is r or (p.op == "sum" and r.is_integer and (x.is_integer or x.name == "bool"))

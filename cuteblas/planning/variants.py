@@ -72,15 +72,15 @@ def variants() -> dict[str, Variant]:
     return found
 
 
-def variant(name: str, operation: str) -> Variant:
-    """The named kernel for an operation.
+def variant(name: str, *operations: str) -> Variant:
+    """The named kernel for one of some operations.
 
     Raises
     ------
     ValueError
         If there is none of that name, or it computes something else.
     """
-    known = [v.name for v in variants().values() if v.operation == operation]
+    known = [v.name for v in variants().values() if v.operation in operations]
     if name not in known:
-        raise ValueError(f"there is no {operation} variant {name!r}; there are {', '.join(known)}")
+        raise ValueError(f"there is no {' or '.join(operations)} variant {name!r}; there are {', '.join(known)}")
     return variants()[name]

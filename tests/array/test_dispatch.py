@@ -266,6 +266,7 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr("cuteblas.planning.plan_gemm", reference.fake_plan)
     monkeypatch.setattr("cuteblas.planning.plan_copy", reference.fake_plan)
     monkeypatch.setattr("cuteblas.planning.plan_contraction", reference.fake_plan)
+    monkeypatch.setattr("cuteblas.planning.plan_reduction", reference.fake_plan)
     install(monkeypatch)
     _forget()
     cuteblas.reset_stats()

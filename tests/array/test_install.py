@@ -317,6 +317,18 @@ def test_a_repeated_product_does_not_go_the_long_way(monkeypatch):
     cupy.matmul(a, b)
 
 
+def test_repeated_products_of_tensors_do_not_go_the_long_way(monkeypatch):
+    (a, b), c = operands((2, 3, 4), (2, 4, 5)), operands((4, 3, 5))[0]
+    calls = (lambda: a.dot(b), lambda: cupy.tensordot(a, c, ([1, 2], [1, 0])), lambda: cupy.inner(a, a))
+    cuteblas.install()
+    expected = [call() for call in calls]
+    monkeypatch.setattr(hooks, "_long_way", None)
+    monkeypatch.setattr(runtime, "capturing", lambda: True)
+    for call, first in zip(calls, expected, strict=True):
+        again = call()
+        np.testing.assert_array_equal(on_host(again), on_host(first))
+
+
 class Answers:
     """As our own array type: it answers ufuncs, and CuPy does not know it."""
 

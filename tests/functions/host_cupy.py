@@ -87,7 +87,7 @@ def _reached(plan: Plan, table: np.ndarray) -> list[np.ndarray]:
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let CuPy arrays live on the host, as far as ``cuteblas.functions`` is concerned."""
-    def assign(engine: object, dst: cupy.ndarray, src: cupy.ndarray) -> None:
+    def cast(dst: cupy.ndarray, src: cupy.ndarray) -> None:
         np.copyto(_any_view(dst), without_imaginary_part(_any_view(src), dst.dtype), casting="unsafe")
 
     patch.setattr("cuteblas.runtime.executor", executor)
@@ -97,11 +97,10 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_cupy, "uploaded", lambda table: on_gpu(table).data)
     patch.setattr(cupy.cuda, "alloc", allocate)
     patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)))
-    patch.setattr(_cupy.Cupy, "assign", assign)
+    patch.setattr(_cupy, "cast", cast)
     patch.setattr(_cupy_products.CupyOfProducts, "number", lambda self, value: on_gpu(value))
     patch.setattr(_cupy_products.CupyOfProducts, "identity", lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
-    patch.setattr(_cupy_products.CupyOfProducts, "multiply",
-                  lambda self, x, y, out: np.multiply(on_host(x), on_host(y), on_host(out)))
+    patch.setattr(_cupy_products, "multiply", lambda x, y, out: np.multiply(on_host(x), on_host(y), on_host(out)))
     patch.setattr(_cupy_products.CupyOfProducts, "inverse", lambda self, x: on_gpu(np.linalg.inv(on_host(x))))
 
 

@@ -10,13 +10,13 @@ import pytest
 import cuteblas.emulator
 import cuteblas.planning
 from cuteblas.planning.plan import Plan
-from cuteblas.planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem
+from cuteblas.planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
 
 LAUNCHED: list[Plan] = []
 """Every plan that was run, in order."""
 
 
-def fake_plan(problem: GemmProblem | CopyProblem | ContractionProblem, device: DeviceInfo) -> Plan:
+def fake_plan(problem: GemmProblem | CopyProblem | ContractionProblem | ReductionProblem, device: DeviceInfo) -> Plan:
     """A plan without launches."""
     return Plan(problem, device, "reference", None, (), reason="by the definition")
 
@@ -37,12 +37,15 @@ def run_at(plan: Plan, addresses: tuple[int, ...]) -> None:
         c[...] = np.matmul(a, np.swapaxes(b, -1, -2))
     elif isinstance(problem, ContractionProblem):
         _contract(problem, addresses)
+    elif isinstance(problem, ReductionProblem):
+        _reduce(problem, addresses)
     else:
+        addresses = (addresses[-1], addresses[-1]) if problem.in_place else addresses
         assert addresses[0] % problem.src_alignment == 0 and addresses[1] % problem.dst_alignment == 0
         assert problem.itemsize in (1, 2, 4, 8, 16) and not any(address % problem.itemsize for address in addresses)
         word = f"V{problem.itemsize}"
         dst = _view(addresses[1], word, problem.shape, problem.dst_strides)
-        dst[...] = _view(addresses[0], word, problem.shape, problem.src_strides)
+        dst[...] = _view(addresses[0], word, problem.shape, problem.src_strides).copy()
 
 
 def _contract(problem: ContractionProblem, addresses: tuple[int, ...]) -> None:
@@ -61,6 +64,16 @@ def _contract(problem: ContractionProblem, addresses: tuple[int, ...]) -> None:
     c[...] = np.matmul(a.reshape(*batch, rows, summed), b.reshape(*batch, summed, columns)).reshape(c.shape)
 
 
+def _reduce(problem: ReductionProblem, addresses: tuple[int, ...]) -> None:
+    """A sum along one mode."""
+    assert problem.op == "sum"
+    for operand, address in zip((problem.x, problem.r), addresses, strict=True):
+        assert address % np.dtype(operand.dtype).itemsize == 0 and address % operand.alignment == 0
+    x = _view(addresses[0], problem.x.dtype, (*problem.batch, problem.i, problem.j), (*problem.x.batch_strides, *problem.x.strides))
+    r = _view(addresses[1], problem.r.dtype, (*problem.batch, problem.i), (*problem.r.batch_strides, problem.r.strides[0]))
+    r[...] = np.add.reduce(x, axis=-1, dtype=problem.accumulator)
+
+
 def run_on(plan: Plan, arrays: dict[str, np.ndarray], alpha: complex = 1, beta: complex = 0, numbers: object = None) -> None:
     """Run a plan on NumPy arrays by role."""
     run_at(plan, tuple(arrays[role].ctypes.data for role in plan.problem.roles))
@@ -77,6 +90,6 @@ def _view(address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, 
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let the emulator backend run problems by the definition."""
-    for name in ("plan_gemm", "plan_copy", "plan_contraction"):
+    for name in ("plan_gemm", "plan_copy", "plan_contraction", "plan_reduction"):
         patch.setattr(cuteblas.planning, name, fake_plan)
     patch.setattr(cuteblas.emulator, "run", run_on, raising=False)

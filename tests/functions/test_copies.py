@@ -64,6 +64,75 @@ def test_what_is_no_ordinary_array(x):
     assert type(result) is type(expected) and result.dtype == expected.dtype and np.all(result == expected)
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.data(), shapes)
+def test_copies_into_an_array(by_definition, data, shape):
+    x = small_arrays(data.draw, shape, (*DTYPES, "g", ">f4", "S3"))
+    out = small_arrays(data.draw, shape, (x.dtype.str,), writeable=True)
+    assert cuteblas.copy(x, out=out) is out
+    np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("dtype", ["?", "e", "f", "d", "D", "S3", "V12", "U2", "O"])
+@pytest.mark.parametrize("view", [
+    lambda x: (x, x.T), lambda x: (x.T, x), lambda x: (x[:4, :4], x[:4, :4].T), lambda x: (x[::2, ::2], x[::2, ::2].T),
+    lambda x: (x[::-1], x[::-1].T), lambda x: (x[1:, 1:], x[:-1, :-1]), lambda x: (x, x[::-1]), lambda x: (x, x),
+    lambda x: (x[0], x[:, 0]), lambda x: (x.reshape(2, 3, 6)[:, :, :3], x.reshape(2, 3, 6)[:, :, :3].swapaxes(1, 2)),
+    lambda x: (x.reshape(3, 2, 6), x.reshape(3, 2, 6)[::-1]), lambda x: (x[:0, :0], x[:0, :0].T)])
+def test_copies_between_views_of_one_array(view, dtype):
+    """As if the source were copied first, whatever the overlap."""
+    x = np.arange(36).reshape(6, 6)
+    x = x.astype(dtype) if dtype[0] != "V" else np.arange(36 * 12, dtype="u1").view("V12").reshape(6, 6)
+    y = x.copy()
+    out, source = view(x)
+    expected, theirs = view(y)
+    expected[...] = theirs.copy()
+    assert cuteblas.copy(source, out=out) is out
+    assert x.tolist() == y.tolist()
+
+
+def test_routes_of_copies_into_an_array(by_definition):
+    with cuteblas.backend("emulator"):
+        for source, out, calls, copies, in_place in (
+                (lambda x: x.T, lambda x: x, {"reference": 1}, {}, True), (lambda x: x[::-1], lambda x: x, {"reference": 2},
+                {"out: shares memory with the array": 1}, False), (lambda x: x, lambda x: x, {"nothing": 1}, {}, None),
+                (lambda x: x.T, lambda x: np.empty_like(x), {"reference": 1}, {}, False),
+                (lambda x: x[:0], lambda x: x[:0], {"nothing": 1}, {}, None)):
+            x = np.arange(16.0).reshape(4, 4)
+            cuteblas.reset_stats()
+            launched = len(reference.LAUNCHED)
+            cuteblas.copy(source(x), out=out(x))
+            found = cuteblas.stats()["copy"]
+            assert (found["calls"], found.get("copies", {})) == (calls, copies)
+            last = [plan.problem.in_place for plan in reference.LAUNCHED[launched:]][-1:]
+            assert last == ([] if in_place is None else [in_place])
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("out, error, message", [
+    ([1], TypeError, "'out' must be an array"),
+    (np.ones(4), ValueError, r"shape and type of the array, \(2, 2\) float64, got \(4,\)"),
+    (np.ones((2, 2), "f"), ValueError, r"\(2, 2\) float64, got \(2, 2\) float32"),
+    (np.lib.stride_tricks.as_strided(np.zeros(2), (2, 2), (0, 8)), ValueError, "elements of out share memory"),
+    (np.broadcast_to(np.zeros((2, 2)), (2, 2)), ValueError, "output array is read-only")])
+def test_arrays_that_cannot_receive_a_copy(out, error, message):
+    with pytest.raises(error, match=message):
+        cuteblas.copy(np.ones((2, 2)), out=out)
+    with pytest.raises(ValueError, match="order must be one of"):
+        cuteblas.copy(np.ones((2, 2)), "Z", out=np.ones((2, 2)))
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_arrays_of_ours_are_transposed_in_place():
+    x = cuteblas.ndarray(np.arange(12.0).reshape(3, 2, 2))
+    expected = np.asarray(x).swapaxes(1, 2).copy()
+    assert cuteblas.copy(x.mT, out=x) is x
+    np.testing.assert_array_equal(np.asarray(x), expected)
+    data = np.arange(4.0).reshape(2, 2)
+    assert cuteblas.copy(cuteblas.ndarray(data.T), out=data) is data and data.tolist() == [[0, 2], [1, 3]]
+
+
 @pytest.mark.usefixtures("anywhere")
 def test_refusals_are_numpys():
     x = np.ones((2, 3))

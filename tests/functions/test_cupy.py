@@ -255,6 +255,46 @@ def test_copy(order, layout):
         np.testing.assert_array_equal(on_host(result), expected)
 
 
+def test_copies_into_an_array_and_in_place(monkeypatch):
+    from cuteblas.functions import _cupy
+
+    cuteblas.reset_stats()
+    x, y = laid_out((4, 4), "d", "C", 1), laid_out((4, 4), "d", "C", 2)
+    for _ in range(2):
+        expected = x.T.copy()
+        gpu = on_gpu(x)
+        assert cuteblas.copy(gpu.T, out=gpu) is gpu
+        np.testing.assert_array_equal(x, expected)
+        cuteblas.copy(on_gpu(x), out=on_gpu(y.T))
+        np.testing.assert_array_equal(y.T, x)
+        monkeypatch.setattr(_cupy, "copy_into", None)               # the long way
+    assert cuteblas.stats() == {"copy": {"calls": {"reference": 4}}}
+    other = laid_out((4, 4), "d", "C", 3)
+    expected = other.T.copy()
+    cuteblas.copy(on_gpu(other).T, out=on_gpu(other))               # another address, in place as well
+    np.testing.assert_array_equal(other, expected)
+    memory = np.zeros(48)
+    for source, out in ((memory[8:24].reshape(4, 4), memory[:16].reshape(4, 4).T), (x, x), (x[::-1], x[::-1].T[::-1]),
+                        (x.T, x.view("i8"))):
+        with pytest.raises((TypeError, ValueError)):                # not repeated: these overlap otherwise, or are something else
+            cuteblas.copy(on_gpu(source), out=on_gpu(out))
+
+
+def test_copies_with_overlap_are_those_of_a_copy():
+    for view in (lambda x: (x[::-1], x), lambda x: (x[1:, :5], x[:5, 1:].T), lambda x: (x, x), lambda x: (x[:5, :5].T, x[1:, 1:])):
+        x, y = laid_out((6, 6), "f", "C"), laid_out((6, 6), "f", "C")
+        for _ in range(2):
+            source, out = view(x)
+            theirs, expected = view(y)
+            expected[...] = theirs.copy()
+            cuteblas.copy(on_gpu(source), out=on_gpu(out))
+            np.testing.assert_array_equal(x, y)
+    x = np.ones((2, 2))
+    for source, out in ((on_gpu(x), on_gpu(x, 1)), (on_gpu(x), x), (x, on_gpu(x))):
+        with pytest.raises(ValueError, match=r"copy needs its operands on one device, but the array .* is on .* and out .* on"):
+            cuteblas.copy(source, out=out)
+
+
 def test_a_repeated_copy_takes_the_fast_path(monkeypatch):
     x = laid_out((6, 5), "f", "C")
     cuteblas.copy(on_gpu(x).T, order="C")

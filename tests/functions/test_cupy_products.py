@@ -14,7 +14,7 @@ import cuteblas.linalg
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy, _cupy_products, einsums, routing  # noqa: E402
+from cuteblas.functions import _cupy, _cupy_products, _cupy_programs, einsums, routing  # noqa: E402
 
 from . import reference  # noqa: E402
 from .agreement import agree, twin  # noqa: E402
@@ -187,12 +187,106 @@ def test_repeated_calls_take_the_fast_path(name, operands, arguments, only_repea
     assert cuteblas.stats() == {name: {"calls": {"reference": 2}}}
 
 
+UNALIGNED = laid_out((4, 4), "d", "offset", 3)
+CUBE = laid_out((4, 4, 4), "d", "permuted", 4)
+IN_STEPS = [
+    ("matmul", (A, B.astype("f")), {}), ("matmul", (A, UNALIGNED), {}), ("matmul", (A, B), {"out": OUT.astype("F")}),
+    ("dot", (A, B.astype("f")), {}), ("dot", (CUBE, B.astype("i")), {}), ("dot", (UNALIGNED, CUBE), {}),
+    ("inner", (CUBE, B.astype("b")), {}),
+    ("tensordot", (CUBE, B.astype("f")), {"axes": ((1, 2), (0, 1))}), ("tensordot", (UNALIGNED, UNALIGNED), {}),
+    ("einsum", ("ij->i", A), {}), ("einsum", ("ijk->j", CUBE), {}), ("einsum", ("ij->", UNALIGNED), {}),
+    ("einsum", ("ij,jk,kl", A, B, A), {}), ("einsum", ("ij,jk,k->i", A, B, A[0]), {}), ("einsum", ("ii,jk", A, B), {}),
+    ("einsum", ("ij,ij->ij", A, B), {}),
+    ("einsum", ("ijk,kl->il", CUBE, B), {}), ("einsum", ("ij,kl->k", A, B), {"out": OUT[0].astype("D")}),
+    ("einsum", ("ij->ji", A), {"out": OUT}), ("einsum", ("ij,jk", A, B), {"out": UNALIGNED}),
+    ("einsum", ("ij,kl->k", A.astype("e"), B.astype("e")), {}), ("vecdot", (A, B), {"dtype": "F"}),
+    ("vecdot", (A, B), {"out": OUT[0].astype("F")})]
+
+
+@pytest.mark.parametrize("name, operands, arguments", IN_STEPS)
+def test_repeated_calls_of_several_steps_take_the_fast_path(name, operands, arguments, only_repeated, monkeypatch):
+    """Casts, copies of unaligned operands, sums, intermediate results and results that are copied to ``out``."""
+    operands = [twin(x) if isinstance(x, np.ndarray) else x for x in operands]
+    arguments = {key: twin(x) if key == "out" else x for key, x in arguments.items()}
+    cuteblas.reset_stats()
+    call(name, *operands, **arguments)
+    before = cuteblas.stats()
+    only_repeated()
+    monkeypatch.setattr(_cupy, "judged", None)                      # the long way of matmul
+    for x in operands:
+        if isinstance(x, np.ndarray):
+            x += x.dtype.type(1)
+    for _ in range(2):
+        call(name, *operands, **arguments)
+    assert cuteblas.stats() == {function: {group: {detail: 3 * n for detail, n in details.items()} for group, details in x.items()}
+                                for function, x in before.items()}
+
+
+@pytest.mark.parametrize("first, second", [("ij,jk", "ij,jk"), ("ij,kj,j->ik", "ij,kj,j->ik")])
+def test_an_operand_that_is_given_twice_may_be_two_the_next_time(first, second, only_repeated):
+    """Types, shapes and strides are equal, so the calls are alike."""
+    x, y = laid_out((4, 4), "d", "C", 5), laid_out((4, 4), "d", "C", 6)
+    rest = (x[0],) if first.count(",") > 1 else ()
+    call("einsum", first, x, x, *rest)
+    gpu = on_gpu(x)
+    cuteblas.einsum(first, gpu, gpu, *map(on_gpu, rest))
+    only_repeated()
+    call("einsum", second, x, y, *rest)
+    call("einsum", second, y, x, *rest)
+
+
+def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
+    """A result that was computed elsewhere because of an overlap says nothing of calls without one, and the reverse."""
+    _cupy._ready.clear()
+    memory = np.zeros(128)
+    a, b = memory[:16].reshape(4, 4), memory[16:32].reshape(4, 4)
+    a[...], b[...] = np.arange(16).reshape(4, 4), np.arange(16).reshape(4, 4) % 3
+    for first in (0, 2, 4):
+        out, kept = memory[4 * first:4 * first + 16].reshape(4, 4), memory.copy()
+        expected = np.einsum("ij,jk,kl->il", a, b, a)
+        cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
+        np.testing.assert_array_equal(out, expected)
+        memory[...] = kept
+    assert not _cupy._ready
+    out = memory[64:80].reshape(4, 4)
+    cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
+    assert len(_cupy._ready) == 1
+    only_repeated()
+    cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
+    with pytest.raises(LongWay):
+        cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(memory[8:24].reshape(4, 4)))
+    for operands in ((a.T, b, a), (a, b, UNALIGNED), (a.astype("f"), b, a), (a, b[:, :2], a[:2])):
+        with pytest.raises(LongWay):
+            cuteblas.einsum("ij,jk,kl->il", *map(on_gpu, operands))
+
+
+def test_without_memory_for_what_lies_in_between_the_long_way_is_taken(monkeypatch, only_repeated):
+    a, b = on_gpu(laid_out((4, 4), "d", "C")), on_gpu(laid_out((4, 4), "f", "C"))
+    cuteblas.tensordot(a, b, 1)
+    ready = list(_cupy._ready.values())[-1]
+
+    def fail(*_):
+        raise cupy.cuda.memory.OutOfMemoryError(0, 0, 0)
+
+    only_repeated()
+    cuteblas.tensordot(a, b, 1)
+    monkeypatch.setattr(type(ready.launch), "__call__", fail)
+    with pytest.raises(LongWay):
+        cuteblas.tensordot(a, b, 1)
+
+
+def test_large_intermediate_results_are_freed_as_soon_as_they_were_read(monkeypatch):
+    _cupy._ready.clear()
+    monkeypatch.setattr(_cupy_programs, "_MOST_BYTES", 200)
+    call("einsum", "ij,jk,kl->il", A, B, A)
+    call("einsum", "ij->", UNALIGNED)
+    assert len(_cupy._ready) == 1
+
+
 @pytest.mark.parametrize("name, operands, arguments", [
-    ("dot", (A, 2), {}), ("dot", (A, B), {"out": OUT[:, ::-1]}),
-    ("dot", (A, B.astype("f")), {}), ("dot", (A[:0], B), {}), ("einsum", ("ij->i", A), {}), ("einsum", ("ij,jk,kl", A, B, A), {}),
-    ("einsum", ("ij,jk,k->i", A, B, A[0]), {}), ("einsum", ("ii,jk", A, B), {}), ("einsum", ("ij,ij->ij", A, B), {}),
-    ("vecdot", (A, B), {"dtype": "F"}), ("vecdot", (A, B), {"out": OUT[0].astype("F")}), ("einsum", (A, [0, 1], B, [1, 2]), {})])
-def test_what_is_not_one_launch_on_the_operands_is_not_remembered(name, operands, arguments):
+    ("dot", (A, B), {"out": OUT[:, ::-1]}), ("dot", (A[:0], B), {}), ("einsum", (A, [0, 1], B, [1, 2]), {}),
+    ("einsum", ("ij->ji", A), {})])
+def test_what_has_no_launch_or_no_key_is_not_remembered(name, operands, arguments):
     _cupy._ready.clear()
     call(name, *operands, **arguments)
     assert not _cupy._ready

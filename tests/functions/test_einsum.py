@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cuteblas
+from cuteblas.planning.problem import ReductionProblem
 
 from . import reference
 from .agreement import agree
@@ -152,16 +153,47 @@ def test_repeated_operands():
     einsum("ij,ij->i", x, x)
 
 
-def test_sums_over_one_operand_come_first_if_the_other_is_large():
-    a, b = laid_out((3, 4, 5), "d", "C"), laid_out((5, 6), "d", "C")
+def reductions(subscripts, *operands, **arguments):
+    """What an ``einsum`` runs, as the extents that each reduction sums over; ``None`` for another kernel."""
     launched = len(reference.LAUNCHED)
-    einsum("ijk,kl->il", a, b)
-    first, second = (plan.problem for plan in reference.LAUNCHED[launched:])
-    assert [mode[0] for mode in first.k] == [4] and [mode[0] for mode in second.k] == [5]
+    einsum(subscripts, *operands, **arguments)
+    return [plan.problem.j if isinstance(plan.problem, ReductionProblem) else None for plan in reference.LAUNCHED[launched:]]
+
+
+@pytest.mark.parametrize("subscripts, layout, summed", [
+    ("ij->i", "C", [4]), ("ij->j", "permuted", [3]), ("ij->", "C", [12]), ("ij->", "sliced", [4, 3]), ("ijk->k", "C", [12]),
+    ("ijk->j", "C", [5, 3]), ("ijk->", "negative", [60]), ("ijkl->jl", "C", [5, 3]), ("iij->j", "C", [3]), ("ii->", "F", [3]),
+    ("ij...->...", "C", [12]), ("ijk->ik", "broadcast", [4])])
+def test_sums_over_one_operand_are_reductions(subscripts, layout, summed):
+    """Modes that are one in memory are summed in one step, others one after the other, the longest first."""
+    extents = dict(zip("ijkl", (3, 4, 5, 2), strict=True))
+    shape = [extents[c] for c in subscripts.partition("->")[0].replace("...", "k")]
+    assert reductions(subscripts, laid_out(tuple(shape), "d", layout)) == summed
+
+
+@pytest.mark.parametrize("subscripts, expected", [
+    ("ijk,kl->il", [4, None]), ("ijk,k->i", [4, None]), ("ij,kl->k", [12, 6]), ("ij,kl->", [12, 30]), ("ij,j->ij", []),
+    ("ij,i->i", [4]), ("ij,i->", [4, None]), ("ijk,jl->i", [5, 6, None])])
+def test_sums_over_an_index_of_one_operand_alone_come_first(subscripts, expected):
+    extents = dict(zip("ijkl", (3, 4, 5, 6), strict=True))
+    operands = [laid_out(tuple(extents[c] for c in term), "d", "C") for term in subscripts.partition("->")[0].split(",")]
+    assert reductions(subscripts, *operands) == expected
+
+
+def test_an_index_that_only_one_operand_moves_along_is_summed_alone():
+    x, y = laid_out((3, 4), "d", "C"), np.broadcast_to(np.float64(2), (3, 4))
+    assert reductions("ij,ij->i", x, y) == [4]
+
+
+def test_float16_sums_are_rounded_once():
+    """Sums on the way are float32: they may exceed what float16 holds, and so may sums of parts of one operand."""
+    x, y = np.full((8, 3, 16), 30000, "e"), np.full(4, 2.0**-12, "e")
+    assert cuteblas.einsum("ijk,l->", x, y) == np.float16(30000 * 8 * 3 * 16 * 2.0**-10)
+    assert cuteblas.einsum("ijk,lj->l", x, y[:, None] * np.ones(3, "e"))[0] == np.float16(30000 * 8 * 16 * 3 * 2.0**-12)
     launched = len(reference.LAUNCHED)
-    einsum("ijk,k->i", a, b[:, 0])
-    (only,) = (plan.problem for plan in reference.LAUNCHED[launched:])
-    assert sorted(mode[0] for mode in only.k) == [4, 5]
+    cuteblas.einsum("ijk->j", x / np.float16(256))
+    assert [(p.problem.x.dtype, p.problem.r.dtype) for p in reference.LAUNCHED[launched:]] == [
+        ("float16", "float32"), ("float32", "float16")]
 
 
 def test_a_broadcast_batch_is_a_mode_of_the_other_tensor():

@@ -10,7 +10,7 @@ import cuteblas.blas
 import cuteblas.linalg
 from cuteblas import emulator
 
-from .arrays import laid_out
+from .arrays import DTYPES, laid_out
 
 pytestmark = pytest.mark.skipif(not emulator.available(), reason="there is no C++ compiler")
 
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.skipif(not emulator.available(), reason="there is no C+
 @pytest.mark.parametrize("name, operands, family", [
     ("tensordot", (("d", (3, 5, 7), "permuted"), ("d", (7, 4, 5), "negative"), ((2, 1), (0, 2))), "gett"),
     ("einsum", ("iijk,kj->i", ("i", (4, 4, 3, 5), "F"), ("i", (5, 3), "sliced")), "gett"),
-    ("einsum", ("ij->j", ("i", (40, 9), "F")), "gemm_simt"),
     ("vdot", (("F", (5, 9), "sliced"), ("F", (5, 9), "F")), "gett"),
     ("vecdot", (("F", (3, 1, 9), "F"), ("F", (4, 9), "negative")), "gemm_simt"),
     ("kron", (("b", (3, 5), "F"), ("b", (2, 3), "C")), "gett"),
@@ -50,3 +49,72 @@ def test_complex_products_by_name(trans):
         result = cuteblas.blas.cgemm(2 - 1j, a, b, 3j, c, trans_a=trans[0], trans_b=trans[1], precision="fp16x3")
     np.testing.assert_array_equal(result, (2 - 1j) * (left @ right) + 3j * c)
     assert cuteblas.stats()["cgemm"]["calls"] == {"gemm_split": 1}
+
+
+def test_kernels_by_name_and_what_they_refuse():
+    a, b, cube = (laid_out(shape, "f", "F", i) for i, shape in enumerate(((6, 8), (8, 4), (4, 4, 4))))
+    with cuteblas.backend("emulator"):
+        for variant, family in (("gett", "gett"), ("gemm_small", "gemm_simt")):
+            cuteblas.reset_stats()
+            np.testing.assert_array_equal(cuteblas.tensordot(a, b, 1, variant=variant), a @ b)
+            assert cuteblas.stats()["tensordot"]["calls"] == {family: 1}
+        for how in ({"variant": "gemm_small"}, {"precision": "fp16x3"}):
+            with pytest.raises(ValueError, match=r"matrices, and the modes .* of this contraction are none"):
+                cuteblas.tensordot(cube, cube[::-1, :, ::2].repeat(2, 2), ((0, 2), (1, 0)), **how)
+        with pytest.raises(ValueError, match=r"gemm_split cannot compute this: it multiplies float32 or complex64 .*, not float64"):
+            cuteblas.dot(a.astype("d"), b.astype("d"), precision="fp16x3")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("subscripts, layout", [("ij->i", "C"), ("ij->j", "sliced"), ("ij->", "negative"), ("ij->j", "broadcast"),
+                                                ("ijk->j", "permuted"), ("iij->j", "offset")])
+def test_sums_over_one_operand(subscripts, layout, dtype):
+    """Types, values and strides; integers wrap in their type, and bool is a logical or."""
+    x = laid_out((9, 9, 9)[:subscripts.index("-")], dtype, layout)
+    if x.dtype.kind in "iu" and layout in ("C", "sliced"):
+        x = x * x.dtype.type(np.iinfo(x.dtype).max // 4)
+    expected = np.einsum(subscripts, x)
+    cuteblas.reset_stats()
+    with cuteblas.backend("emulator"):
+        result = cuteblas.einsum(subscripts, x)
+        into = np.full(2 * np.size(expected) + 1, 7, expected.dtype)
+        out = into[1::2].reshape(expected.shape)
+        cuteblas.einsum(subscripts, x, out=out)
+    for got in (result, out):
+        np.testing.assert_array_equal(got, expected)
+        assert got.dtype == expected.dtype
+    assert (into[::2] == expected.dtype.type(7)).all()
+    assert cuteblas.stats()["einsum"]["calls"].keys() == {"reduce"}
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 7), (7, 1), (3, 4099)])
+@pytest.mark.parametrize("subscripts", ["ij->i", "ij->j", "ij->"])
+def test_sums_of_any_extent(subscripts, shape):
+    x = laid_out(shape, "f", "C")
+    with cuteblas.backend("emulator"):
+        result = cuteblas.einsum(subscripts, x)
+    np.testing.assert_array_equal(result, np.einsum(subscripts, x))
+
+
+@pytest.mark.parametrize("dtype", ["e", "f", "F", "?", "b"])
+@pytest.mark.parametrize("subscripts", ["ij,kl->k", "ijk,kl->il", "ij,i->", "ij,i->i"])
+def test_sums_inside_products(subscripts, dtype):
+    extents = dict(zip("ijkl", (5, 7, 6, 3), strict=True))
+    x, y = (laid_out(tuple(extents[c] for c in term), dtype, "F", i) for i, term in enumerate(subscripts.split("->")[0].split(",")))
+    cuteblas.reset_stats()
+    with cuteblas.backend("emulator"):
+        result = cuteblas.einsum(subscripts, x, y)
+    np.testing.assert_array_equal(result, np.einsum(subscripts, x, y))
+    assert result.dtype == x.dtype and cuteblas.stats()["einsum"]["calls"]["reduce"] == (2 if subscripts == "ij,kl->k" else 1)
+
+
+@pytest.mark.parametrize("dtype", ["?", "e", "f", "d", "D", "V12"])
+def test_transposition_in_place(dtype):
+    """Elements of 12 bytes are three words each, the innermost mode of a batch."""
+    x = (np.arange(2 * 70 * 70 * np.dtype(dtype).itemsize) % 251).astype("u1").view(dtype).reshape(2, 70, 70)
+    expected = x.swapaxes(1, 2).copy()
+    cuteblas.reset_stats()
+    with cuteblas.backend("emulator"):
+        assert cuteblas.copy(x.mT, out=x) is x
+        assert cuteblas.explain_copy(x.mT, out=x).plan.family == "transpose_in_place"
+    assert x.tobytes() == expected.tobytes() and cuteblas.stats() == {"copy": {"calls": {"transpose_in_place": 1}}}

@@ -61,6 +61,12 @@ def test_nothing_to_do():
 def test_copy():
     told = cuteblas.explain_copy(np.ones((64, 32), "f4")[:, ::2])
     assert told.plan.family == "copy" and "words of 4 bytes" in str(told) and "traffic" in str(told) and told.source
+    x = np.ones((64, 64))
+    assert cuteblas.explain_copy(x.T, out=x).plan.problem.in_place and "in place" in str(cuteblas.explain_copy(x.T, out=x))
+    assert cuteblas.explain_copy(x[::-1], out=x).copies == ("out: shares memory with the array",)
+    assert cuteblas.explain_copy(x.T, out=x.copy()).plan.family == "transpose"
+    with pytest.raises(ValueError, match="out has the shape and type of the array"):
+        cuteblas.explain_copy(x.T, out=x[0])
     assert "NumPy: elements of object refer to other memory" in str(cuteblas.explain_copy(np.array([None])))
 
 

@@ -352,17 +352,32 @@ def test_subscripts_that_are_no_contraction(subscripts, a, b, message):
 
 def test_contractions_that_cannot_be_planned():
     p = problem("abk,kc->bac", (2, 3, 4), (4, 5))
-    with pytest.raises(ValueError, match="two tensors of one type, got float32 and float64"):
+    with pytest.raises(ValueError, match=r"two tensors of one type, got float32 and float64"):
         plan_contraction(replace(p, b=Storage("float64")), H200)
     with pytest.raises(TypeError, match="no element type"):
         plan_contraction(replace(p, a=Storage("float128"), b=Storage("float128")), H200)
-    with pytest.raises(ValueError, match="precision must be"):
-        plan_contraction(replace(p, precision="fast"), H200)
-    with pytest.raises(ValueError, match="no contraction variant 'gemm_tutorial'; there are gett"):
-        plan_contraction(replace(p, variant="gemm_tutorial"), H200)
+    for q in (p, problem("ak,kc->ac", (2, 4), (4, 5))):
+        with pytest.raises(ValueError, match=r"^precision is one of 'auto', 'ieee', 'fp16x3', 'bf16x6', got 'fast'$"):
+            plan_contraction(replace(q, precision="fast"), H200)
+        with pytest.raises(ValueError, match=r"no contraction or gemm variant 'transpose_naive_read'; there are .*gett"):
+            plan_contraction(replace(q, variant="transpose_naive_read"), H200)
+    nested = problem("abk,kbc->ac", (2, 3, 4), (4, 3, 5))
+    with pytest.raises(ValueError, match=r"^precision='fp16x3' is an algorithm for matrices, and the modes M \(\d+\), N \(\d+\), "
+                                         r"K \(\d+,\d+\) of this contraction are none; it has 'ieee'$"):
+        plan_contraction(replace(nested, precision="fp16x3"), H200)
+    with pytest.raises(ValueError, match=r"^gemm_small multiplies matrices, and the modes M .*, K \(\d+,\d+\) of this"):
+        plan_contraction(replace(nested, variant="gemm_small"), H200)
     huge = ContractionProblem(((2**20, 1, 1), (2**20, 2**40, 2**20)), ((2**10, 1, 2**40),), ((2, 1, 1),), F4, F4, F4)
     with pytest.raises(ValueError, match="more blocks than the"):
         plan_contraction(huge, H200)
+
+
+def test_algorithms_and_kernels_for_matrices_take_contractions_that_are_products_of_matrices():
+    p = problem("ak,kc->ac", (64, 128), (128, 64))
+    assert plan_contraction(replace(p, precision="fp16x3"), H200).family == "gemm_split"
+    assert plan_contraction(replace(p, precision="ieee"), H200).family == "gemm_simt"
+    assert plan_contraction(replace(p, variant="gemm_small"), H200).problem.variant == "gemm_small"
+    assert plan_contraction(replace(p, variant="gett"), H200).family == "gett"
 
 
 def test_plans_say_what_they_do():

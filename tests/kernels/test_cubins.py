@@ -129,6 +129,18 @@ def test_transposes_fill_the_multiprocessor(item, tmp_path):
     assert stack == 0 and registers <= 40 and kernel.shared_bytes * 8 <= H200.shared_bytes_per_block
 
 
+@pytest.mark.parametrize("n", [8192, 8191])
+@pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
+def test_transpositions_in_place_do_not_spill(item, n, tmp_path):
+    """Four blocks of 256 threads fit at least, or two of 512."""
+    alignment = 16 if n % 16 == 0 else item
+    plan = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, alignment, alignment, in_place=True), H200)
+    kernel = plan.launches[0].kernel
+    registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+    assert stack == 0 and registers * kernel.threads <= 65536 * (1 if kernel.threads == 512 else 0.25)
+    assert kernel.shared_bytes * 4 <= H200.shared_bytes_per_block
+
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_architectures(arch):
     """One kernel of each portable family on every architecture, old ones without asynchronous copies."""
@@ -138,7 +150,7 @@ def test_architectures(arch):
         kernel = gemm_simt(SimtConfig(element, element, tile, simple, OperandAccess(1), simple, "value", "value"))
         assert cubin(kernel, arch)
     for problem in (CopyProblem((100, 64), (1, 100), (64, 1), 1), CopyProblem((100, 64), (64, 1), (64, 1), 4),
-                    CopyProblem((3, 5), (1, 3), (5, 1), 16)):
+                    CopyProblem((3, 5), (1, 3), (5, 1), 16), CopyProblem((64, 64), (1, 64), (64, 1), 2, in_place=True)):
         kernel = plan_copy(problem, H200).launches[0].kernel
         assert cubin(kernel, arch)
     atom = mma_atom("float16", arch)

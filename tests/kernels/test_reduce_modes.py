@@ -101,6 +101,17 @@ def test_sums_in_other_types(engine, element, compute, into, order):
     reduce(engine, random(np.random.default_rng(2), (20, 100), element), order=order, dtype=into, compute=compute)
 
 
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("shape", [(20, 100), (1, 100_000), (33, 0)])
+def test_a_sum_of_bool_is_a_logical_or(engine, shape, order):
+    x = np.zeros(shape, bool)
+    x[:, 7:8] = True
+    x[3:5] = False
+    px, pr = place(x, order), vector(shape[:1], bool)
+    engine.run(plan_reduction(problem_of(px, pr), engine.device), src=px, dst=pr)
+    np.testing.assert_array_equal(pr.view[..., 0], x.any(-1))
+
+
 @pytest.mark.parametrize("op", ["sum", "max"])
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("layout", [
