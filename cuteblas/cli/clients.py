@@ -105,11 +105,16 @@ def _pca(**options: Any) -> Callable[[Any], Any]:
     return run
 
 
-def _ridge(x: Any) -> Any:
-    from sklearn.linear_model import Ridge
+def _ridge(copies: int) -> Callable[[Any], Any]:
+    """As many targets as features, times a number: encoding models fit one line of coefficients for each of many sensors."""
+    def run(x: Any) -> Any:
+        from array_api_compat import array_namespace
+        from sklearn.linear_model import Ridge
 
-    y = x[:, ::-1] * x[:, :1]
-    return Ridge(solver="svd").fit(x, y).predict(x)[:100]
+        y = array_namespace(x).tile(x[:, ::-1] * x[:, :1], (1, copies))
+        return Ridge(solver="svd").fit(x, y).predict(x)[:100]
+
+    return run
 
 
 def _mixture(x: Any) -> Any:
@@ -126,10 +131,12 @@ def _kernel(x: Any) -> Any:
 
 
 CASES = (
+    Case("PCA", (200000, 768), _pca()),
     Case("PCA full", (20000, 2000), _pca(svd_solver="full")),
     Case("PCA covariance_eigh", (20000, 2000), _pca(svd_solver="covariance_eigh")),
     Case("PCA randomized", (20000, 2000), _pca(svd_solver="randomized", power_iteration_normalizer="QR", random_state=0)),
-    Case("Ridge svd", (20000, 1000), _ridge),
+    Case("Ridge svd", (20000, 1000), _ridge(1)),
+    Case("Ridge svd, 64 targets a feature", (20000, 256), _ridge(64)),
     Case(f"GaussianMixture {_CLUSTERS}", (100000, 64), _mixture),
     Case("rbf_kernel", (20000, 256), _kernel),
 )
