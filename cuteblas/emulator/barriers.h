@@ -67,8 +67,8 @@ inline void syncthreads(int line) {
     machine.suspend({});
 }
 
-// Threads that have returned count as arrived. All learn which asynchronous operations are over and which mbarriers are initialised, and
-// of no ordinary access.
+// Threads that have returned count as arrived. All learn which asynchronous operations are over and which mbarriers are
+// initialised, and of no ordinary access.
 inline void complete_cluster_barrier() {
     Knowledge together = machine.order.nothing();
     for (int t : barriers.at_cluster) machine.order.release_agents(t, together);
@@ -80,7 +80,8 @@ inline void complete_cluster_barrier() {
 
 inline void cluster_sync(int line) {
     barriers.at_cluster.push_back(machine.running);
-    if (static_cast<int>(barriers.at_cluster.size()) < machine.alive) return machine.suspend({Wait::cluster_barrier, 0, 0, line});
+    if (static_cast<int>(barriers.at_cluster.size()) < machine.alive)
+        return machine.suspend({Wait::cluster_barrier, 0, 0, line});
     complete_cluster_barrier();
     machine.suspend({});
 }

@@ -93,8 +93,8 @@ struct Runtime {
     void (*fence_proxy_async)();
 
     void (*tma_load)(void* to, TensorMap const* map, unsigned long long* barrier, int rank, int const* coordinates, int line);
-    void (*tma_load_multicast)(void* to, TensorMap const* map, unsigned long long* barrier, int mask, int rank, int const* coordinates,
-                               int line);
+    void (*tma_load_multicast)(void* to, TensorMap const* map, unsigned long long* barrier, int mask, int rank,
+                               int const* coordinates, int line);
     void (*tma_store)(TensorMap const* map, void const* from, int rank, int const* coordinates, int line);
     void (*tma_store_commit)();
     void (*tma_store_wait)(int pending);

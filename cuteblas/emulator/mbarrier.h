@@ -119,8 +119,8 @@ inline void arrive(Mbarrier& barrier, int expected_bytes, bool relaxed, int line
     barrier.bytes += expected_bytes;
     if (--barrier.pending == 0 && barrier.bytes < 0)
         fail(Error::mbarrier, line,
-             "at the mbarrier at shared offset %u, %lld bytes more have been copied in phase %u than were expected", shared.local(barrier.offset),
-             -barrier.bytes, barrier.phase);
+             "at the mbarrier at shared offset %u, %lld bytes more have been copied in phase %u than were expected",
+             shared.local(barrier.offset), -barrier.bytes, barrier.phase);
     mbarriers.complete_if_due(barrier);
 }
 
@@ -128,7 +128,8 @@ inline void mbarrier_arrive(unsigned long long* pointer, int expected_bytes, int
     arrive(mbarriers.find(pointer, line, "arrives at"), expected_bytes, false, line);
 }
 
-// At the barrier of the block of that rank. Who waits there learns which asynchronous operations are over, and of no ordinary access.
+// At the barrier of the block of that rank. Who waits there learns which asynchronous operations are over, and of no ordinary
+// access.
 inline void mbarrier_arrive_at(unsigned long long* pointer, int rank, int line) {
     Mbarrier& barrier = mbarriers.find(pointer, rank, line, "arrives at");
     if (rank != machine.rank()) barrier.from_others[machine.running] = {barrier.phase, machine.cluster_barriers};

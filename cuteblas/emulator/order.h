@@ -1,5 +1,5 @@
-// Happens-before: vector clocks over the threads of a cluster and the agents that act for them (TMA loads of an mbarrier, the wgmmas
-// of a warpgroup, the TMA stores of a thread). An access is a pair (agent, clock); a thread may rely on it if it *knows* that
+// Happens-before: vector clocks over the threads of a cluster and the agents that act for them (TMA loads of an mbarrier, the
+// wgmmas of a warpgroup, the TMA stores of a thread). An access is a pair (agent, clock); a thread may rely on it if it *knows* that
 // clock.
 //
 // Clocks only grow. A release publishes all a thread knows, its own clock included, and then advances that clock; so later accesses

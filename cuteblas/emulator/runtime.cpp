@@ -10,6 +10,8 @@
 
 namespace cb::emulator {
 
+static int warp_in_block(int warp) { return warp % ((machine.block_threads + warp_threads - 1) / warp_threads); }
+
 static std::string describe_wait(Wait const& wait, std::vector<int> const& waiting) {
     auto const count = [](long long n) { return std::to_string(n); };
     switch (wait.kind) {
@@ -22,8 +24,8 @@ static std::string describe_wait(Wait const& wait, std::vector<int> const& waiti
                    count(machine.alive) + " threads have arrived";
         case Wait::warp_barrier: {
             Barrier const& b = barriers.warps[wait.index];
-            return "the barrier of warp " + count(wait.index % std::max(1, machine.block_threads / warp_threads)) + " (syncwarp): " + count(b.arrived) + " of " + count(b.expected) +
-                   " threads have arrived";
+            return "the barrier of warp " + count(warp_in_block(wait.index)) + " (syncwarp): " + count(b.arrived) + " of " +
+                   count(b.expected) + " threads have arrived";
         }
         case Wait::named_barrier: {
             Barrier const& b = barriers.named[wait.index];
@@ -32,16 +34,16 @@ static std::string describe_wait(Wait const& wait, std::vector<int> const& waiti
         }
         case Wait::mbarrier: {
             Mbarrier const& b = mbarriers.all[mbarriers.at[wait.index / Mbarriers::bytes]];
-            return "a phase of parity " + count(wait.parity) + " of the mbarrier at shared offset " + count(shared.local(static_cast<uint32_t>(wait.index))) +
-                   ": in phase " + count(b.phase) + ", " + count(b.count - b.pending) + " of " + count(b.count) +
-                   " arrivals are in and " + count(b.bytes) + " bytes are missing";
+            return "a phase of parity " + count(wait.parity) + " of the mbarrier at shared offset " +
+                   count(shared.local(static_cast<uint32_t>(wait.index))) + ": in phase " + count(b.phase) + ", " +
+                   count(b.count - b.pending) + " of " + count(b.count) + " arrivals are in and " + count(b.bytes) + " bytes are missing";
         }
         case Wait::collective:
-            return "the other threads of warp " + count(wait.index % std::max(1, machine.block_threads / warp_threads)) + " at the same warp-wide instruction: " +
+            return "the other threads of warp " + count(warp_in_block(wait.index)) + " at the same warp-wide instruction: " +
                    count(static_cast<long long>(waiting.size())) + " of " + count(warp_threads) + " have arrived";
         case Wait::wgmma:
-            return "the wgmma of " + machine.warpgroup_name(wait.index) + ": " + count(static_cast<long long>(waiting.size())) + " of " +
-                   count(warpgroup_threads) + " threads have arrived";
+            return "the wgmma of " + machine.warpgroup_name(wait.index) + ": " +
+                   count(static_cast<long long>(waiting.size())) + " of " + count(warpgroup_threads) + " threads have arrived";
         default: return "a flag in global memory";
     }
 }
@@ -63,7 +65,8 @@ static void thread_exits() {
         expect_loads_waited();
         expect_arrivals_known();
     }
-    if (!barriers.at_cluster.empty() && static_cast<int>(barriers.at_cluster.size()) == machine.alive - 1) complete_cluster_barrier();
+    if (!barriers.at_cluster.empty() && static_cast<int>(barriers.at_cluster.size()) == machine.alive - 1)
+        complete_cluster_barrier();
 }
 
 static int cluster_rank() { return machine.rank(); }

@@ -1,5 +1,5 @@
-// Shared memory of the blocks of a cluster, one after the other, with a shadow: who wrote each cell last and who has read it since, so that every access is checked against
-// happens-before (order.h), independent of the order in which the fibers happen to run.
+// Shared memory of the blocks of a cluster, one after the other, with a shadow: who wrote each cell last and who has read it since,
+// so that every access is checked against happens-before (order.h), independent of the order in which the fibers happen to run.
 //
 // A cell of the shadow stands for 2^shift bytes. The shift starts at 16 bytes and falls, for good, to the smallest access seen.
 #pragma once

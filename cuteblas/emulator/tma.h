@@ -118,7 +118,8 @@ inline uint32_t locate_box(void const* pointer, TensorBox const& box, char const
 }
 
 // Into the shared memory of one block, completing on the mbarrier there.
-inline void load_box(void* to, TensorMapContent const& map, unsigned long long* pointer, int block, int const* coordinates, int line) {
+inline void load_box(void* to, TensorMapContent const& map, unsigned long long* pointer, int block, int const* coordinates,
+                     int line) {
     Mbarrier& barrier = mbarriers.find(pointer, block, line, "names");
     if (!barrier.fenced)
         fail(Error::proxy_fence, line,
@@ -128,8 +129,8 @@ inline void load_box(void* to, TensorMapContent const& map, unsigned long long* 
     TensorBox const box{map, coordinates};
     uint32_t const address = locate_box(to, box, "loads", line, block);
     Knowledge const known = machine.order.of(machine.running);
-    AsyncAccess const access{known, barrier.agent, ++barrier.loads, line,
-                             "the TMA load" + (block == machine.rank() ? "" : " into block " + std::to_string(block) + " of the cluster")};
+    std::string const where = block == machine.rank() ? "" : " into block " + std::to_string(block) + " of the cluster";
+    AsyncAccess const access{known, barrier.agent, ++barrier.loads, line, "the TMA load" + where};
     box.each_chunk(address, [&](uint32_t chunk) {
         uint32_t const offset = chunk - shared_start;
         shared.write_async(access, offset, chunk_bytes, map.swizzle);
@@ -147,7 +148,8 @@ inline void tma_load(void* to, TensorMap const* map, unsigned long long* barrier
 inline void tma_load_multicast(void* to, TensorMap const* map, unsigned long long* barrier, int mask, int rank,
                                int const* coordinates, int line) {
     TensorMapContent const& content = content_of(map, rank, coordinates, line);
-    if (mask <= 0 || mask >= 1 << 16) fail(Error::tensor_map, line, "a multicast goes to blocks 0 to 15 of the cluster, got the set %#x", mask);
+    if (mask <= 0 || mask >= 1 << 16)
+        fail(Error::tensor_map, line, "a multicast goes to blocks 0 to 15 of the cluster, got the set %#x", mask);
     for (int block = 0; mask >> block != 0; ++block)
         if (mask >> block & 1) load_box(to, content, barrier, block, coordinates, line);
 }
@@ -170,8 +172,8 @@ inline bool complete_tma_loads() {
     if (barrier.pending == 0 && barrier.bytes < 0)
         machine.stop(Error::mbarrier, load.line,
                      machine.where(false, load.line) + "the TMA load brings the mbarrier at shared offset " +
-                         std::to_string(shared.local(barrier.offset)) + " " + std::to_string(-barrier.bytes) + " bytes more than its phase " +
-                         std::to_string(barrier.phase) + " expects");
+                         std::to_string(shared.local(barrier.offset)) + " " + std::to_string(-barrier.bytes) +
+                         " bytes more than its phase " + std::to_string(barrier.phase) + " expects");
     barrier.arriving[barrier.agent] = load.number;
     mbarriers.complete_if_due(barrier);
     return true;

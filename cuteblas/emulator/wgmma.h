@@ -287,7 +287,8 @@ inline InFlight* find_in_flight(Warpgroup& group, int first) {
         if (same == warpgroup_threads) return &entry;
         if (overlapping != 0)
             fail(Error::accumulator, group.requests[0].line,
-                 "the accumulators of %s overlap those of a wgmma in flight without being the same, or not all threads waited for it",
+                 "the accumulators of %s overlap those of a wgmma in flight without being the same, or not all threads waited "
+                 "for it",
                  machine.warpgroup_name(first / warpgroup_threads).c_str());
     }
     return nullptr;
