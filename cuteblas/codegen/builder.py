@@ -77,11 +77,13 @@ class KernelBuilder:
         First lines of the comment that heads the source.
     unroll : bool
         Whether loops over the elements of fragments ask the compiler to unroll them (``#pragma unroll``).
+    cluster : int
+        Blocks of a cluster, along x.
     """
 
     def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1, wide: bool = False,
-                 summary: str = "", unroll: bool = True):
-        self.name, self.threads, self.arch, self.min_blocks = name, threads, arch, min_blocks
+                 summary: str = "", unroll: bool = True, cluster: int = 1):
+        self.name, self.threads, self.arch, self.min_blocks, self.cluster = name, threads, arch, min_blocks, cluster
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
         self._summary, self._unroll = summary, unroll
         self._notes: list[str] = []
@@ -89,6 +91,7 @@ class KernelBuilder:
         self._lines: list[str] = []
         self._indent = 1
         self._shared_bytes = 0
+        self._shared_at: dict[str, int] = {}
         self._names: set[str] = set()
         self._access = AccessCounter(threads)
         self.facts: dict[str, str] = {}
@@ -136,12 +139,14 @@ class KernelBuilder:
         return name
 
     # -- memory ---------------------------------------------------------------------------------------------------------------
-    def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128) -> Tensor:
-        """A tensor in the block's shared memory."""
+    def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128,
+               over: str | None = None) -> Tensor:
+        """A tensor in the block's shared memory; ``over``: where the tensor of that name lies, which is not in use meanwhile."""
         dt = dtype(element)
-        offset = -(-self._shared_bytes // alignment) * alignment
         elements = _cosize(layout)
-        self._shared_bytes = offset + elements * dt.bytes
+        offset = -(-self._shared_bytes // alignment) * alignment if over is None else self._shared_at[over]
+        self._shared_at[name] = offset
+        self._shared_bytes = max(self._shared_bytes, offset + elements * dt.bytes)
         self.emit(f"{dt.ctype}* const {self._fresh(name)} = cb::shared_memory<{dt.ctype}>({offset});")
         self.note(f"{name}: shared {dt.name} {layout}, {elements * dt.bytes} bytes")
         return Tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
@@ -336,6 +341,14 @@ class KernelBuilder:
         """Wait for all threads of the block."""
         self.emit("cb::syncthreads();")
 
+    def group_barrier(self, number: IntLike, threads: int) -> None:
+        """Wait for ``threads`` threads at a named barrier, 1 to 15."""
+        self.emit(f"cb::named_barrier_sync({to_c(number)}, {threads});")
+
+    def cluster_barrier(self) -> None:
+        """Wait for all threads of the cluster; that makes no ordinary writes of other blocks visible."""
+        self.emit("cb::cluster_sync();")
+
     def commit(self) -> None:
         """Close the group of asynchronous copies issued so far."""
         self.emit("cb::cp_async_commit();")
@@ -364,11 +377,14 @@ class KernelBuilder:
         head = [self._summary, *self._notes, *(f"{k}: {v}" for k, v in self._access.report().items())]
         comment = "\n".join(f"// {line}" for text in head if text for line in text.splitlines())
         parameters = ", ".join(_declaration(p) for p in self._params)
-        bounds_ = f"{self.threads}, {self.min_blocks}" if self.min_blocks > 1 else f"{self.threads}"
-        body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_})\n{self.name}({parameters})\n{{\n'
+        # setmaxnreg needs both bounds: ptxas has to know how many registers there are at entry.
+        both = self.min_blocks > 1 or self.arch.endswith("a")
+        bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
+        clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
+        body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
                 + "\n".join(self._lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
-                               facts=facts)
+                               (self.cluster, 1, 1), facts=facts)
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:

@@ -60,6 +60,13 @@ class Mbarriers:
         """Arrive once."""
         self._k.emit(f"cb::mbarrier_arrive({self._at(stage)});")
 
+    def arrive_at(self, stage: IntLike, rank: IntLike) -> None:
+        """Arrive once at the barrier of the block with this rank in the cluster.
+
+        That tells it that asynchronous operations are done; it makes no ordinary writes visible.
+        """
+        self._k.emit(f"cb::mbarrier_arrive_at({self._at(stage)}, {to_c(rank)});")
+
     def expect(self, stage: IntLike, nbytes: int) -> None:
         """Arrive once and let the phase also wait for ``nbytes`` of asynchronous copies."""
         self._k.emit(f"cb::mbarrier_arrive_expect_tx({self._at(stage)}, {nbytes});")
@@ -212,7 +219,8 @@ def _boxes(box: TmaBox, corner: ArithTuple, tile: Tensor) -> Iterator[tuple[str,
         yield pointer[base + offset * scale // pointer.dtype.bytes].address, ", ".join(to_c(c) for c in coordinates)
 
 
-def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor, barrier: str) -> None:
+def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor, barrier: str,
+             blocks: IntLike | None = None) -> None:
     """Fill a tile of shared memory; completes ``box.nbytes`` on ``barrier``.
 
     Parameters
@@ -222,9 +230,14 @@ def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple,
         must be a multiple of 16 bytes: the hardware takes nothing else, even where the box ends outside of the tensor.
     tile : Tensor
         The tile; its layout is ``box.layout``, perhaps in words of several elements.
+    blocks : int, optional
+        A set of blocks of the cluster, bit i for rank i: the tile of each of them is filled, and its barrier completed.
     """
     for address, coordinates in _boxes(box, corner, tile):
-        k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {coordinates});")
+        if blocks is None:
+            k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {coordinates});")
+        else:
+            k.emit(f"cb::tma_load_multicast({address}, &{tensor_map}, {barrier}, {to_c(blocks)}, {coordinates});")
 
 
 def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor) -> None:

@@ -1,10 +1,10 @@
-// Barriers of threads: the block's, the warps', the named ones.
+// Barriers of threads: the cluster's, the block's, the warps', the named ones.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "shared.h"
+#include "mbarrier.h"
 
 namespace cb::emulator {
 
@@ -18,17 +18,19 @@ struct Barrier {
 };
 
 struct Barriers {
-    std::vector<int> at_block;
+    std::vector<int> at_cluster;
+    std::vector<std::vector<int>> at_block;
     std::vector<Barrier> warps;
-    std::vector<Barrier> named;
+    std::vector<Barrier> named;  // of each block
 
-    void start_block() {
-        at_block.clear();
+    void start_cluster() {
+        at_cluster.clear();
+        at_block.assign(static_cast<size_t>(machine.blocks()), {});
         int const count = static_cast<int>(machine.threads.size());
         warps.assign(static_cast<size_t>((count + warp_threads - 1) / warp_threads), Barrier{});
         for (size_t w = 0; w < warps.size(); ++w)
             warps[w].expected = std::min(warp_threads, count - static_cast<int>(w) * warp_threads);
-        named.assign(named_barriers, Barrier{});
+        named.assign(static_cast<size_t>(named_barriers * machine.blocks()), Barrier{});
     }
 };
 
@@ -36,23 +38,51 @@ inline Barriers barriers;
 
 [[noreturn]] inline void exited_before_block_barrier(int line) {
     std::vector<int> gone;
-    for (int t = 0; t < static_cast<int>(machine.threads.size()); ++t)
-        if (machine.threads[t].exited) gone.push_back(t);
+    int const first = machine.rank() * machine.block_threads;
+    for (int t = 0; t < machine.block_threads; ++t)
+        if (machine.threads[first + t].exited) gone.push_back(t);
     machine.stop(Error::barrier, line,
                  machine.where(true, line) + "syncthreads needs every thread of the block, but " + list_threads(gone) +
                      " returned before it");
 }
 
-inline void syncthreads(int line) {
-    auto& waiting = barriers.at_block;
-    waiting.push_back(machine.running);
-    if (machine.alive < static_cast<int>(machine.threads.size())) exited_before_block_barrier(line);
-    if (waiting.size() < machine.threads.size()) return machine.suspend({Wait::block_barrier, 0, 0, line});
-    machine.order.block_barrier();
-    // In order of the threads, this one too, so that the schedule does not depend on who came last.
+// In order of the threads, so that the schedule does not depend on who came last.
+inline void wake(std::vector<int>& waiting) {
     std::sort(waiting.begin(), waiting.end());
     for (int t : waiting) machine.make_ready(t);
     waiting.clear();
+}
+
+inline void syncthreads(int line) {
+    int const rank = machine.rank();
+    auto& waiting = barriers.at_block[static_cast<size_t>(rank)];
+    waiting.push_back(machine.running);
+    if (machine.alive_in[static_cast<size_t>(rank)] < machine.block_threads) exited_before_block_barrier(line);
+    if (static_cast<int>(waiting.size()) < machine.block_threads) return machine.suspend({Wait::block_barrier, rank, 0, line});
+    if (machine.blocks() == 1)
+        machine.order.everyone_meets();
+    else
+        machine.order.meet(waiting);
+    wake(waiting);
+    machine.suspend({});
+}
+
+// Threads that have returned count as arrived. All learn which asynchronous operations are over and which mbarriers are
+// initialised, and of no ordinary access.
+inline void complete_cluster_barrier() {
+    Knowledge together = machine.order.nothing();
+    for (int t : barriers.at_cluster) machine.order.release_agents(t, together);
+    mbarriers.publish(together);
+    for (int t : barriers.at_cluster) machine.order.acquire(t, together);
+    ++machine.cluster_barriers;
+    wake(barriers.at_cluster);
+}
+
+inline void cluster_sync(int line) {
+    barriers.at_cluster.push_back(machine.running);
+    if (static_cast<int>(barriers.at_cluster.size()) < machine.alive)
+        return machine.suspend({Wait::cluster_barrier, 0, 0, line});
+    complete_cluster_barrier();
     machine.suspend({});
 }
 
@@ -84,15 +114,16 @@ inline void syncwarp(int line) {
 inline void named_barrier(int id, int threads, bool wait, int line) {
     if (id < 1 || id >= named_barriers)
         fail(Error::barrier, line, "a named barrier has a number from 1 to %d, got %d", named_barriers - 1, id);
-    if (threads <= 0 || threads % warp_threads != 0 || threads > static_cast<int>(machine.threads.size()))
-        fail(Error::barrier, line, "a named barrier counts whole warps of the block, got %d threads in a block of %zu", threads,
-             machine.threads.size());
-    Barrier& barrier = barriers.named[id];
+    if (threads <= 0 || threads % warp_threads != 0 || threads > machine.block_threads)
+        fail(Error::barrier, line, "a named barrier counts whole warps of the block, got %d threads in a block of %d", threads,
+             machine.block_threads);
+    int const index = machine.rank() * named_barriers + id;
+    Barrier& barrier = barriers.named[static_cast<size_t>(index)];
     if (barrier.arrived > 0 && barrier.expected != threads)
         fail(Error::barrier, line, "named barrier %d is used with %d threads, but others at it said %d", id, threads,
              barrier.expected);
     barrier.expected = threads;
-    meet(barrier, wait, {Wait::named_barrier, id, 0, line});
+    meet(barrier, wait, {Wait::named_barrier, index, 0, line});
 }
 
 }  // namespace cb::emulator

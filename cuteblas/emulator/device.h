@@ -267,8 +267,10 @@ inline void syncthreads(CB_SITE) { cuteblas_runtime->syncthreads(site.line); }
 
 // Threads vote before a first barrier and read the result before a second; the last reader clears it for the next vote.
 inline bool syncthreads_or(bool x, CB_SITE) {
-    static bool any = false;
-    static unsigned readers = 0;
+    static bool votes[16] = {};
+    static unsigned counts[16] = {};
+    bool& any = votes[cuteblas_runtime->cluster_rank()];
+    unsigned& readers = counts[cuteblas_runtime->cluster_rank()];
     any |= x;
     cuteblas_runtime->syncthreads(site.line);
     bool const result = any;
@@ -281,6 +283,7 @@ template <class T>
 T shuffle_xor(T x, int mask, CB_SITE) {
     return detail::bit_cast<T>(cuteblas_runtime->exchange(detail::bit_cast<uint>(x), mask, site.line));
 }
+inline void cluster_sync(CB_SITE) { cuteblas_runtime->cluster_sync(site.line); }
 inline void named_barrier_sync(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, true, site.line); }
 inline void named_barrier_arrive(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, false, site.line); }
 
@@ -288,6 +291,7 @@ inline void mbarrier_init(uint64* bar, int count, CB_SITE) { cuteblas_runtime->m
 inline void mbarrier_init_fence() { cuteblas_runtime->fence_proxy_async(); }
 inline void mbarrier_arrive(uint64* bar, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, 0, site.line); }
 inline void mbarrier_arrive_expect_tx(uint64* bar, int bytes, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, bytes, site.line); }
+inline void mbarrier_arrive_at(uint64* bar, int rank, CB_SITE) { cuteblas_runtime->mbarrier_arrive_at(bar, rank, site.line); }
 inline void mbarrier_wait(uint64* bar, int parity, CB_SITE) { cuteblas_runtime->mbarrier_wait(bar, parity, site.line); }
 inline void next_launch_may_begin() {}
 inline void wait_for_launch_before() {}  // launches run one after the other
@@ -302,6 +306,11 @@ inline void tma_prefetch(TensorMap const*) {}
     void tma_load(T* smem, TensorMap const* map, uint64* bar, PARAMETERS, CB_SITE) { \
         int const coordinates[] = {__VA_ARGS__};                                     \
         cuteblas_runtime->tma_load(smem, map, bar, RANK, coordinates, site.line);    \
+    }                                                                                \
+    template <class T>                                                               \
+    void tma_load_multicast(T* smem, TensorMap const* map, uint64* bar, int mask, PARAMETERS, CB_SITE) { \
+        int const coordinates[] = {__VA_ARGS__};                                     \
+        cuteblas_runtime->tma_load_multicast(smem, map, bar, mask, RANK, coordinates, site.line); \
     }                                                                                \
     template <class T>                                                               \
     void tma_store(TensorMap const* map, T const* smem, PARAMETERS, CB_SITE) {       \

@@ -83,13 +83,18 @@ struct Runtime {
     void (*syncthreads)(int line);
     void (*syncwarp)(int line);
     void (*named_barrier)(int id, int threads, bool wait, int line);
+    void (*cluster_sync)(int line);
+    int (*cluster_rank)();
 
     void (*mbarrier_init)(unsigned long long* barrier, int count, int line);
     void (*mbarrier_arrive)(unsigned long long* barrier, int expected_bytes, int line);
+    void (*mbarrier_arrive_at)(unsigned long long* barrier, int rank, int line);
     void (*mbarrier_wait)(unsigned long long* barrier, int parity, int line);
     void (*fence_proxy_async)();
 
     void (*tma_load)(void* to, TensorMap const* map, unsigned long long* barrier, int rank, int const* coordinates, int line);
+    void (*tma_load_multicast)(void* to, TensorMap const* map, unsigned long long* barrier, int mask, int rank,
+                               int const* coordinates, int line);
     void (*tma_store)(TensorMap const* map, void const* from, int rank, int const* coordinates, int line);
     void (*tma_store_commit)();
     void (*tma_store_wait)(int pending);
@@ -146,8 +151,9 @@ struct Launch {
     int threads;
     int shared_bytes;
     Extent3 grid;
-    unsigned long long const* blocks;  // linear indices of the blocks to run, or null for all
-    unsigned long long block_count;
+    Extent3 cluster;                     // blocks of a cluster
+    unsigned long long const* clusters;  // linear indices of the clusters to run, or null for all
+    unsigned long long cluster_count;
     int shuffled;
     unsigned long long seed;
     int counting;

@@ -24,6 +24,7 @@ __all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "compile", "poin
 
 _MESSAGE_CAPACITY = 1 << 16
 _COUNT_CAPACITY = 4096
+_WARP = 32
 _FOLDER = Path(__file__).parent
 
 
@@ -139,8 +140,9 @@ class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_char_p), ("entry", ctypes.c_void_p), ("coordinates", _Coordinates), ("arguments", ctypes.c_void_p),
         ("windows", ctypes.POINTER(_Window)), ("window_count", ctypes.c_int), ("threads", ctypes.c_int),
-        ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("blocks", ctypes.POINTER(ctypes.c_uint64)),
-        ("block_count", ctypes.c_uint64), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
+        ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
+        ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
+        ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
         ("message", ctypes.c_char_p), ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
         ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int), ("count_size", ctypes.c_int),
     ]
@@ -170,11 +172,12 @@ def compile(kernel: GeneratedKernel) -> EmulatedKernel:
     CompilerError
         If there is no compiler, or if it refuses the kernel.
     """
-    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes)
+    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes, kernel.cluster)
 
 
 @cache
-def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int) -> EmulatedKernel:
+def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int,
+             cluster: tuple[int, int, int]) -> EmulatedKernel:
     arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])" for i, p in enumerate(params))
     source = (f'#include "device.h"\n#line 1 "{name}"\n{body}\n#line 1 "arguments of {name}"\n'
               f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n')
@@ -182,7 +185,7 @@ def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shar
     coordinates = _Coordinates()
     library.cuteblas_bind.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Coordinates)]
     library.cuteblas_bind(_runtime().cuteblas_runtime_table(), ctypes.byref(coordinates))
-    return EmulatedKernel(name, body, params, threads, shared_bytes, library, coordinates)
+    return EmulatedKernel(name, body, params, threads, shared_bytes, cluster, library, coordinates)
 
 
 def _ctype(param: Param) -> str:
@@ -199,7 +202,7 @@ class EmulatedKernel:
 
     Attributes
     ----------
-    name, body, params, threads, shared_bytes
+    name, body, params, threads, shared_bytes, cluster
         Those of the :class:`~cuteblas.codegen.kernel.GeneratedKernel`.
     """
 
@@ -208,6 +211,7 @@ class EmulatedKernel:
     params: tuple[Param, ...]
     threads: int
     shared_bytes: int
+    cluster: tuple[int, int, int]
     _library: ctypes.CDLL
     _coordinates: _Coordinates
 
@@ -225,7 +229,7 @@ class EmulatedKernel:
         seed : int, optional
             Shuffles the order in which threads run; by default they take turns.
         blocks : iterable of int or tuple of int, optional
-            Which blocks to run, in this order, by linear index or coordinates; by default all.
+            Which blocks to run, in this order, by linear index or coordinates; by default all. Those of a cluster run together.
         count : bool
             Count the transactions of each access (slow).
 
@@ -246,6 +250,10 @@ class EmulatedKernel:
             raise ValueError(f"a grid has up to three positive extents, got {tuple(grid)}")
         if len(args) != len(self.params):
             raise TypeError(f"kernel {self.name} takes {len(self.params)} arguments, got {len(args)}")
+        if any(n % width for n, width in zip(extents, self.cluster, strict=True)):
+            raise ValueError(f"kernel {self.name} has clusters of {self.cluster} blocks, which do not divide a grid of {extents}")
+        if self.cluster != (1, 1, 1) and self.threads % _WARP:
+            raise ValueError(f"the emulator runs clusters of blocks of whole warps, got {self.threads} threads")
         launch = _Launch()
         windows: list[_Window] = []
         tables: list[_TranslatedTable] = []
@@ -256,10 +264,11 @@ class EmulatedKernel:
         launch.entry = ctypes.cast(self._library.cuteblas_entry, ctypes.c_void_p).value
         launch.coordinates = self._coordinates
         launch.threads, launch.shared_bytes, launch.grid = self.threads, self.shared_bytes, _Extent3(*extents)
+        launch.cluster = _Extent3(*self.cluster)
         if blocks is not None:
-            indices = [_linear(block, extents) for block in blocks]
-            launch.blocks = (ctypes.c_uint64 * max(len(indices), 1))(*indices)
-            launch.block_count = len(indices)
+            indices = list(dict.fromkeys(self._cluster_of(_linear(block, extents), extents) for block in blocks))
+            launch.clusters = (ctypes.c_uint64 * max(len(indices), 1))(*indices)
+            launch.cluster_count = len(indices)
         launch.shuffled, launch.seed = seed is not None, (seed or 0) % 2**64
         message = ctypes.create_string_buffer(_MESSAGE_CAPACITY)
         launch.message, launch.message_capacity = ctypes.addressof(message), _MESSAGE_CAPACITY
@@ -295,6 +304,13 @@ class EmulatedKernel:
         if spec is None:
             return len(windows) - 1
         return _tensor_map_bytes(spec, memory, len(windows) - 1, param.name)
+
+    def _cluster_of(self, block: int, grid: tuple[int, ...]) -> int:
+        """The linear index of the cluster that a block belongs to."""
+        index, step = 0, 1
+        for n, width in zip(grid, self.cluster, strict=True):
+            index, step, block = index + block % n // width * step, step * (n // width), block // n
+        return index
 
     def _quote(self, line: int) -> str:
         lines = self.body.splitlines()

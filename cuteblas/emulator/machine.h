@@ -1,6 +1,7 @@
-// The state of the running block: its threads, who runs, who waits for what, and how an error ends a launch.
+// The state of the running cluster, mostly of one block: its threads, who runs, who waits for what, and how an error ends a launch.
 #pragma once
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -21,7 +22,7 @@ constexpr int warpgroup_threads = 128;
 
 // What a thread waits for.
 struct Wait {
-    enum Kind { nothing, block_barrier, warp_barrier, named_barrier, mbarrier, collective, wgmma, flag };
+    enum Kind { nothing, block_barrier, cluster_barrier, warp_barrier, named_barrier, mbarrier, collective, wgmma, flag };
     Kind kind = nothing;
     int index = 0;   // warp, barrier id, shared offset or warpgroup
     int parity = 0;  // of an mbarrier
@@ -68,7 +69,11 @@ struct Machine {
     Order order;
     Stacks stacks;
     Context main;
-    std::vector<Thread> threads;
+    std::vector<Thread> threads;       // of all blocks of the cluster, by rank
+    std::vector<Extent3> block_at;     // the coordinates of each block of the cluster
+    std::vector<int> alive_in;         // threads of each block that have not returned
+    int block_threads = 0;
+    uint32_t cluster_barriers = 0;     // that have completed
     std::vector<int> ready;  // a ring
     size_t ready_first = 0, ready_count = 0;
     int running = 0;
@@ -84,6 +89,29 @@ struct Machine {
     void (*thread_exits)() = nullptr;
 
     Thread& self() { return threads[running]; }
+
+    int blocks() const { return static_cast<int>(block_at.size()); }
+    int rank_of(int thread) const { return thread / block_threads; }
+    int rank() const { return rank_of(running); }
+
+    // "thread 5", and of which block if there are several.
+    std::string name(int thread) const {
+        std::string const text = "thread " + std::to_string(thread % block_threads);
+        return blocks() == 1 ? text : text + " of block " + std::to_string(rank_of(thread)) + " of the cluster";
+    }
+
+    // "warpgroup 1", and of which block if there are several; warpgroups are counted through the cluster.
+    std::string warpgroup_name(int index) const {
+        int const in_block = std::max(1, block_threads / warpgroup_threads);
+        std::string const text = "warpgroup " + std::to_string(index % in_block);
+        return blocks() == 1 ? text : text + " of block " + std::to_string(index / in_block) + " of the cluster";
+    }
+
+    // Tells the kernel who runs.
+    void show_running() {
+        launch->coordinates.thread->x = static_cast<unsigned>(running % block_threads);
+        *launch->coordinates.block = block_at[static_cast<size_t>(rank())];
+    }
 
     void make_ready(int thread) {
         threads[thread].wait = {};
@@ -109,13 +137,14 @@ struct Machine {
             if (!complete_asynchronous()) deadlock();
         int const previous = running;
         running = next_ready();
-        launch->coordinates.thread->x = static_cast<unsigned>(running);
+        show_running();
         if (running != previous) threads[previous].context.switch_to(threads[running].context);
     }
 
     void exit_thread() {
         thread_exits();
         self().exited = true;
+        --alive_in[static_cast<size_t>(rank())];
         if (--alive == 0) self().context.switch_to(main);
         resume_next();
     }
@@ -132,21 +161,23 @@ struct Machine {
         Extent3 const& b = *launch->coordinates.block;
         std::string text = "kernel " + std::string(launch->kernel) + ", block (" + std::to_string(b.x) + ", " +
                            std::to_string(b.y) + ", " + std::to_string(b.z) + ")";
-        if (with_thread) text += ", thread " + std::to_string(running);
+        if (with_thread) text += ", thread " + std::to_string(running % block_threads);
         if (line > 0) text += ", line " + std::to_string(line);
         return text + ": ";
     }
 
     [[noreturn]] void deadlock() {
-        std::map<Wait, std::vector<int>> groups;
+        std::map<std::pair<int, Wait>, std::vector<int>> groups;
         for (int t = 0; t < static_cast<int>(threads.size()); ++t)
-            if (!threads[t].exited) groups[threads[t].wait].push_back(t);
+            if (!threads[t].exited) groups[{rank_of(t), threads[t].wait}].push_back(t % block_threads);
         std::string text = where(false, 0) + "deadlock: every thread waits.";
-        for (auto const& [wait, waiting] : groups) {
-            text += "\n  " + list_threads(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " at line " +
-                    std::to_string(wait.line) + " for " + describe_wait(wait, waiting);
+        for (auto const& [key, waiting] : groups) {
+            auto const& [rank, wait] = key;
+            text += "\n  " + (blocks() > 1 ? "block " + std::to_string(rank) + " of the cluster: " : std::string()) +
+                    list_threads(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " at line " + std::to_string(wait.line) +
+                    " for " + describe_wait(wait, waiting);
         }
-        stop(Error::deadlock, groups.begin()->first.line, text);
+        stop(Error::deadlock, groups.begin()->first.second.line, text);
     }
 };
 

@@ -1,10 +1,10 @@
-// Happens-before: vector clocks over the threads of a block and the agents that act for them (TMA loads of an mbarrier, the wgmmas
-// of a warpgroup, the TMA stores of a thread). An access is a pair (agent, clock); a thread may rely on it if it *knows* that
+// Happens-before: vector clocks over the threads of a cluster and the agents that act for them (TMA loads of an mbarrier, the
+// wgmmas of a warpgroup, the TMA stores of a thread). An access is a pair (agent, clock); a thread may rely on it if it *knows* that
 // clock.
 //
 // Clocks only grow. A release publishes all a thread knows, its own clock included, and then advances that clock; so later accesses
-// are not covered by it. After a block barrier every thread knows every clock of a thread at that barrier (`covered`): the number
-// of such barriers, the epoch, decides most questions without a look at the vectors.
+// are not covered by it. After a barrier of all threads every one knows every clock of a thread at that barrier (`covered`): the
+// number of such barriers, the epoch, decides most questions without a look at the vectors.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Order {
     uint32_t epoch = 1;
 
     void reset(int thread_count) {
-        // Most blocks only ever meet at the block barrier: their vectors hold nothing but the threads' own clocks.
+        // Most blocks only ever meet as a whole: their vectors hold nothing but the threads' own clocks.
         if (learned || thread_count != threads) {
             threads = thread_count;
             stride = static_cast<size_t>(threads + max_agents);
@@ -47,10 +47,22 @@ class Order {
     uint32_t clock(int thread) const { return clocks[stride * thread + thread]; }
     uint32_t known(int thread, int agent) const { return std::max(covered[agent], clocks[stride * thread + agent]); }
 
+    // Whether any of `count` threads from `first` on knows that an agent has reached `clock`.
+    bool known_in(int first, int count, int agent, uint32_t clock) const {
+        for (int t = first; t < first + count; ++t)
+            if (known(t, agent) >= clock) return true;
+        return false;
+    }
+
     void release(int thread, Knowledge& into) {
         uint32_t* own = &clocks[stride * thread];
         for (int i = 0; i < width; ++i) into[i] = std::max(into[i], own[i]);
         advance(thread);
+    }
+
+    // Publishes what a thread knows of agents, and nothing of threads.
+    void release_agents(int thread, Knowledge& into) const {
+        for (int i = threads; i < width; ++i) into[i] = std::max(into[i], known(thread, i));
     }
 
     void acquire(int thread, Knowledge const& from) {
@@ -75,8 +87,15 @@ class Order {
         ++version;
     }
 
+    // Some threads meet, in any order.
+    void meet(std::vector<int> const& those) {
+        Knowledge together = nothing();
+        for (int t : those) release(t, together);
+        for (int t : those) acquire(t, together);
+    }
+
     // All threads meet: each knows all that any of them knew.
-    void block_barrier() {
+    void everyone_meets() {
         for (int t = 0; t < threads; ++t) {
             covered[t] = clock(t);
             advance(t);
@@ -122,9 +141,9 @@ class Order {
     int width = 0;
     size_t stride = 0;
     std::vector<uint32_t> clocks;   // threads x stride: what each thread knows
-    std::vector<uint32_t> covered;  // what every thread knows since the last block barrier
+    std::vector<uint32_t> covered;  // what every thread knows since all met last
     std::vector<std::vector<uint32_t>> fences;
-    bool learned = true;   // whether any thread learned of another other than at a block barrier
+    bool learned = true;   // whether any thread learned of another other than where all met
     uint64_t version = 0;  // changes with what anyone knows
     uint64_t common_version = 0;
     int common_first = -1;

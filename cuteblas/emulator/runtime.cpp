@@ -1,4 +1,4 @@
-// The emulator: runs a kernel's blocks one after the other, each thread a fiber.
+// The emulator: runs a kernel's blocks one after the other, those of a cluster together, each thread a fiber.
 #include "barriers.h"
 #include "copies.h"
 #include "counts.h"
@@ -10,34 +10,40 @@
 
 namespace cb::emulator {
 
+static int warp_in_block(int warp) { return warp % ((machine.block_threads + warp_threads - 1) / warp_threads); }
+
 static std::string describe_wait(Wait const& wait, std::vector<int> const& waiting) {
     auto const count = [](long long n) { return std::to_string(n); };
     switch (wait.kind) {
         case Wait::block_barrier:
-            return "the block barrier (syncthreads): " + count(static_cast<long long>(barriers.at_block.size())) + " of " +
-                   count(static_cast<long long>(machine.threads.size())) + " threads have arrived";
+            return "the block barrier (syncthreads): " +
+                   count(static_cast<long long>(barriers.at_block[static_cast<size_t>(wait.index)].size())) + " of " +
+                   count(machine.block_threads) + " threads have arrived";
+        case Wait::cluster_barrier:
+            return "the cluster barrier (cluster_sync): " + count(static_cast<long long>(barriers.at_cluster.size())) + " of " +
+                   count(machine.alive) + " threads have arrived";
         case Wait::warp_barrier: {
             Barrier const& b = barriers.warps[wait.index];
-            return "the barrier of warp " + count(wait.index) + " (syncwarp): " + count(b.arrived) + " of " + count(b.expected) +
-                   " threads have arrived";
+            return "the barrier of warp " + count(warp_in_block(wait.index)) + " (syncwarp): " + count(b.arrived) + " of " +
+                   count(b.expected) + " threads have arrived";
         }
         case Wait::named_barrier: {
             Barrier const& b = barriers.named[wait.index];
-            return "named barrier " + count(wait.index) + ": " + count(b.arrived) + " of " + count(b.expected) +
+            return "named barrier " + count(wait.index % named_barriers) + ": " + count(b.arrived) + " of " + count(b.expected) +
                    " threads have arrived";
         }
         case Wait::mbarrier: {
             Mbarrier const& b = mbarriers.all[mbarriers.at[wait.index / Mbarriers::bytes]];
-            return "a phase of parity " + count(wait.parity) + " of the mbarrier at shared offset " + count(wait.index) +
-                   ": in phase " + count(b.phase) + ", " + count(b.count - b.pending) + " of " + count(b.count) +
-                   " arrivals are in and " + count(b.bytes) + " bytes are missing";
+            return "a phase of parity " + count(wait.parity) + " of the mbarrier at shared offset " +
+                   count(shared.local(static_cast<uint32_t>(wait.index))) + ": in phase " + count(b.phase) + ", " +
+                   count(b.count - b.pending) + " of " + count(b.count) + " arrivals are in and " + count(b.bytes) + " bytes are missing";
         }
         case Wait::collective:
-            return "the other threads of warp " + count(wait.index) + " at the same warp-wide instruction: " +
+            return "the other threads of warp " + count(warp_in_block(wait.index)) + " at the same warp-wide instruction: " +
                    count(static_cast<long long>(waiting.size())) + " of " + count(warp_threads) + " have arrived";
         case Wait::wgmma:
-            return "the wgmma of warpgroup " + count(wait.index) + ": " + count(static_cast<long long>(waiting.size())) + " of " +
-                   count(warpgroup_threads) + " threads have arrived";
+            return "the wgmma of " + machine.warpgroup_name(wait.index) + ": " +
+                   count(static_cast<long long>(waiting.size())) + " of " + count(warpgroup_threads) + " threads have arrived";
         default: return "a flag in global memory";
     }
 }
@@ -48,14 +54,22 @@ static void run_thread() {
 }
 
 static void thread_exits() {
-    if (!barriers.at_block.empty()) {
+    auto const rank = static_cast<size_t>(machine.rank());
+    if (auto const& waiting = barriers.at_block[rank]; !waiting.empty()) {
         machine.self().exited = true;
-        exited_before_block_barrier(machine.threads[barriers.at_block.front()].wait.line);
+        exited_before_block_barrier(machine.threads[waiting.front()].wait.line);
     }
     expect_stores_waited();
     expect_wgmmas_waited();
-    if (machine.alive == 1) expect_loads_waited();
+    if (machine.alive_in[rank] == 1) {
+        expect_loads_waited();
+        expect_arrivals_known();
+    }
+    if (!barriers.at_cluster.empty() && static_cast<int>(barriers.at_cluster.size()) == machine.alive - 1)
+        complete_cluster_barrier();
 }
+
+static int cluster_rank() { return machine.rank(); }
 
 static void inactive(bool is_shared, bool write, int bytes, int line) {
     if (machine.launch->counting) counts.note(is_shared, write, bytes, line, Counts::nowhere);
@@ -78,11 +92,15 @@ static Runtime const runtime = {
     syncthreads,
     syncwarp,
     named_barrier,
+    cluster_sync,
+    cluster_rank,
     mbarrier_init,
     mbarrier_arrive,
+    mbarrier_arrive_at,
     mbarrier_wait,
     fence_proxy_async,
     tma_load,
+    tma_load_multicast,
     tma_store,
     tma_store_commit,
     tma_store_wait,
@@ -94,23 +112,41 @@ static Runtime const runtime = {
     accumulator_in_flight,
 };
 
-static void run_block(unsigned long long index) {
+static Extent3 at_index(unsigned long long index, Extent3 const& extent) {
+    unsigned long long const row = index / extent.x;
+    return {static_cast<unsigned>(index % extent.x), static_cast<unsigned>(row % extent.y), static_cast<unsigned>(row / extent.y)};
+}
+
+static unsigned long long volume(Extent3 const& extent) {
+    return static_cast<unsigned long long>(extent.x) * extent.y * extent.z;
+}
+
+static void run_cluster(unsigned long long index) {
     Launch& launch = *machine.launch;
-    unsigned long long const row = index / launch.grid.x;
-    *launch.coordinates.block = {static_cast<unsigned>(index % launch.grid.x), static_cast<unsigned>(row % launch.grid.y),
-                                 static_cast<unsigned>(row / launch.grid.y)};
-    int const count = launch.threads;
+    Extent3 const& width = launch.cluster;
+    Extent3 const in_grid = at_index(index, {launch.grid.x / width.x, launch.grid.y / width.y, launch.grid.z / width.z});
+    auto const blocks = static_cast<size_t>(volume(width));
+    machine.block_at.resize(blocks);
+    for (size_t rank = 0; rank < blocks; ++rank) {
+        Extent3 const own = at_index(rank, width);
+        machine.block_at[rank] = {in_grid.x * width.x + own.x, in_grid.y * width.y + own.y, in_grid.z * width.z + own.z};
+    }
+    machine.block_threads = launch.threads;
+    machine.alive_in.assign(blocks, launch.threads);
+    int const count = launch.threads * static_cast<int>(blocks);
     machine.order.reset(count);
     machine.threads.assign(static_cast<size_t>(count), Thread{});
     machine.ready.assign(static_cast<size_t>(count), 0);
     machine.ready_first = machine.ready_count = 0;
     machine.alive = count;
-    shared.start_block();
-    barriers.start_block();
-    mbarriers.start_block();
-    start_block_tma();
-    start_block_warps();
-    start_block_wgmma();
+    machine.running = 0;
+    machine.cluster_barriers = 0;
+    shared.start_cluster();
+    barriers.start_cluster();
+    mbarriers.start_cluster();
+    start_cluster_tma();
+    start_cluster_warps();
+    start_cluster_wgmma();
     fruitless_looks = 0;
     for (int t = 0; t < count; ++t) {
         char* bottom = machine.stacks.bottom(static_cast<size_t>(t));
@@ -118,7 +154,7 @@ static void run_block(unsigned long long index) {
         machine.make_ready(t);
     }
     machine.running = machine.next_ready();
-    launch.coordinates.thread->x = static_cast<unsigned>(machine.running);
+    machine.show_running();
     machine.main.switch_to(machine.self().context);
     if (launch.counting && machine.error == Error::none) counts.finish_block();
 }
@@ -139,14 +175,14 @@ extern "C" __attribute__((visibility("default"))) int cuteblas_launch(cb::emulat
     machine.random.seed(launch->seed);
     accumulators_exist = false;
     counts.clear();
-    shared.start_launch(launch->shared_bytes);
+    Extent3 const& width = launch->cluster;
+    shared.start_launch(launch->shared_bytes, static_cast<int>(volume(width)));
     *launch->coordinates.block_extent = {static_cast<unsigned>(launch->threads), 1, 1};
     *launch->coordinates.grid = launch->grid;
     *launch->coordinates.thread = {0, 0, 0};
-    unsigned long long const total = static_cast<unsigned long long>(launch->grid.x) * launch->grid.y * launch->grid.z;
-    unsigned long long const count = launch->blocks != nullptr ? launch->block_count : total;
+    unsigned long long const count = launch->clusters != nullptr ? launch->cluster_count : volume(launch->grid) / volume(width);
     for (unsigned long long i = 0; i < count && machine.error == Error::none; ++i)
-        run_block(launch->blocks != nullptr ? launch->blocks[i] : i);
+        run_cluster(launch->clusters != nullptr ? launch->clusters[i] : i);
     if (launch->counting) counts.deliver(*launch);
     return static_cast<int>(machine.error);
 }

@@ -1,5 +1,5 @@
-// Shared memory with a shadow: who wrote each cell last and who has read it since, so that every access is checked against
-// happens-before (order.h), independent of the order in which the fibers happen to run.
+// Shared memory of the blocks of a cluster, one after the other, with a shadow: who wrote each cell last and who has read it since,
+// so that every access is checked against happens-before (order.h), independent of the order in which the fibers happen to run.
 //
 // A cell of the shadow stands for 2^shift bytes. The shift starts at 16 bytes and falls, for good, to the smallest access seen.
 #pragma once
@@ -57,34 +57,56 @@ struct AsyncAccess {
 
 class SharedMemory {
   public:
-    void start_launch(int bytes) {
+    void start_launch(int bytes, int blocks) {
         size = static_cast<uint32_t>(bytes);
-        storage.resize(size + 2048);
+        pitch = (size + 1023) / 1024 * 1024;
+        count = static_cast<uint32_t>(blocks);
+        storage.resize(end() + 2048);
         auto const address = reinterpret_cast<uintptr_t>(storage.data());
         data = storage.data() + (1024 - address % 1024) % 1024;
         shift = 4;
     }
 
-    void start_block() {
-        std::memset(data, 0xff, size);
-        cells.assign((size + (1u << shift) - 1) >> shift, Cell{});
+    void start_cluster() {
+        std::memset(data, 0xff, end());
+        cells.assign((end() + (1u << shift) - 1) >> shift, Cell{});
         readers.assign(1, Reader{});
         free_reader = 0;
         agents.clear();
     }
 
     uint8_t* data = nullptr;
-    uint32_t size = 0;
+    uint32_t size = 0;  // of a block
 
-    // The offset of an access into the block's dynamic shared memory.
+    // Offsets count through the blocks; the period of every swizzle divides the distance between two.
+    uint32_t end() const { return count * pitch; }
+    uint32_t base(int rank) const { return static_cast<uint32_t>(rank) * pitch; }
+    int rank_of(uint32_t offset) const { return pitch == 0 ? 0 : static_cast<int>(offset / pitch); }
+    uint32_t local(uint32_t offset) const { return pitch == 0 ? offset : offset % pitch; }
+
+    // " of block 1 of the cluster" unless that is the running thread's.
+    std::string elsewhere(uint32_t offset) const {
+        int const rank = rank_of(offset);
+        return rank == machine.rank() ? "" : " of block " + std::to_string(rank) + " of the cluster";
+    }
+
+    // The offset of an access into the dynamic shared memory of the running thread's block, or of another one.
     uint32_t locate(void const* pointer, uint32_t bytes, uint32_t alignment, char const* verb, int line) {
+        return locate(pointer, bytes, alignment, verb, line, machine.rank());
+    }
+
+    uint32_t locate(void const* pointer, uint32_t bytes, uint32_t alignment, char const* verb, int line, int rank) {
+        if (rank < 0 || rank >= static_cast<int>(count))
+            fail(Error::shared_out_of_bounds, line, "%s shared memory of block %d of the cluster, which has %u", verb, rank, count);
+        if (machine.alive_in[static_cast<size_t>(rank)] == 0)
+            fail(Error::shared_out_of_bounds, line, "%s shared memory of block %d of the cluster, which has ended", verb, rank);
         uint64_t const address = reinterpret_cast<uint64_t>(pointer);
         uint64_t const offset = address - shared_window - shared_start;
         if (offset >= size || bytes > size - offset) outside(address, bytes, verb, line);
         if (offset % alignment != 0)
             fail(Error::misaligned, line, "%s %u bytes at shared offset %u, which is not a multiple of %u", verb, bytes,
                  static_cast<uint32_t>(offset), alignment);
-        return static_cast<uint32_t>(offset);
+        return static_cast<uint32_t>(offset) + base(rank);
     }
 
     void read(int thread, uint32_t offset, uint32_t bytes, int line) {
@@ -187,9 +209,10 @@ class SharedMemory {
     uint32_t free_reader = 0;
     std::vector<Agent> agents;
     int shift = 4;
+    uint32_t pitch = 0, count = 1;
 
-    uint32_t first(uint32_t cell) const { return cell << shift; }
-    uint32_t last(uint32_t cell) const { return (cell + 1) << shift; }
+    uint32_t first(uint32_t cell) const { return local(cell << shift); }
+    uint32_t last(uint32_t cell) const { return first(cell) + (1u << shift); }
 
     // Reads: the last thread in the cell itself, the others in a list.
 
@@ -297,15 +320,15 @@ class SharedMemory {
         if (known < cell.write_clock) conflict_with_writer(cell, index, access.what + " " + verb, access.line);
         if (machine.order.is_thread(cell.writer) && !machine.order.fenced(cell.writer, cell.write_clock, known))
             fail(Error::proxy_fence, access.line,
-                 "%s %s shared bytes [%u, %u) through the asynchronous proxy; thread %d wrote them at line %d and did not execute "
+                 "%s %s shared bytes [%u, %u) through the asynchronous proxy; %s wrote them at line %d and did not execute "
                  "fence_proxy_async between that write and the barrier",
-                 access.what.c_str(), verb, first(index), last(index), cell.writer, cell.write_line);
+                 access.what.c_str(), verb, first(index), last(index), machine.name(cell.writer).c_str(), cell.write_line);
     }
 
     [[noreturn]] void conflict_with_writer(Cell const& cell, uint32_t index, std::string const& what, int line) {
         if (machine.order.is_thread(cell.writer))
-            fail(Error::race, line, "%s shared bytes [%u, %u) that thread %d wrote at line %d, and no barrier orders the two",
-                 what.c_str(), first(index), last(index), cell.writer, cell.write_line);
+            fail(Error::race, line, "%s shared bytes [%u, %u) that %s wrote at line %d, and no barrier orders the two",
+                 what.c_str(), first(index), last(index), machine.name(cell.writer).c_str(), cell.write_line);
         fail(
             Error::async_copy, line,
             "%s shared bytes [%u, %u) that a TMA load at line %d fills, without having waited for the mbarrier at shared offset %d",
@@ -314,17 +337,17 @@ class SharedMemory {
 
     [[noreturn]] void conflict_with_reader(Reader const& reader, uint32_t index, std::string const& what, int line) {
         if (machine.order.is_thread(reader.agent))
-            fail(Error::race, line, "%s shared bytes [%u, %u) that thread %d read at line %d, and no barrier orders the two",
-                 what.c_str(), first(index), last(index), reader.agent, reader.line);
+            fail(Error::race, line, "%s shared bytes [%u, %u) that %s read at line %d, and no barrier orders the two",
+                 what.c_str(), first(index), last(index), machine.name(reader.agent).c_str(), reader.line);
         Agent const& agent = agents[reader.agent - machine.threads.size()];
         if (agent.kind == Agent::wgmma)
             fail(Error::race, line,
-                 "%s shared bytes [%u, %u) that the wgmma of warpgroup %d at line %d may still read: no wgmma_wait orders the two",
-                 what.c_str(), first(index), last(index), agent.index, reader.line);
+                 "%s shared bytes [%u, %u) that the wgmma of %s at line %d may still read: no wgmma_wait orders the two",
+                 what.c_str(), first(index), last(index), machine.warpgroup_name(agent.index).c_str(), reader.line);
         fail(Error::race, line,
-             "%s shared bytes [%u, %u) that the TMA store of thread %d at line %d may still read: no tma_store_wait_read orders "
+             "%s shared bytes [%u, %u) that the TMA store of %s at line %d may still read: no tma_store_wait_read orders "
              "the two",
-             what.c_str(), first(index), last(index), agent.index, reader.line);
+             what.c_str(), first(index), last(index), machine.name(agent.index).c_str(), reader.line);
     }
 
     [[noreturn]] void outside(uint64_t address, uint32_t bytes, char const* verb, int line) {
@@ -358,7 +381,7 @@ class SharedMemory {
         if (cell.state == copy_pending)
             fail(Error::async_copy, line, "%s shared bytes [%u, %u) that the cp.async of %s at line %d fills, %s", verb,
                  first(index), last(index),
-                 cell.writer == thread ? "this thread" : ("thread " + std::to_string(cell.writer)).c_str(), cell.write_line,
+                 cell.writer == thread ? "this thread" : machine.name(cell.writer).c_str(), cell.write_line,
                  cell.writer == thread ? "which it has not waited for" : "which that thread has not waited for");
         if (cell.state == is_mbarrier)
             fail(Error::mbarrier, line, "%s shared bytes [%u, %u), which hold an mbarrier", verb, first(index), last(index));

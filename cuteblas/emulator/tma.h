@@ -84,7 +84,7 @@ struct TmaLoad {
 
 inline std::deque<TmaLoad> tma_loads;  // in flight
 
-inline void start_block_tma() { tma_loads.clear(); }
+inline void start_cluster_tma() { tma_loads.clear(); }
 
 inline TensorMapContent const& content_of(TensorMap const* map, int rank, int const* coordinates, int line) {
     auto const& content = *reinterpret_cast<TensorMapContent const*>(map->content);
@@ -99,45 +99,59 @@ inline TensorMapContent const& content_of(TensorMap const* map, int rank, int co
     return content;
 }
 
-// The box's address in the shared window.
-inline uint32_t locate_box(void const* pointer, TensorBox const& box, char const* verb, int line) {
+// The box's address in the shared window of a block, counted through the cluster.
+inline uint32_t locate_box(void const* pointer, TensorBox const& box, char const* verb, int line, int rank) {
     // The pattern of a swizzle repeats every eight spans. A box may begin elsewhere, but no descriptor could read it.
     uint32_t const span = box.map.swizzle;
     uint32_t const alignment = std::max(tma_alignment, 8 * span);
-    uint32_t const offset = shared.locate(pointer, (box.rows() - 1) * box.pitch() + box.row_bytes(), 1, verb, line);
+    uint32_t const offset = shared.locate(pointer, (box.rows() - 1) * box.pitch() + box.row_bytes(), 1, verb, line, rank);
     if ((offset + shared_start) % alignment != 0)
         fail(Error::tensor_map, line, "%s a box at shared offset %u; with a swizzle of %u bytes it must be a multiple of %u", verb,
-             offset, span, alignment);
+             shared.local(offset), span, alignment);
     box.each_chunk(offset + shared_start, [&](uint32_t chunk) {
-        if (chunk + chunk_bytes > shared_start + shared.size)
+        uint32_t const within = chunk - shared_start - shared.base(rank);
+        if (within + chunk_bytes > shared.size)
             fail(Error::shared_out_of_bounds, line,
-                 "%s 16 bytes of a box at shared offset %u; the block has %u bytes of shared memory", verb, chunk - shared_start,
-                 shared.size);
+                 "%s 16 bytes of a box at shared offset %u; the block has %u bytes of shared memory", verb, within, shared.size);
     });
     return offset + shared_start;
 }
 
-inline void tma_load(void* to, TensorMap const* tensor_map, unsigned long long* pointer, int rank, int const* coordinates,
+// Into the shared memory of one block, completing on the mbarrier there.
+inline void load_box(void* to, TensorMapContent const& map, unsigned long long* pointer, int block, int const* coordinates,
                      int line) {
-    TensorMapContent const& map = content_of(tensor_map, rank, coordinates, line);
-    Mbarrier& barrier = mbarriers.find(pointer, line, "names");
+    Mbarrier& barrier = mbarriers.find(pointer, block, line, "names");
     if (!barrier.fenced)
         fail(Error::proxy_fence, line,
-             "names the mbarrier at shared offset %u in a TMA load, but thread %d did not execute mbarrier_init_fence after "
+             "names the mbarrier at shared offset %u in a TMA load, but %s did not execute mbarrier_init_fence after "
              "initialising it",
-             barrier.offset, barrier.initialiser);
+             shared.local(barrier.offset), machine.name(barrier.initialiser).c_str());
     TensorBox const box{map, coordinates};
-    uint32_t const address = locate_box(to, box, "loads", line);
+    uint32_t const address = locate_box(to, box, "loads", line, block);
     Knowledge const known = machine.order.of(machine.running);
-    AsyncAccess const access{known, barrier.agent, ++barrier.loads, line, "the TMA load"};
+    std::string const where = block == machine.rank() ? "" : " into block " + std::to_string(block) + " of the cluster";
+    AsyncAccess const access{known, barrier.agent, ++barrier.loads, line, "the TMA load" + where};
     box.each_chunk(address, [&](uint32_t chunk) {
         uint32_t const offset = chunk - shared_start;
         shared.write_async(access, offset, chunk_bytes, map.swizzle);
         std::memset(shared.data + offset, 0xff, chunk_bytes);
     });
     TmaLoad load{map, {}, address, static_cast<int>(&barrier - mbarriers.all.data()), barrier.loads, line};
-    std::copy(coordinates, coordinates + rank, load.coordinates);
+    std::copy(coordinates, coordinates + map.rank, load.coordinates);
     tma_loads.push_back(load);
+}
+
+inline void tma_load(void* to, TensorMap const* map, unsigned long long* barrier, int rank, int const* coordinates, int line) {
+    load_box(to, content_of(map, rank, coordinates, line), barrier, machine.rank(), coordinates, line);
+}
+
+inline void tma_load_multicast(void* to, TensorMap const* map, unsigned long long* barrier, int mask, int rank,
+                               int const* coordinates, int line) {
+    TensorMapContent const& content = content_of(map, rank, coordinates, line);
+    if (mask <= 0 || mask >= 1 << 16)
+        fail(Error::tensor_map, line, "a multicast goes to blocks 0 to 15 of the cluster, got the set %#x", mask);
+    for (int block = 0; mask >> block != 0; ++block)
+        if (mask >> block & 1) load_box(to, content, barrier, block, coordinates, line);
 }
 
 // Lets the oldest load in flight arrive; false if there is none.
@@ -158,22 +172,21 @@ inline bool complete_tma_loads() {
     if (barrier.pending == 0 && barrier.bytes < 0)
         machine.stop(Error::mbarrier, load.line,
                      machine.where(false, load.line) + "the TMA load brings the mbarrier at shared offset " +
-                         std::to_string(barrier.offset) + " " + std::to_string(-barrier.bytes) + " bytes more than its phase " +
-                         std::to_string(barrier.phase) + " expects");
+                         std::to_string(shared.local(barrier.offset)) + " " + std::to_string(-barrier.bytes) +
+                         " bytes more than its phase " + std::to_string(barrier.phase) + " expects");
     barrier.arriving[barrier.agent] = load.number;
     mbarriers.complete_if_due(barrier);
     return true;
 }
 
 inline void expect_loads_waited() {
-    for (Mbarrier const& barrier : mbarriers.all) {
-        bool known = barrier.loads == 0;
-        for (int t = 0; t < static_cast<int>(machine.threads.size()) && !known; ++t)
-            known = machine.order.known(t, barrier.agent) >= barrier.loads;
-        if (!known)
+    int const first = machine.rank() * machine.block_threads;
+    for (Mbarrier const& barrier : mbarriers.all)
+        if (shared.rank_of(barrier.offset) == machine.rank() && barrier.loads != 0 &&
+            !machine.order.known_in(first, machine.block_threads, barrier.agent, barrier.loads))
             fail(Error::async_copy, 0,
-                 "the block ends without having waited for the last TMA load of the mbarrier at shared offset %u", barrier.offset);
-    }
+                 "the block ends without having waited for the last TMA load of the mbarrier at shared offset %u",
+                 shared.local(barrier.offset));
 }
 
 inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, int const* coordinates, int line) {
@@ -188,7 +201,7 @@ inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, i
              "stores a box over the edge of the tensor map '%s', whose rows of %llu elements of %d bytes are no multiple of 16 bytes: "
              "the hardware writes whole pieces of 16 bytes", window.name, static_cast<unsigned long long>(map.shape[0]), map.itemsize);
     TensorBox const box{map, coordinates};
-    uint32_t const address = locate_box(from, box, "stores", line);
+    uint32_t const address = locate_box(from, box, "stores", line, machine.rank());
     Thread& thread = machine.self();
     if (thread.store_agent < 0) thread.store_agent = shared.new_agent({Agent::tma_store, machine.running}, line);
     Knowledge const known = machine.order.of(machine.running);

@@ -28,7 +28,7 @@ struct Warp {
 
 inline std::vector<Warp> warps;
 
-inline void start_block_warps() { warps.assign(machine.threads.size() / warp_threads, Warp{}); }
+inline void start_cluster_warps() { warps.assign(machine.threads.size() / warp_threads, Warp{}); }
 
 inline void expect_same(Warp const& warp, int first) {
     Lane const& a = warp.lanes[0];
@@ -36,8 +36,8 @@ inline void expect_same(Warp const& warp, int first) {
         if (Lane const& b = warp.lanes[i]; a.kind != b.kind || a.line != b.line || a.mma.m != b.mma.m || a.mma.n != b.mma.n ||
                                            a.mma.k != b.mma.k || a.mma.input != b.mma.input || a.mask != b.mask)
             fail(Error::barrier, b.line,
-                 "a warp executes ldmatrix, mma.sync and shuffles as one, but thread %d is at line %d and thread %d at line %d", first, a.line,
-                 first + i, b.line);
+                 "a warp executes ldmatrix, mma.sync and shuffles as one, but %s is at line %d and %s at line %d",
+                 machine.name(first).c_str(), a.line, machine.name(first + i).c_str(), b.line);
 }
 
 // Waits for the whole warp; `work` runs once, in the last lane to arrive.
@@ -45,9 +45,9 @@ template <class Work>
 void collective(Lane const& lane, Work work) {
     int const me = machine.running;
     int const index = me / warp_threads;
-    if (index >= static_cast<int>(warps.size()))
-        fail(Error::misuse, lane.line, "ldmatrix, mma.sync and shuffles need a whole warp of %d threads; the block has %zu threads",
-             warp_threads, machine.threads.size());
+    if (me % machine.block_threads / warp_threads >= machine.block_threads / warp_threads)
+        fail(Error::misuse, lane.line, "ldmatrix, mma.sync and shuffles need a whole warp of %d threads; the block has %d threads",
+             warp_threads, machine.block_threads);
     Warp& warp = warps[index];
     warp.lanes[me % warp_threads] = lane;
     if (++warp.arrived < warp_threads) return machine.suspend({Wait::collective, index, 0, lane.line});

@@ -22,7 +22,7 @@ struct Descriptor {
 inline uint64_t descriptor_field(uint32_t bytes) { return bytes >> 4 & 0x3fff; }
 
 inline unsigned long long wgmma_descriptor(void const* smem, int leading, int stride, int swizzle, int line) {
-    uint32_t const offset = shared.locate(smem, chunk_bytes, 1, "describes", line);
+    uint32_t const offset = shared.local(shared.locate(smem, chunk_bytes, 1, "describes", line));
     if (offset % chunk_bytes != 0)
         fail(Error::descriptor, line, "a wgmma operand begins at a multiple of 16 bytes, got shared offset %u", offset);
     for (int distance : {leading, stride})
@@ -84,8 +84,9 @@ inline void read_operand(Operand& operand, uint64_t descriptor_bits, int rows, i
                  "shared memory is "
                  "[%u, %u)",
                  name, d.start, d.leading, d.stride, span, address, shared_start, shared_start + shared.size);
-        shared.read_async(access, address - shared_start, chunk_bytes, static_cast<int>(span));
-        return reinterpret_cast<uint16_t const*>(shared.data + address - shared_start);
+        uint32_t const offset = address - shared_start + shared.base(machine.rank());
+        shared.read_async(access, offset, chunk_bytes, static_cast<int>(span));
+        return reinterpret_cast<uint16_t const*>(shared.data + offset);
     };
     if (major == 0) {  // chunks run along k
         for (int row = 0; row < rows; ++row)
@@ -250,7 +251,7 @@ inline std::vector<Warpgroup> warpgroups;
 inline TensorCore tensor_core;
 inline Operand operand_a, operand_b;
 
-inline void start_block_wgmma() { warpgroups.assign(machine.threads.size() / warpgroup_threads, Warpgroup{}); }
+inline void start_cluster_wgmma() { warpgroups.assign(machine.threads.size() / warpgroup_threads, Warpgroup{}); }
 
 // Row and column of the accumulator's register i in a thread of the warpgroup.
 inline size_t accumulator_index(int thread, int i, int columns) {
@@ -266,10 +267,10 @@ inline void expect_same(Warpgroup const& group, int first) {
         if (a.line != b.line || a.columns != b.columns || a.descriptor_a != b.descriptor_a || a.descriptor_b != b.descriptor_b ||
             a.accumulate != b.accumulate)
             fail(Error::descriptor, b.line,
-                 "a warpgroup executes a wgmma as one, with the same operands: thread %d (line %d, descriptors %016llx and "
-                 "%016llx) differs from "
-                 "thread %d (line %d, %016llx and %016llx)",
-                 first + t, b.line, b.descriptor_a, b.descriptor_b, first, a.line, a.descriptor_a, a.descriptor_b);
+                 "a warpgroup executes a wgmma as one, with the same operands: %s (line %d, descriptors %016llx and "
+                 "%016llx) differs from %s (line %d, %016llx and %016llx)",
+                 machine.name(first + t).c_str(), b.line, b.descriptor_a, b.descriptor_b, machine.name(first).c_str(), a.line,
+                 a.descriptor_a, a.descriptor_b);
     }
 }
 
@@ -286,9 +287,9 @@ inline InFlight* find_in_flight(Warpgroup& group, int first) {
         if (same == warpgroup_threads) return &entry;
         if (overlapping != 0)
             fail(Error::accumulator, group.requests[0].line,
-                 "the accumulators of warpgroup %d overlap those of a wgmma in flight without being the same, or not all threads "
-                 "waited for it",
-                 first / warpgroup_threads);
+                 "the accumulators of %s overlap those of a wgmma in flight without being the same, or not all threads waited "
+                 "for it",
+                 machine.warpgroup_name(first / warpgroup_threads).c_str());
     }
     return nullptr;
 }
@@ -302,8 +303,8 @@ inline InFlight& start_flight(Warpgroup& group, int first) {
     for (int t = 0; t < warpgroup_threads; ++t) {
         if (!machine.threads[first + t].wgmma_fenced)
             fail(Error::accumulator, request.line,
-                 "thread %d issues a wgmma on accumulators that its own instructions may have touched, without wgmma_fence since",
-                 first + t);
+                 "%s issues a wgmma on accumulators that its own instructions may have touched, without wgmma_fence since",
+                 machine.name(first + t).c_str());
         entry.registers[t] = group.requests[t].accumulators;
         for (int i = 0; i < entry.count; ++i) {
             uint32_t bits;
@@ -322,7 +323,7 @@ inline void issue(Warpgroup& group, int first) {
     if (group.agent < 0) group.agent = shared.new_agent({Agent::wgmma, first / warpgroup_threads}, request.line);
     ++group.issued;
     AsyncAccess const access{machine.order.common(first, warpgroup_threads), group.agent, group.issued, request.line,
-                             "the wgmma of warpgroup " + std::to_string(first / warpgroup_threads)};
+                             "the wgmma of " + machine.warpgroup_name(first / warpgroup_threads)};
     read_operand(operand_a, request.descriptor_a, wgmma_rows, request.major_a, access, 'A');
     read_operand(operand_b, request.descriptor_b, request.columns, request.major_b, access, 'B');
     split_operand(operand_a, request.input);
@@ -336,9 +337,10 @@ inline void issue(Warpgroup& group, int first) {
 inline void wgmma(WgmmaRequest const* request) {
     int const me = machine.running;
     int const index = me / warpgroup_threads;
-    if (index >= static_cast<int>(warpgroups.size()))
-        fail(Error::misuse, request->line, "a wgmma needs a whole warpgroup of %d threads; the block has %zu threads",
-             warpgroup_threads, machine.threads.size());
+    if (me % machine.block_threads / warpgroup_threads >= machine.block_threads / warpgroup_threads ||
+        (machine.blocks() > 1 && machine.block_threads % warpgroup_threads != 0))
+        fail(Error::misuse, request->line, "a wgmma needs a whole warpgroup of %d threads; the block has %d threads",
+             warpgroup_threads, machine.block_threads);
     accumulators_exist = true;
     Warpgroup& group = warpgroups[index];
     group.requests[me % warpgroup_threads] = *request;

@@ -7,6 +7,7 @@ device memory one with strides (0, 0), so that all of them are tiled and partiti
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ..codegen.builder import Guard, KernelBuilder
@@ -18,6 +19,8 @@ from ..layout.symbolic import Expr, IntLike, equal, select
 from .common import OperandAccess, combine, matrix_at
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix"]
+
+Pieces = AbstractContextManager[tuple[IntLike, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -137,10 +140,19 @@ class Epilogue:
             with self.k.when(equal(self._absent["alpha"], 1)):
                 self.k.fill(total)
 
+    @property
+    def _reads_c(self) -> bool:
+        return bool(self._fused.graph.leaves("c")) if self._fused else self._beta_kind != "zero"
+
+    @property
+    def touches_memory(self) -> bool:
+        """Whether it reads or writes anything but the C that comes out."""
+        return self._reads_c or bool(self._matrices)
+
     # -- the work -----------------------------------------------------------------------------------------------------------------
     def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard | None,
               extents: tuple[IntLike, IntLike], batch: tuple[IntLike, ...], item: IntLike | tuple[IntLike, ...],
-              tile: Callable[[Tensor], Tensor]) -> None:
+              tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
         """Turn sums into C, rounded once.
 
         Parameters
@@ -157,16 +169,21 @@ class Epilogue:
             Extents M and N and those of the batch modes; the index of the matrix in the batch.
         tile : callable
             Gives the tile of a matrix of C's extents.
+        pieces : context manager, optional
+            Where C goes instead of memory, piece by piece along the last mode: yields the number of a piece and a thread's part of
+            it.
         """
         k, fused = self.k, self._fused
         formula = f"{fused.graph.name}: C = {fused.graph.result}" if fused else "C = alpha * accumulator + beta * C"
         k.comment(f"Epilogue: {formula}")
-        tCgC = k.pin("tCgC", partition(gC))
+        reads_c = self._reads_c
+        tCgC = k.pin("tCgC", partition(gC)) if reads_c or pieces is None else partition(gC)
         parts = [k.pin(f"tCg_{pointer.name}", partition(tile(matrix_at(pointer, extents, strides, batch, batch_strides, item))))
                  for pointer, strides, batch_strides in self._matrices]
-        reads_c = bool(fused.graph.leaves("c")) if fused else self._beta_kind != "zero"
         run, *rest = (size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
-        with k.loops(rest) as at:
+
+        def one(at: tuple[IntLike, ...], target: Tensor) -> None:
+            """One run of C."""
             here = (_, *at)
             inside = guard and guard[here]
             tCrD = k.registers("tCrD", self._output, Layout(run))
@@ -183,7 +200,19 @@ class Epilogue:
                     k.emit(f"{tCrD(i).c} = {value};")
             else:
                 self._apply(fused, accumulators, tCrD, parts, here, run, inside)
-            k.copy(tCrD, tCgC[here], width=self._c.width, guard=inside)
+            if pieces is None:
+                k.copy(tCrD, target, width=self._c.width, guard=inside)
+            else:
+                k.copy(tCrD, target, width=run)
+
+        if pieces is None:
+            with k.loops(rest) as at:
+                one(at, tCgC[(_, *at)])
+            return
+        with pieces as (piece, target):
+            *inner, last = (size(target.layout[i]) for i in range(1, rank(target.layout)))
+            with k.loops((*inner, last)) as (*outer, i):
+                one((*outer, i + last * piece), target[(_, *outer, i)])
 
     def _apply(self, fused: FusedEpilogue, accumulators: Tensor, tCrD: Tensor, parts: list[Tensor], here: tuple, run: int,
                inside: Guard | None) -> None:

@@ -31,6 +31,7 @@ from .persistent import (
     PAIRS,
     Consumer,
     PersistentBlock,
+    StagedC,
     TileOfC,
     boxes,
     consumer_mma,
@@ -78,6 +79,8 @@ class GemmSplitConfig:
         The value of the word at ``gate`` without which the kernel does nothing.
     element : str
         Type of the elements that were split, float32 or complex64.
+    staged : bool
+        Whether C is written by TMA, through shared memory.
     """
 
     format: str
@@ -96,6 +99,7 @@ class GemmSplitConfig:
     lacking: int | None = None
     gate: int | None = None
     element: str = "float32"
+    staged: bool = False
 
     @property
     def parts(self) -> int:
@@ -131,7 +135,8 @@ class GemmSplitConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
-                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue)
+                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
+                                   staged=self.staged)
         return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}"
                 + ("" if self.lacking is None else f"_judges{self.lacking}") + ("" if self.gate is None else f"_if{self.gate}"))
 
@@ -148,11 +153,11 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes); pointers RA and RB to what
-        is known of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not fixed at 1; the extents
-        of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, the number of rows at RA and at RB
-        and the pointer to the status; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
-        may have fewer blocks than tiles.
+        Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes), and of C if it is staged;
+        pointers RA and RB to what is known of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not
+        fixed at 1; the extents of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, the number
+        of rows at RA and at RB and the pointer to the status; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid
+        is one-dimensional and may have fewer blocks than tiles.
     """
     form, (box_a, box_b) = FORMATS[config.format], config.boxes
     mma = config.mma
@@ -170,6 +175,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     else:
         k.follows()
     map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
+    map_c = k.tensor_map("mapC") if config.staged else ""
     rows_of = [k.pointer(name, "int32", alignment=4) for name in ("RA", "RB")]
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
     M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
@@ -182,13 +188,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     status = k.pointer("status", "uint32", const=False, alignment=4) if config.lacking is not None else None
     epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
-    if status is not None and config.lacking is not None:
-        _judge(k, list(zip(rows_of, counts, strict=True)), status, config.lacking)
     # The planes of a stage lie one after the other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
+    staged = StagedC(k, config.output, mma) if config.staged else None
+    if status is not None and config.lacking is not None:
+        _judge(k, list(zip(rows_of, counts, strict=True)), status, config.lacking, "sC" if staged else None)
     epilogue.load_scalars()
     step = *config.tile, DEPTH // parts
-    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch)
+    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b))
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
         operands = ((map_a, box_a, sA, tile.corner(tile.m * config.rows, k_tile * DEPTH, config.batch_a)),
@@ -267,15 +274,16 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                     if parts == 2:
                         k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
             gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
-            epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled)
+            pieces = staged.pieces_of(map_c, tile) if staged else None
+            epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled, pieces)
 
-        return Consumer(start, multiply, settle, finish)
+        return Consumer(start, multiply, settle, finish, staged.leave if staged else lambda: None)
 
     block.consume(consumer, overlap=bool(form.corrections))
     return k.build()
 
 
-def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int) -> None:
+def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, over: str | None) -> None:
     """Keep a verdict on all rows, and leave unless it is 0: the planes hold what the product needs."""
     k.comment("A verdict on all rows of both operands: see FIELDS of split_planes")
     reader, rows = TiledCopy(Layout(k.threads), (1,)), Layout((1, _ROWS_AT_ONCE))
@@ -299,7 +307,7 @@ def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Po
                 k.emit(f"need_{name} = cb::max(need_{name}, cb::row_value({need(0, j).c}));")
                 k.emit(f"offer_{name} = cb::min(offer_{name}, cb::row_value({offer(0, j).c}));")
     a, b = (pointer.name for pointer, _count in operands)
-    _fold_limits(k, f"need_{a}", f"offer_{b}", f"need_{b}", f"offer_{a}")
+    _fold_limits(k, over, f"need_{a}", f"offer_{b}", f"need_{b}", f"offer_{a}")
     k.emit(f"bool const lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
     k.emit(f"unsigned const verdict = cb::syncthreads_or(marked) ? 2u : lacking ? {lacking}u : 0u;")
     with k.when(all_of(equal(k.thread, 0), equal(k.block_index("judge", "x"), 0))):
@@ -307,9 +315,9 @@ def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Po
     k.emit("if (verdict != 0u) return;")
 
 
-def _fold_limits(k: KernelBuilder, *names: str) -> None:
+def _fold_limits(k: KernelBuilder, over: str | None, *names: str) -> None:
     """Fold four numbers of every thread, the first and third to the largest, the others to the smallest, and give them to all."""
-    limits = k.shared("limits", "float32", Layout((len(names), k.threads)))
+    limits = k.shared("limits", "float32", Layout((len(names), k.threads)), over=over)
     mine, other = k.registers("mine", "float32", Layout(len(names))), k.registers("other", "float32", Layout(len(names)))
 
     def merge(thread: IntLike) -> None:

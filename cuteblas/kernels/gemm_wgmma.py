@@ -18,7 +18,6 @@ from ..codegen.hopper import (
     WgmmaMma,
     WgmmaOperand,
     operand_layout,
-    tma_load,
     wgmma,
 )
 from ..codegen.kernel import GeneratedKernel
@@ -27,12 +26,15 @@ from ..layout.symbolic import IntLike
 from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
 from .persistent import (
+    ALONE,
     DEPTH,
     GROUP,
     INSTRUCTION_DEPTH,
     PAIRS,
+    Cluster,
     Consumer,
     PersistentBlock,
+    StagedC,
     TileOfC,
     boxes,
     consumer_mma,
@@ -69,6 +71,10 @@ class WgmmaConfig:
         Whether offsets into C need 64 bits.
     epilogue : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
+    cluster : Cluster
+        Blocks that share operands.
+    staged : bool
+        Whether C is written by TMA, through shared memory.
     """
 
     element: str
@@ -85,6 +91,8 @@ class WgmmaConfig:
     batch_b: tuple[bool, ...] = ()
     wide: bool = False
     epilogue: FusedEpilogue | None = None
+    cluster: Cluster = ALONE
+    staged: bool = False
 
     @property
     def rows(self) -> int:
@@ -98,14 +106,15 @@ class WgmmaConfig:
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The TMA boxes of a stage of A and of B."""
-        return boxes(self.element, self.rows, self.columns, (self.k_major_a, self.k_major_b))
+        """The TMA boxes by which a block brings its part of a stage of A and of B."""
+        return boxes(self.element, self.rows, self.columns, (self.k_major_a, self.k_major_b), self.cluster)
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
         traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
-                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue)
+                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
+                                   self.cluster, self.staged)
         return f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}"
 
 
@@ -121,9 +130,10 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: tensor maps A, B; pointer C; extents M, N, K; the strides of C (M, N) that are not fixed at 1; the extents of
-        the batch modes, then the strides of C there; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is
-        one-dimensional and may have fewer blocks than tiles.
+        Parameters: tensor maps A, B, and C if it is staged; pointer C; extents M, N, K; the strides of C (M, N) that are not fixed
+        at 1; the extents of the batch modes, then the strides of C there; those of the
+        :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional, a multiple of the cluster, and may have fewer
+        blocks than tiles.
     """
     box_a, box_b = config.boxes
     mma = config.mma
@@ -131,13 +141,14 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
 
-    k = KernelBuilder(config.name, consumers + GROUP, arch="sm_90a", wide=config.wide,
+    k = KernelBuilder(config.name, consumers + GROUP, arch="sm_90a", wide=config.wide, cluster=config.cluster.size,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                               f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{DEPTH}, "
                               f"{config.stages} stages\n"
                               f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
                               f"accumulators {mma.tv_c}")
     map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
+    map_c = k.tensor_map("mapC") if config.staged else ""
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
     M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
     stride_c = strides_of(k, "C", "mn", config.c)
@@ -145,20 +156,20 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in range(len(config.batch_a)))
     epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
-    sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
+    tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))
+    sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
+    staged = StagedC(k, config.output, mma) if config.staged else None
     epilogue.load_scalars()
     step = config.rows, config.columns, DEPTH
-    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch)
+    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, config.cluster, (map_a, map_b))
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        corner_a = tile.corner(tile.m * config.rows, k_tile * DEPTH, config.batch_a)
-        corner_b = tile.corner(tile.n * config.columns, k_tile * DEPTH, config.batch_b)
-        tma_load(k, map_a, box_a, corner_a, sA[_, _, stage], barrier)
-        tma_load(k, map_b, box_b, corner_b, sB[_, _, stage], barrier)
+        block.load(0, map_a, box_a, tile, k_tile * DEPTH, config.batch_a, sA[_, _, stage], barrier)
+        block.load(1, map_b, box_b, tile, k_tile * DEPTH, config.batch_b, sB[_, _, stage], barrier)
 
-    block.produce(box_a.nbytes + box_b.nbytes, load)
+    block.produce(tile_a.nbytes + tile_b.nbytes, load)
     operand_a = WgmmaOperand(config.element, operand_layout(64, DEPTH, config.element, config.k_major_a), config.k_major_a)
-    operand_b = WgmmaOperand(config.element, box_b.layout, config.k_major_b)
+    operand_b = WgmmaOperand(config.element, tile_b.layout, config.k_major_b)
 
     def consumer() -> Consumer:
         # This group's rows: (64, K, stage).
@@ -180,10 +191,14 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
 
             gC = local_tile(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch), mma.tile, at)
-            guard = Guard(k.pin("tCcC", partition(local_tile(make_identity_tensor((M, N)), mma.tile, at))), (M, N))
-            epilogue.store(tCrC, partition, gC, guard, (M, N), batch, tile.batch, lambda matrix: local_tile(matrix, mma.tile, at))
+            guard = None
+            if staged is None or epilogue.touches_memory:
+                guard = Guard(k.pin("tCcC", partition(local_tile(make_identity_tensor((M, N)), mma.tile, at))), (M, N))
+            pieces = staged.pieces_of(map_c, tile) if staged else None
+            epilogue.store(tCrC, partition, gC, guard, (M, N), batch, tile.batch, lambda matrix: local_tile(matrix, mma.tile, at),
+                           pieces)
 
-        return Consumer(lambda: k.fill(tCrC), multiply, lambda: None, finish)
+        return Consumer(lambda: k.fill(tCrC), multiply, lambda: None, finish, staged.leave if staged else lambda: None)
 
     block.consume(consumer)
     return k.build()

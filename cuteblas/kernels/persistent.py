@@ -1,24 +1,37 @@
 """Persistent blocks for Hopper: one thread fills a ring of shared-memory stages by TMA, warpgroups multiply from it.
 
 Full and empty mbarriers hand the stages back and forth. Every block walks over tiles of C in a raster that shares operands in L2,
-and the producer runs ahead across tiles. Kernels differ in what a stage holds and in what is multiplied.
+and the producer runs ahead across tiles. Blocks of a cluster work on neighbouring tiles of C: each brings a part of the operand
+tiles that they share, and TMA puts it into all of them. Kernels differ in what a stage holds and in what is multiplied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..codegen.builder import KernelBuilder
-from ..codegen.hopper import Mbarriers, TmaBox, WgmmaAtom, WgmmaMma, operand_layout
-from ..layout import ArithTuple, Layout, Tensor, idx2crd, make_layout, size
-from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less, select
+from ..codegen.dtypes import dtype
+from ..codegen.hopper import (
+    Mbarriers,
+    TmaBox,
+    WgmmaAtom,
+    WgmmaMma,
+    operand_layout,
+    tma_load,
+    tma_store,
+    tma_store_wait,
+)
+from ..codegen.tiled import partition
+from ..layout import ArithTuple, ComposedLayout, Layout, Swizzle, Tensor, _, idx2crd, local_tile, make_layout, size
+from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, select
 from .common import OperandAccess, grouped_raster
 from .epilogue import FusedEpilogue
 
-__all__ = ["DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "Consumer", "PersistentBlock", "TileOfC", "boxes", "consumer_mma",
-           "persistent_traits", "ring_of_tiles"]
+__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "Cluster", "Consumer", "PersistentBlock", "StagedC", "TileOfC",
+           "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
 
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""
@@ -33,6 +46,8 @@ GROUP = 128
 """Threads of a warpgroup."""
 
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
+_PIECES = 2                         # of C that a warpgroup has in shared memory
+_LINE, _CHUNK = 128, 16             # bytes of a line of C in shared memory, and what a swizzle moves as one
 
 
 def ring_of_tiles(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tensor:
@@ -53,11 +68,40 @@ class TileOfC:
         """The coordinate of an operand's tile in its tensor map: row, depth, and the batch modes that it has."""
         return ArithTuple(row, depth, *(c for c, p in zip(self.batch, present, strict=True) if p))
 
+    def corner_of_c(self, row: IntLike, column: IntLike) -> ArithTuple:
+        """The coordinate of a row and a column in C's tensor map, which has all batch modes."""
+        return ArithTuple(row, column, *self.batch)
 
-def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool]) -> tuple[TmaBox, TmaBox]:
-    """The TMA boxes of a stage of A and of B, or of one of their planes."""
+
+@dataclass(frozen=True)
+class Cluster:
+    """Blocks that run together on ``m`` by ``n`` tiles of C: those along N share a tile of A, those along M one of B.
+
+    Rank ``i + m * j`` works on tile (i, j).
+    """
+
+    m: int = 1
+    n: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of blocks."""
+        return self.m * self.n
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        return f"_c{self.m}x{self.n}" if self.size > 1 else ""
+
+
+ALONE = Cluster()
+"""Blocks that share nothing."""
+
+
+def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE) -> tuple[TmaBox, TmaBox]:
+    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes."""
     box_a, box_b = (TmaBox(element, operand_layout(extent, DEPTH, element, major))
-                    for extent, major in zip((rows, columns), k_major, strict=True))
+                    for extent, major in zip((rows // cluster.n, columns // cluster.m), k_major, strict=True))
     return box_a, box_b
 
 
@@ -67,13 +111,15 @@ def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, b
 
 
 def persistent_traits(tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], c: OperandAccess, scalars: tuple[str, str],
-                      batch: tuple[tuple[bool, ...], tuple[bool, ...]], wide: bool, epilogue: FusedEpilogue | None) -> str:
+                      batch: tuple[tuple[bool, ...], tuple[bool, ...]], wide: bool, epilogue: FusedEpilogue | None,
+                      cluster: Cluster = ALONE, staged: bool = False) -> str:
     """The part of a kernel's name that says how operands are accessed and C is written."""
     major = "".join("k" if x else "m" for x in k_major)
     unit = {0: "m", 1: "n", None: "s"}[c.unit]
     modes = "".join("nabc"[x + 2 * y] for x, y in zip(*batch, strict=True))
     alpha, beta = scalars
-    return (f"{tile[0]}x{tile[1]}x{DEPTH}_s{stages}_{major}{unit}{c.width}_{alpha[0]}{beta[0]}_b{modes}{'_wide' if wide else ''}"
+    return (f"{tile[0]}x{tile[1]}x{DEPTH}_s{stages}{cluster.tag}_{major}{unit}{c.width}{'t' if staged else ''}_{alpha[0]}{beta[0]}"
+            f"_b{modes}{'_wide' if wide else ''}"
             + (f"_{epilogue.tag}" if epilogue else ""))
 
 
@@ -90,12 +136,15 @@ class Consumer(NamedTuple):
         What is done after that: all groups but the newest are finished, or all.
     finish : callable
         Ends a tile of C; every instruction is finished.
+    leave : callable
+        What is done after the last tile.
     """
 
     start: Callable[[], None]
     multiply: Callable[[IntLike], None]
     settle: Callable[[], None]
     finish: Callable[[TileOfC], None]
+    leave: Callable[[], None] = lambda: None
 
 
 class _Stage:
@@ -130,33 +179,90 @@ class PersistentBlock:
         Extents M, N and K of the product.
     batch : tuple
         Extents of the batch modes, innermost first.
+    cluster : Cluster
+        Which blocks share operands; it walks over tiles of C as one.
+    maps : sequence of str
+        Tensor maps that are fetched ahead.
     """
 
     def __init__(self, k: KernelBuilder, groups: int, stages: int, tile: tuple[int, int, int],
-                 extents: tuple[IntLike, IntLike, IntLike], batch: tuple[IntLike, ...]):
-        self._k, self._groups, self._stages, self._batch = k, groups, stages, batch
+                 extents: tuple[IntLike, IntLike, IntLike], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
+                 maps: Sequence[str] = ()):
+        self._k, self._groups, self._stages, self._batch, self._cluster, self._tile = k, groups, stages, batch, cluster, tile
         self._full, self._empty = Mbarriers(k, "full", stages), Mbarriers(k, "empty", stages)
+        self._sharing = cluster.m + cluster.n - 1                   # blocks that a block's tiles come from, itself included
         with k.when(equal(k.thread, 0)):
             for stage in range(stages):
                 self._full.init(stage, 1)
-                self._empty.init(stage, groups)
+                self._empty.init(stage, groups * self._sharing)
             self._full.publish()
+            for tensor_map in maps:
+                k.emit(f"cb::tma_prefetch(&{tensor_map});")
         k.barrier()
-        self._tiles = k.let("tiles_m", ceil_div(extents[0], tile[0])), k.let("tiles_n", ceil_div(extents[1], tile[1]))
+        block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
+        self._at_m: IntLike = 0
+        self._at_n: IntLike = 0
+        if cluster.size > 1:
+            k.cluster_barrier()
+            rank = k.let("rank", block % cluster.size)
+            self._at_m, self._at_n = k.let("rank_m", rank % cluster.m), k.let("rank_n", rank // cluster.m)
+        self._tiles = (k.let("tiles_m", ceil_div(extents[0], tile[0] * cluster.m)),
+                       k.let("tiles_n", ceil_div(extents[1], tile[1] * cluster.n)))
         self._k_tiles = k.let("k_tiles", ceil_div(extents[2], tile[2]))
         self._in_matrix = k.let("tiles", self._tiles[0] * self._tiles[1])
         self._total: IntLike = self._in_matrix
         for extent in batch:
             self._total = self._total * extent
-        self._first, self._step = k.block_index("block", "x"), k.grid_size("blocks", "x")
+        self._first, self._step = k.let("first", block // cluster.size), k.let("step", blocks // cluster.size)
 
     def _at(self, tile: IntLike) -> TileOfC:
         k = self._k
         if not self._batch:
-            return TileOfC(*grouped_raster(k, tile, *self._tiles), ())
+            return self._of_block(*grouped_raster(k, tile, *self._tiles), ())
         index = k.let("item", tile // self._in_matrix)
         m, n = grouped_raster(k, k.let("tile_in_item", tile % self._in_matrix), *self._tiles)
-        return TileOfC(m, n, tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, self._batch))))
+        return self._of_block(m, n, tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, self._batch))))
+
+    def _of_block(self, m: IntLike, n: IntLike, batch: tuple[IntLike, ...]) -> TileOfC:
+        """This block's tile of those of its cluster."""
+        return TileOfC(m * self._cluster.m + self._at_m, n * self._cluster.n + self._at_n, batch)
+
+    def _members(self, count: int, step: int, at: IntLike) -> IntLike:
+        """The set of ranks ``at``, ``at + step``, ..., bit i for rank i; ``at`` is one of few numbers."""
+        one = sum(1 << step * i for i in range(count))
+        return sum((select(equal(at, i), one << i, 0) for i in range(1, self._cluster.size)), select(equal(at, 0), one, 0))
+
+    def load(self, operand: int, tensor_map: str, box: TmaBox, tile: TileOfC, depth: IntLike, present: tuple[bool, ...],
+             stage: Tensor, barrier: str) -> None:
+        """Bring this block's part of an operand tile, to all blocks that share it.
+
+        Parameters
+        ----------
+        operand : int
+            0 for A, 1 for B.
+        tensor_map, box
+            Where the part comes from.
+        tile : TileOfC
+            What is multiplied.
+        depth : int
+            Where the tile begins along K.
+        present : tuple of bool
+            Which batch modes the operand has.
+        stage : Tensor
+            The operand tile in shared memory, (MN, K).
+        barrier : str
+            Where the copies complete.
+        """
+        c = self._cluster
+        first = (tile.m, tile.n)[operand] * self._tile[operand]
+        if operand == 0:
+            parts, part, blocks = c.n, self._at_n, self._members(c.n, c.m, self._at_m)
+        else:
+            parts, part, blocks = c.m, self._at_m, self._members(c.m, 1, self._at_n * c.m)
+        rows = self._tile[operand] // parts
+        own = local_tile(stage, (rows, DEPTH), (part, 0))
+        corner = tile.corner(first + part * rows, depth, present)
+        tma_load(self._k, tensor_map, box, corner, own, barrier, blocks if parts > 1 else None)
 
     def produce(self, nbytes: int, load: Callable[[TileOfC, IntLike, IntLike, str], None]) -> None:
         """The producer's part.
@@ -199,7 +305,16 @@ class PersistentBlock:
             stage = _Stage(k, self._stages)
             released = k.variable("released", 0, hi=self._stages - 1) if overlap else stage.index
             lane = k.thread % GROUP
-            start, multiply, settle, finish = consumer()
+            partner = self._partner(lane)
+            start, multiply, settle, finish, leave = consumer()
+
+            def release(stage: IntLike, condition: Expr | bool = True) -> None:
+                with k.when(all_of(less(lane, self._sharing), condition)):
+                    if partner is None:
+                        self._empty.arrive(stage)
+                    else:
+                        self._empty.arrive_at(stage, partner)
+
             with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
                 at = self._at(tile)
                 start()
@@ -209,17 +324,84 @@ class PersistentBlock:
                     if overlap:
                         # All but the newest group of instructions are done: the stage before can be filled again.
                         k.emit("cb::wgmma_wait<1>();")
-                        with k.when(all_of(equal(lane, 0), less(0, k_tile))):
-                            self._empty.arrive(released)
+                        release(released, less(0, k_tile))
                         k.assign(released, stage.index)
                     else:
                         k.emit("cb::wgmma_wait<0>();")
-                        with k.when(equal(lane, 0)):
-                            self._empty.arrive(stage.index)
+                        release(stage.index)
                     settle()
                     stage.advance()
                 if overlap:
                     k.emit("cb::wgmma_wait<0>();")
-                    with k.when(all_of(equal(lane, 0), less(0, self._k_tiles))):
-                        self._empty.arrive(released)
+                    release(released, less(0, self._k_tiles))
                 finish(at)
+            leave()
+        if self._cluster.size > 1:
+            k.comment("No block leaves while another one may still write to it")
+            k.cluster_barrier()
+
+    def _partner(self, lane: IntLike) -> IntLike | None:
+        """The rank of the block whose barrier the first threads of a warpgroup arrive at: all that fill this block's stages."""
+        k, c = self._k, self._cluster
+        if c.size == 1:
+            return None
+        below = self._at_n * c.m + lane
+        right = (self._at_n + 1 + lane - c.m) % c.n * c.m + self._at_m if c.n > 1 else 0
+        return k.let("partner", select(less(lane, c.m), below, right))
+
+
+class StagedC:
+    """Tiles of C on their way through shared memory: warpgroups write their rows there piece by piece, TMA takes them away.
+
+    A piece is as wide as a line of 128 bytes, swizzled, so that pairs of 2-byte elements are written without bank conflicts. While
+    TMA reads one, the next one is written, and it still does so while the next tile is multiplied.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    element : str
+        C's type.
+    mma : WgmmaMma
+        Who has what of a tile of C.
+    """
+
+    def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma):
+        self._k, self._groups, self._box = k, mma.groups, self.box_of(element)
+        self._columns = size(self._box.layout.inner[1])
+        self._count = mma.tile[1] // self._columns
+        self._slots = 1 if self._count % _PIECES else _PIECES
+        piece = size(self._box.layout.inner)
+        layout = self._box.layout.map_domain(
+            lambda tile: make_layout(*tile, Layout(self._slots, piece), Layout(mma.groups, self._slots * piece)))
+        self._sC = k.shared("sC", element, layout, alignment=1024)
+        self._mma = replace(mma, atom=replace(mma.atom, n=self._columns * mma.parts), groups=1)
+
+    @staticmethod
+    def box_of(element: str) -> TmaBox:
+        """The TMA box of a piece: (M, N), N contiguous."""
+        item = dtype(element).bytes
+        line = _LINE // item
+        chunk = (_CHUNK // item).bit_length() - 1
+        return TmaBox(element, ComposedLayout(Swizzle(3, chunk, 3), 0, Layout((64, line), (line, 1))))
+
+    @contextmanager
+    def pieces_of(self, tensor_map: str, tile: TileOfC) -> Iterator[tuple[IntLike, Tensor]]:
+        """A loop over the pieces of a tile: yields the number of one and this thread's part of it, and stores what was written."""
+        k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
+        with k.loop("piece", self._count, unroll=True) as piece:
+            stage = self._sC[_, _, piece % self._slots, group]
+            with k.when(equal(lane, 0)):
+                tma_store_wait(k, self._slots - 1)
+            k.group_barrier(1 + group, GROUP)
+            yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c, lane).map_domain(lambda layout: layout[0]))
+            k.emit("cb::fence_proxy_async();")
+            k.group_barrier(1 + group, GROUP)
+            with k.when(equal(lane, 0)):
+                corner = tile.corner_of_c(64 * (tile.m * self._groups + group), self._columns * (tile.n * self._count + piece))
+                tma_store(k, tensor_map, self._box, corner, stage)
+
+    def leave(self) -> None:
+        """Wait until TMA has read everything."""
+        with self._k.when(equal(self._k.thread % GROUP, 0)):
+            tma_store_wait(self._k)

@@ -8,17 +8,21 @@ from math import gcd
 
 from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
-from ..codegen.kernel import GeneratedKernel
+from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
+from ..kernels.persistent import StagedC
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
 __all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
-           "operand_span", "oriented", "output_span", "pairs_along_n", "span", "unit_mode"]
+           "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map", "unit_mode",
+           "why_not_staged"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
+
+_TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 
 NARROW_SPAN = 2**30
 """Offsets below this fit 32 bits, copies ahead of the end included."""
@@ -132,6 +136,29 @@ def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
     unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
     whole = p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides))
     return OperandAccess(unit, most if unit == 1 and whole else 1)
+
+
+def why_not_staged(p: GemmProblem) -> str | None:
+    """Why no tensor map can write C, whose rows should lie along N; ``None`` if one can."""
+    item = dtype(p.c.dtype).bytes
+    if p.c.strides[1] != 1:
+        return "it is not contiguous along rows or columns"
+    if p.c.alignment % _TMA_ALIGNMENT:
+        return f"it is not aligned to {_TMA_ALIGNMENT} bytes"
+    if p.n * item % _TMA_ALIGNMENT:
+        return f"{p.n} elements of {item} bytes are no multiple of {_TMA_ALIGNMENT} bytes"
+    modes = [(n, s) for n, s in zip((p.m, *p.batch), (p.c.strides[0], *p.c.batch_strides), strict=True) if n > 1]
+    if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= 2**40 for _n, s in modes):
+        return f"its strides {(*p.c.strides, *p.c.batch_strides)} are no positive multiples of {_TMA_ALIGNMENT} bytes"
+    return "it has more than three batch modes" if len(p.batch) > 3 else None
+
+
+def staged_map(p: GemmProblem) -> TensorMapSpec:
+    """The tensor map of C for :class:`~cuteblas.kernels.persistent.StagedC`; batch modes innermost first."""
+    extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
+    row = -(-p.n // _TMA_ALIGNMENT) * _TMA_ALIGNMENT    # a stride for modes of extent 1, where any will do
+    m, *batch = (s if n > 1 else row for n, s in zip(extents, strides, strict=True))
+    return StagedC.box_of(p.c.dtype).map((p.m, p.n, *extents[1:]), (m, 1, *batch))
 
 
 def alpha_kind(alpha: str) -> str:

@@ -12,12 +12,24 @@ from ..kernels.common import OperandAccess
 from ..kernels.gemm_split import GemmSplitConfig, gemm_split
 from ..kernels.persistent import DEPTH
 from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
-from .operands import NARROW_SPAN, Oriented, alpha_kind, fused, fusion_numbers, operand_span, oriented, output_span, pairs_along_n
+from .operands import (
+    NARROW_SPAN,
+    Oriented,
+    alpha_kind,
+    fused,
+    fusion_numbers,
+    operand_span,
+    oriented,
+    output_span,
+    pairs_along_n,
+    staged_map,
+    why_not_staged,
+)
 from .plan import Argument, Launch, Plan, Role, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
-__all__ = ["LEAST_K", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "why_not_split"]
+__all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
@@ -35,7 +47,7 @@ _TILE_SECONDS = 4e-6                 # to write a tile of C
 _THIRD_SECONDS = 40e-6               # what a third algorithm, which costs two launches in every call, has to win at least
 _OVERHEAD_SECONDS = 14e-6            # launches, of which some return at once, and the ends of those that work
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
-_STAGES = {("fp16x3", 128): 3, ("fp16x3", 64): 4, ("bf16x6", 128): 2, ("bf16x6", 64): 3}
+STAGES = {("fp16x3", 128): 3, ("fp16x3", 64): 4, ("bf16x6", 128): 2, ("bf16x6", 64): 2}
 _SHARE = {128: 1.0, 64: 0.65}        # of the time of a tile, by its columns: narrow instructions read more of shared memory
 
 
@@ -336,12 +348,14 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
     """The launch that multiplies planes."""
     c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
     columns = _columns(p, device)
-    config = GemmSplitConfig(form.name, p.c.dtype, columns, _STAGES[form.name, columns], k_major_a=a.config.k_major,
+    config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
-                             gate=gate, element=p.a.dtype)
+                             gate=gate, element=p.a.dtype, staged=why_not_staged(p) is None)
     kernel = gemm_split(config)
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace")}
+    if config.staged:
+        values["mapC"] = Argument(role="c", tensor_map=staged_map(p))
     for name, planes, box, rows in zip("AB", (a, b), config.boxes, (p.m, p.n), strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)
         values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)

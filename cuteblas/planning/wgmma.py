@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 
+from ..codegen.dtypes import dtype
 from ..kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
-from .operands import NARROW_SPAN, alpha_kind, fused, fusion_numbers, oriented, output_span, pairs_along_n
-from .plan import Argument, Launch, Plan
+from ..kernels.persistent import ALONE, DEPTH, Cluster
+from .operands import (
+    NARROW_SPAN,
+    alpha_kind,
+    fused,
+    fusion_numbers,
+    oriented,
+    output_span,
+    pairs_along_n,
+    staged_map,
+    why_not_staged,
+)
+from .plan import Argument, Launch, Plan, Role, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand
+from .simt import LAUNCH_SECONDS
+from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
 
-__all__ = ["plan_wgmma", "why_not_wgmma"]
+__all__ = ["TILES", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
 
 _ALIGNMENT = 16                      # bytes: addresses and strides of tensor maps
 _ITEM = 2
@@ -56,37 +71,102 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     return _why_not_operand("A", p.a, (p.m, p.k)) or _why_not_operand("B", p.b, (p.n, p.k))
 
 
-def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
-    """(columns, stages): the wide tile where it still gives every multiprocessor work."""
-    tiles = -(-p.m // 128) * -(-p.n // 256) * prod(p.batch)
-    return (256, 4) if tiles >= device.multiprocessors else (128, 6) if p.n > 64 else (64, 6)
+@dataclass(frozen=True)
+class WgmmaTile:
+    """What a block works on: a tile of C of 64 rows for each multiplying warpgroup, in a cluster, with stages of K.
+
+    Attributes
+    ----------
+    groups, columns, stages : int
+        Those of :class:`~cuteblas.kernels.gemm_wgmma.WgmmaConfig`.
+    cluster : Cluster
+        Blocks that share operands.
+    """
+
+    groups: int
+    columns: int
+    stages: int
+    cluster: Cluster = ALONE
+
+    def clusters(self, p: GemmProblem) -> int:
+        """Clusters that cover C."""
+        return -(-p.m // (64 * self.groups * self.cluster.m)) * -(-p.n // (self.columns * self.cluster.n)) * prod(p.batch)
+
+    def __str__(self) -> str:
+        shape = f"tile {64 * self.groups}x{self.columns}x64, {self.stages} stages"
+        return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
 
 
-def plan_wgmma(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse."""
+TILES = ((WgmmaTile(2, 256, 4), 0.69e-6), (WgmmaTile(2, 192, 4), 0.55e-6), (WgmmaTile(2, 128, 6), 0.38e-6),
+         (WgmmaTile(1, 128, 8), 0.205e-6), (WgmmaTile(2, 64, 8), 0.24e-6), (WgmmaTile(1, 64, 8), 0.14e-6))
+"""What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
+
+_MOST_BATCH_MODES = 3                # a tensor map has five modes
+
+
+def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> Choice[WgmmaTile]:
+    """The tile and, if it ``may_split``, the number of slices of K with the least estimated time.
+
+    That is the time of the waves of blocks and what adding slices costs.
+    """
+    outputs, item = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes
+
+    def estimate(tile: WgmmaTile, stage: float, slices: int) -> Choice[WgmmaTile]:
+        chunk, blocks = p.k // slices, tile.clusters(p) * slices
+        seconds = -(-blocks // device.multiprocessors) * -(-chunk // DEPTH) * stage + LAUNCH_SECONDS
+        if slices > 1:
+            seconds += 2 * slices * outputs * item / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
+        return Choice(tile, slices, chunk, blocks, seconds)
+
+    splits = [1]
+    if may_split and len(p.batch) < _MOST_BATCH_MODES:
+        while p.k % (2 * splits[-1] * DEPTH) == 0 and p.k // (2 * splits[-1]) >= MIN_SLICE \
+                and 2 * splits[-1] * outputs * item <= MAX_WORKSPACE:
+            splits.append(2 * splits[-1])
+    return min((estimate(tile, stage, n) for tile, stage in TILES for n in splits), key=lambda choice: choice.seconds)
+
+
+def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None) -> Plan:
+    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse; ``tile`` overrules its choice."""
+    choice = _choose(oriented(problem, 1).problem, device, may_split=True)
+    if choice.slices == 1 or tile is not None:
+        launch, config, reason = _product(problem, device, tile, "c")
+        return Plan(problem, device, "gemm_wgmma", config, (launch,), reason=reason, facts=launch.kernel.facts)
+    slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
+    launch, config, reason = _product(slices, device, None, "workspace")
+    launches = overlapping((launch, reduction(problem, choice.slices)))
+    return Plan(problem, device, "gemm_wgmma", config, launches, workspace_bytes(problem, choice.slices),
+                f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order", launch.kernel.facts)
+
+
+def _product(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None, output: Role) -> tuple[Launch, WgmmaConfig, str]:
+    """The launch that multiplies, into the memory of a role; and why it is as it is."""
     facing = oriented(problem, 1)
     p = facing.problem
-    columns, stages = _tile(p, device)
+    tile = tile or _choose(p, device, may_split=False).tile
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     major_a, major_b = (_majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
-    c = pairs_along_n(p)
-    config = WgmmaConfig(p.a.dtype, p.c.dtype, 2, columns, stages, major_a, major_b, c, alpha_kind(p.alpha), p.beta, batch_a,
-                         batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width))
+    c, unstaged = pairs_along_n(p), why_not_staged(p)
+    config = WgmmaConfig(p.a.dtype, p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
+                         p.beta, batch_a, batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width), tile.cluster,
+                         unstaged is None)
     kernel = gemm_wgmma(config)
-    values = {"C": Argument(role="c")}
+    values = {"C": Argument(role=output)}
     for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
         extents = (extent, p.k)
         strides = [s if n > 1 or mode == box.inner_mode else max(8, -(-extents[box.inner_mode] // 8) * 8)
                    for mode, (n, s) in enumerate(zip(extents, o.strides, strict=True))]
         spec = box.map((*extents, *(p.batch[i] for i in inner)), (*strides, *(o.batch_strides[i] for i in inner)))
         values[name] = Argument(role=role, tensor_map=spec)
+    if config.staged:
+        values["mapC"] = Argument(role=output, tensor_map=staged_map(p))
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
     numbers |= {f"L{q}": p.batch[i] for q, i in enumerate(inner)} | {f"dC_l{q}": p.c.batch_strides[i] for q, i in enumerate(inner)}
     values |= {name: Argument(value=v) for name, v in (numbers | fusion_numbers(p.fusion)).items()}
-    tiles = -(-p.m // config.rows) * -(-p.n // config.columns) * prod(p.batch)
+    clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
-    launch = Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), arguments)
-    reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; tile {config.rows}x{columns}x64, {stages} stages: "
-              f"{tiles} tiles on {device.multiprocessors} multiprocessors")
-    return Plan(problem, device, "gemm_wgmma", config, (launch,), reason=reason + facing.note, facts=kernel.facts)
+    reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; {tile}: {clusters * tile.cluster.size} tiles on "
+              f"{device.multiprocessors} multiprocessors; C is written "
+              + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + facing.note)
+    return Launch(kernel, (min(clusters, most) * tile.cluster.size, 1, 1), arguments), config, reason

@@ -50,7 +50,7 @@ def test_c_is_shown_as_it_is_indexed():
     assert [row[0] for row in by_columns][:3] == [0, 1, 2]      # down a column
 
 
-@pytest.mark.parametrize("n, dtype", [(512, "f2"), (4096, "f4")])
+@pytest.mark.parametrize("n, dtype", [(2048, "f2"), (4096, "f4")])
 def test_warpgroup_accumulators(n, dtype):
     lines = picture(product(n, n, n, dtype), plain)
     assert "256 threads own" in lines[0] and "block of 1x2" in lines[0]

@@ -142,6 +142,17 @@ def test_shared_tensors_are_aligned_and_swizzles_fill_whole_periods():
     assert kernel.min_blocks == 2 and "__launch_bounds__(64, 2)" in kernel.body
 
 
+def test_shared_tensors_that_are_not_in_use_at_the_same_time_may_share_memory():
+    k = KernelBuilder("probe", 32)
+    k.shared("first", "float32", Layout(64))
+    k.shared("second", "float32", Layout(64))
+    k.shared("over", "int32", Layout(16), over="second")
+    k.group_barrier(1 + k.thread // 16, 32)
+    kernel = k.build()
+    assert kernel.shared_bytes == 512 and "over = cb::shared_memory<int>(256);" in kernel.body
+    assert "cb::named_barrier_sync((tid >> 4) + 1, 32);" in kernel.body
+
+
 def test_control_flow_and_names():
     k = builder(wide=True)
     n = k.integer("n")

@@ -144,3 +144,15 @@ def test_operand_tiles_that_do_not_exist():
     with pytest.raises(CodegenError, match="multiple of 64 wide"):
         operand_layout(96, 64, "float16", False)
     assert KernelBuilder("k", 32).tensor_map("m") == "m"
+
+
+def test_a_copy_to_several_blocks_names_their_set():
+    k = KernelBuilder("probe", 32, arch="sm_90", cluster=2)
+    box = plain_box("float16", Layout((64, 8), (1, 64)))
+    tile = k.shared("tile", "float16", box.layout)
+    rank = k.let("rank", k.block_index("block", "x") % 2)
+    tma_load(k, k.tensor_map("map"), box, ArithTuple(0, 8 * rank), tile, "bar", blocks=3)
+    k.cluster_barrier()
+    kernel = k.build()
+    assert "cb::tma_load_multicast(&tile[0], &map, bar, 3, 0, rank * 8);" in kernel.body and "cb::cluster_sync();" in kernel.body
+    assert kernel.cluster == (2, 1, 1) and "__launch_bounds__(32) __cluster_dims__(2, 1, 1)" in kernel.body

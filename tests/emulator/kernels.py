@@ -29,11 +29,18 @@ def _declaration(p: Param) -> str:
     return f"{p.dtype.ctype} {'const' if p.const else ''}{'*' if p.kind == 'pointer' else ''} {p.name}"
 
 
-def kernel(statements: str, params: tuple[Param, ...] = (), threads: int = 32, shared: int = 0) -> GeneratedKernel:
+def kernel(
+    statements: str, params: tuple[Param, ...] = (), threads: int = 32, shared: int = 0, cluster: tuple[int, int, int] = (1, 1, 1)
+) -> GeneratedKernel:
     """A kernel named ``probe`` with these statements; its first statement is on line 2."""
     head = f'extern "C" __global__ void __launch_bounds__({threads}) probe({", ".join(map(_declaration, params))}) {{'
     return GeneratedKernel(
-        name="probe", body=f"{head}\n{statements.strip()}\n}}\n", params=params, threads=threads, shared_bytes=shared
+        name="probe",
+        body=f"{head}\n{statements.strip()}\n}}\n",
+        params=params,
+        threads=threads,
+        shared_bytes=shared,
+        cluster=cluster,
     )
 
 
@@ -45,10 +52,11 @@ def launch(
     threads: int = 32,
     shared: int = 0,
     grid: tuple[int, ...] = (1,),
+    cluster: tuple[int, int, int] = (1, 1, 1),
     **options: Any,
 ) -> Any:
     """Run such a kernel on arrays, numbers and (TensorMapSpec, array) pairs."""
-    compiled = emulator.compile(kernel(statements, params, threads, shared))
+    compiled = emulator.compile(kernel(statements, params, threads, shared, cluster))
     return compiled.launch(grid, [_argument(a) for a in args], **options)
 
 

@@ -16,7 +16,9 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
 from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.kernels.gemm_simt import SimtConfig, gemm_simt
+from cuteblas.kernels.gemm_split import GemmSplitConfig, gemm_split
 from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
+from cuteblas.kernels.persistent import Cluster
 from cuteblas.kernels.reduce_split import ReduceConfig, reduce_split
 from cuteblas.kernels.split_planes import FORMATS
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
@@ -25,7 +27,8 @@ from cuteblas.planning.hierarchy import POLICIES
 from cuteblas.planning.mma import mma_tiles
 from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.simt import candidates
-from cuteblas.planning.split import plan_split
+from cuteblas.planning.split import STAGES, plan_split
+from cuteblas.planning.wgmma import TILES
 
 pytest.importorskip("cuda.core", reason="NVRTC comes with the extra 'test'")
 
@@ -69,11 +72,23 @@ def test_products_do_not_spill(element, candidate, tmp_path):
     assert registers * kernel.threads * kernel.min_blocks <= 65536
 
 
-@pytest.mark.parametrize("majors", [(True, True), (False, False)])
-def test_tensor_core_products_do_not_spill(majors, tmp_path):
-    kernel = gemm_wgmma(WgmmaConfig("float16", "float32", k_major_a=majors[0], k_major_b=majors[1]))
-    registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
-    assert stack == 0 and registers <= 168
+@pytest.mark.parametrize("tile", [tile for tile, _seconds in TILES], ids=str)
+def test_tensor_core_products_do_not_spill(tile, tmp_path):
+    """Written by threads and by TMA, alone and in pairs; with alpha and beta."""
+    shape = {"groups": tile.groups, "columns": tile.columns, "stages": tile.stages}
+    for traits in ({}, {"k_major_a": False, "k_major_b": False}, {"staged": True}, {"staged": True, "cluster": Cluster(2, 1)},
+                   {"staged": True, "alpha": "value", "beta": "value"}):
+        kernel = gemm_wgmma(WgmmaConfig("float16", "float32", **shape, **traits))
+        registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
+        assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
+        assert kernel.shared_bytes <= H200.shared_bytes_per_block
+
+
+@pytest.mark.parametrize("form, columns, stages", [(*key, stages) for key, stages in STAGES.items()])
+def test_kernels_that_judge_do_not_spill(form, columns, stages, tmp_path):
+    kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, staged=True, lacking=2))
+    assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
+    assert kernel.shared_bytes <= H200.shared_bytes_per_block
 
 
 @pytest.mark.parametrize("scalars", ["one zero", "value value"])
@@ -81,7 +96,7 @@ def test_tensor_core_products_do_not_spill(majors, tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("element", ["float32", "complex64"])
 def test_split_products_do_not_spill(element, form, extent, columns, scalars, tmp_path):
-    """But for fp16x3 of float32 with large tiles, which has more to write than to keep: see docs/performance/gemm-split.md."""
+    """But for fp16x3 with large tiles where C is read: all of it is asked for at once at the end of a tile."""
     alpha, beta = scalars.split()
     row, column = Operand(element, (extent, 1)), Operand(element, (1, extent))
     p = GemmProblem(extent, extent, extent, row, column, row, alpha=alpha, beta=beta)
@@ -89,7 +104,7 @@ def test_split_products_do_not_spill(element, form, extent, columns, scalars, tm
     assert plan.config.columns == columns
     for kernel in (launch.kernel for launch in plan.launches):
         registers, stack = resources(cubin(kernel, "sm_90a" if kernel.arch == "sm_90a" else "sm_90"), tmp_path)
-        assert stack == 0 or (stack <= 56 and element == "float32" and form == "fp16x3" and columns == 128), f"{kernel.name} spills"
+        assert stack == 0 or (stack <= 72 and beta != "zero" and form == "fp16x3" and columns == 128), f"{kernel.name} spills"
         assert registers * kernel.threads * kernel.min_blocks <= 65536
 
 

@@ -1,6 +1,7 @@
 """``gemm_wgmma``: TMA, mbarriers and warpgroup matrix instructions, in the emulator and on a Hopper GPU."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
-from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.wgmma import plan_wgmma, why_not_wgmma
+from cuteblas.kernels.persistent import Cluster
+from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.wgmma import WgmmaTile, plan_wgmma, why_not_wgmma
 
 from .engines import check_tensor_cores, gemm_problem, place
 
@@ -21,7 +23,7 @@ def values(rng, shape, dtype):
     return rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
-def run(engine, a, b, output, *, alpha=1, beta=0, c_order="C", a_order="C", b_order="C", c_pad=0, blocks=None):
+def run(engine, a, b, output, *, alpha=1, beta=0, c_order="C", a_order="C", b_order="C", c_pad=0, blocks=None, tile=None):
     if not engine.device.arch.startswith("sm_90"):
         pytest.skip("wgmma exists on sm_90 alone")
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
@@ -30,7 +32,7 @@ def run(engine, a, b, output, *, alpha=1, beta=0, c_order="C", a_order="C", b_or
     pa, pb, pc = place(a, a_order), place(b, b_order), place(before, c_order, pad=c_pad, poison=np.nan)
     problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value", beta={0: "zero", 1: "one"}.get(beta, "value"))
     assert why_not_wgmma(problem, H200) is None
-    plan = plan_wgmma(problem, engine.device)
+    plan = plan_wgmma(problem, engine.device, tile)
     if blocks:
         plan = replace(plan, launches=(replace(plan.launches[0], grid=(blocks, 1, 1)),))
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
@@ -77,6 +79,65 @@ def test_batches_and_a_persistent_grid(engine, batch):
     run(engine, values(rng, (*batch, 72, 128), "float16"), values(rng, (*batch, 128, 264), "float16"), "float32", blocks=2)
 
 
+CLUSTERS = [WgmmaTile(2, 64, 3, Cluster(1, 2)), WgmmaTile(1, 128, 3, Cluster(2, 1)), WgmmaTile(2, 128, 2, Cluster(2, 2)),
+            WgmmaTile(2, 256, 4, Cluster(2, 1))]
+
+
+@pytest.mark.parametrize("tile", CLUSTERS, ids=str)
+@pytest.mark.parametrize("orders", ["CCC", "FCC", "CFF", "FFC"])
+def test_clusters(engine, tile, orders):
+    """Odd numbers of tiles: blocks of a cluster that have no tile of C still bring their part of what the others multiply."""
+    rng = np.random.default_rng(9)
+    a, b = values(rng, (136, 200), "float16"), values(rng, (200, 72), "float16")
+    plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], c_order=orders[2], tile=tile)
+    assert plan.launches[0].grid[0] % tile.cluster.size == 0 and plan.launches[0].kernel.cluster == (tile.cluster.size, 1, 1)
+
+
+@pytest.mark.parametrize("tile", CLUSTERS[:3], ids=str)
+@pytest.mark.parametrize("alpha, beta, pad", [(1, 0, 8), (2, 3, 0), (1, 0, 1)])
+def test_clusters_walk_over_batches(engine, tile, alpha, beta, pad):
+    """One cluster for all tiles; C is written by TMA, or by threads where its rows are no multiples of 16 bytes."""
+    rng = np.random.default_rng(10)
+    a, b = values(rng, (2, 2, 72, 128), "bfloat16"), values(rng, (2, 2, 128, 136), "bfloat16")
+    plan = run(engine, a, b, "float32", alpha=alpha, beta=beta, c_pad=pad, tile=tile, blocks=tile.cluster.size)
+    assert plan.config.staged == (pad != 1) and ("by TMA" if pad != 1 else "by threads: its strides") in plan.reason
+
+
+@pytest.mark.parametrize("orders, beta, c_pad", [("CCC", 0, 0), ("FCF", 2, 0), ("CFC", 1, 3)])
+def test_slices_of_k_are_added_in_order(engine, orders, beta, c_pad):
+    rng = np.random.default_rng(12)
+    a, b = values(rng, (2, 72, 4096), "float16"), values(rng, (2, 4096, 40), "float16")
+    plan = run(engine, a, b, "float16", beta=beta, a_order=orders[0], b_order=orders[1], c_order=orders[2], c_pad=c_pad)
+    assert len(plan.launches) == 2 and re.search("K in .* slices of .*, added in order", plan.reason)
+
+
+@pytest.mark.parametrize("m, n, k, tile, slices", [
+    (512, 512, 512, (64, 64), 1), (1024, 1024, 1024, (64, 128), 1), (1536, 1536, 1536, (128, 192), 1),
+    (2048, 2048, 2048, (128, 256), 1), (3072, 3072, 3072, (128, 192), 1), (4096, 4096, 4096, (128, 256), 1),
+    (8192, 8192, 8192, (128, 256), 1), (5120, 5120, 4096, (128, 256), 1), (128, 128, 65536, (64, 64), 32),
+    (128, 128, 65600, (64, 64), 1),
+])
+def test_tiles_and_slices_leave_few_multiprocessors_idle(m, n, k, tile, slices):
+    a, b, c = Operand("float16", (k, 1)), Operand("float16", (1, n)), Operand("float16", (n, 1))
+    plan = plan_wgmma(GemmProblem(m, n, k, a, b, c), H200)
+    assert ((plan.config.rows, plan.config.columns), plan.config.staged) == (tile, True)
+    assert len(plan.launches) == 1 + (slices > 1) and (slices == 1 or f"K in {slices} slices" in plan.reason)
+    assert plan.launches[0].grid[0] <= H200.multiprocessors
+
+
+def test_results_do_not_depend_on_the_schedule(engine):
+    rng = np.random.default_rng(11)
+    a, b = values(rng, (72, 128), "float16"), values(rng, (128, 72), "float16")
+    if not engine.device.arch.startswith("sm_90"):
+        pytest.skip("wgmma exists on sm_90 alone")
+    results = []
+    for seed in (None, 1, 2):
+        pa, pb, pc = place(a), place(b), place(np.full((72, 72), np.nan, "f4"))
+        engine.run(plan_wgmma(gemm_problem(pa, pb, pc), engine.device, CLUSTERS[0]), seed=seed, a=pa, b=pb, c=pc)
+        results.append(pc.view.copy())
+    assert all((x == results[0]).all() for x in results)
+
+
 def test_broadcast_batch(engine):
     if not engine.device.arch.startswith("sm_90"):
         pytest.skip("wgmma exists on sm_90 alone")
@@ -111,8 +172,6 @@ def problem(**changes):
     ({"a": replace(problem().a, alignment=8)}, "A is not aligned"),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_planning_says_why_not_and_takes_another_kernel(change, why):
-    import re
-
     p = problem(**change)
     assert re.search(why, why_not_wgmma(p, H200))
     if p.a.dtype == "float16":

@@ -1,6 +1,7 @@
 """Plans: pure, printable, hashable, and chosen for reasons that they state."""
 
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -115,9 +116,22 @@ def test_tensor_core_results_are_written_in_pairs_where_they_can(problem, width)
     assert plan.family == "gemm_wgmma" and plan.config.c.width == width
 
 
+def test_tma_writes_what_a_tensor_map_describes():
+    assert plan_gemm(half(64, 64, 64), H200).config.staged
+    for problem, why in ((half(64, 63, 64, strides=(64, 1)), "63 elements of 4 bytes are no multiple of 16 bytes"),
+                         (half(64, 64, 64, alignment=8), "it is not aligned to 16 bytes"),
+                         (half(64, 64, 64, strides=(65, 1)), r"its strides \(65, 1\) are no positive multiples of 16 bytes"),
+                         (half(64, 64, 64, strides=(2, 128)), "it is not contiguous along rows or columns"),
+                         (half(64, 64, 64, (8192,), (4096,), (4097,), (3,)), "its strides .* are no positive multiples"),
+                         (half(8, 8, 8, (0,) * 4, (0,) * 4, (512, 256, 128, 64), (2, 2, 2, 2)), "more than three batch modes")):
+        plan = plan_gemm(problem, H200)
+        assert not plan.config.staged and re.search(f"C is written by threads: .*{why}", plan.reason), plan.reason
+
+
 def test_tensor_core_plans_fit_the_result():
     assert plan_gemm(half(300, 64, 64), H200).config.columns == 64
-    assert plan_gemm(half(300, 65, 64), H200).config.columns == 128
+    assert plan_gemm(half(300, 65, 8192), H200).config.columns == 64, "several narrow tiles: most multiprocessors would be idle"
+    assert plan_gemm(half(300, 65 * 132, 64), H200).config.columns > 64
     assert plan_gemm(half(2**15, 2**15 + 8, 64), H200).config.wide
     assert not plan_gemm(half(2**14, 2**15, 64), H200).config.wide
     column = plan_gemm(replace(half(64, 1, 64), b=Operand("float16", (5, 8))), H200)

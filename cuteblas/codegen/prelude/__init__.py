@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 __all__ = ["cuda_prelude"]
 
-_HOPPER = re.compile(r"cb::(mbarrier|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
+_HOPPER = re.compile(r"cb::(mbarrier|cluster|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
 _WGMMA = re.compile(r"cb::wgmma_m64k16<(\d+), (cb::half|cb::bfloat16), ([01]), ([01])>")
 _VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power|minimum|maximum|negative|absolute|sign|square|"
                      r"reciprocal|floor|ceil|rint|exp|exp2|expm1|log|log2|log1p|sqrt|sin|cos|tanh|erf|sigmoid|(not_)?equal|"

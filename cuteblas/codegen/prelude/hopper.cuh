@@ -19,6 +19,15 @@ CB_DEVICE void mbarrier_wait(unsigned long long* bar, int parity) {
                "again:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again;\n}" ::"r"(shared_address(bar)), "r"(parity) : "memory");
 }
+// -- Clusters (PTX ISA, "barrier.cluster", "mapa"); a rank is that of a block in its cluster --------------------------------------
+// All of this is relaxed: it tells of initialised mbarriers (mbarrier_init_fence) and finished asynchronous operations, and makes no ordinary
+// write visible. A release at the scope of a cluster would wait for all writes of the thread, those to device memory included.
+CB_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory"); }
+CB_DEVICE void mbarrier_arrive_at(unsigned long long* bar, int rank) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+               "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(bar)), "r"(rank) : "memory");
+}
+
 CB_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // -- Tensor memory accelerator (PTX ISA, "cp.async.bulk.tensor"); coordinates innermost first -----------------------------------
@@ -26,6 +35,8 @@ CB_DEVICE void tma_prefetch(TensorMap const* map) { asm volatile("prefetch.tenso
 
 #define CB_TMA_LOAD(rank, coords) \
   "cp.async.bulk.tensor." rank ".shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {" coords "}], [%2];"
+#define CB_TMA_MULTICAST(rank, coords) \
+  "cp.async.bulk.tensor." rank ".shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {" coords "}], [%2], %3;"
 #define CB_TMA_STORE(rank, coords) "cp.async.bulk.tensor." rank ".global.shared::cta.tile.bulk_group [%0, {" coords "}], [%1];"
 
 template <class T> CB_DEVICE void tma_load(T* s, TensorMap const* map, unsigned long long* bar, int c0) {
@@ -44,6 +55,25 @@ template <class T> CB_DEVICE void tma_load(T* s, TensorMap const* map, unsigned 
 template <class T> CB_DEVICE void tma_load(T* s, TensorMap const* map, unsigned long long* bar, int c0, int c1, int c2, int c3, int c4) {
   asm volatile(CB_TMA_LOAD("5d", "%3, %4, %5, %6, %7") ::"r"(shared_address(s)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2),
                "r"(c3), "r"(c4) : "memory");
+}
+// To the same place in every block whose rank is in the mask; completes on the same barrier of each.
+template <class T> CB_DEVICE void tma_load_multicast(T* s, TensorMap const* map, unsigned long long* bar, int mask, int c0, int c1) {
+  asm volatile(CB_TMA_MULTICAST("2d", "%4, %5") ::"r"(shared_address(s)), "l"(map), "r"(shared_address(bar)),
+               "h"(static_cast<unsigned short>(mask)), "r"(c0), "r"(c1) : "memory");
+}
+template <class T> CB_DEVICE void tma_load_multicast(T* s, TensorMap const* map, unsigned long long* bar, int mask, int c0, int c1, int c2) {
+  asm volatile(CB_TMA_MULTICAST("3d", "%4, %5, %6") ::"r"(shared_address(s)), "l"(map), "r"(shared_address(bar)),
+               "h"(static_cast<unsigned short>(mask)), "r"(c0), "r"(c1), "r"(c2) : "memory");
+}
+template <class T>
+CB_DEVICE void tma_load_multicast(T* s, TensorMap const* map, unsigned long long* bar, int mask, int c0, int c1, int c2, int c3) {
+  asm volatile(CB_TMA_MULTICAST("4d", "%4, %5, %6, %7") ::"r"(shared_address(s)), "l"(map), "r"(shared_address(bar)),
+               "h"(static_cast<unsigned short>(mask)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+template <class T>
+CB_DEVICE void tma_load_multicast(T* s, TensorMap const* map, unsigned long long* bar, int mask, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(CB_TMA_MULTICAST("5d", "%4, %5, %6, %7, %8") ::"r"(shared_address(s)), "l"(map), "r"(shared_address(bar)),
+               "h"(static_cast<unsigned short>(mask)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory");
 }
 template <class T> CB_DEVICE void tma_store(TensorMap const* map, T const* s, int c0) {
   asm volatile(CB_TMA_STORE("1d", "%2") ::"l"(map), "r"(shared_address(s)), "r"(c0) : "memory");
