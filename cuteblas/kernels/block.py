@@ -237,7 +237,7 @@ class Ring:
 
 def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLike, IntLike], None],
              fetch: Callable[[IntLike, IntLike, IntLike], None], multiply: Callable[[IntLike], None],
-             deliver: Callable[[IntLike], None] | None = None, spelled: bool = False) -> None:
+             spelled: bool = False) -> None:
     """The main loop: three streams of instructions, each a step ahead of the next.
 
     Tiles come from global into shared memory ``stages - 1`` steps along K ahead; fragments come from shared memory into one of two
@@ -257,8 +257,6 @@ def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLi
         Loads the fragments of (step, stage) into the registers of a buffer.
     multiply : callable
         Multiplies the fragments of a buffer.
-    deliver : callable, optional
-        Writes into a stage what ``load`` has left in registers on its way there; at the end of the same tile.
     spelled : bool
         Whether the steps of a tile are written one after the other instead of as an unrolled loop: in a swizzled address, a step
         that is a constant costs nothing.
@@ -278,16 +276,10 @@ def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLi
             load(k_tile, stage)
         k.commit()
 
-    def arrive(k_tile: IntLike, stage: IntLike) -> None:
-        if deliver is not None:
-            with k.when(block.exists(k_tile)):
-                deliver(stage)
-
     k.comment("Fill the ring")
     k_tiles = block.k_tiles
     for stage in range(ahead):
         start(stage, stage)
-        arrive(stage, stage)
     k.wait(ahead - 1)
     k.barrier()
     with k.when(block.exists(0)):
@@ -309,7 +301,6 @@ def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLi
         else:
             with k.loop("step", last, unroll=True) as i:
                 step(i)
-        arrive(k_tile + ahead, write.stage)
         k.wait(ahead - 1)
         k.barrier()
         read.advance()

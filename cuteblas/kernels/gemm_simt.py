@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import gcd, prod
+from math import gcd
 
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, TiledMma
-from ..layout import Layout, Tensor, _, make_layout, size
+from ..layout import Layout, _, make_layout
 from ..layout.symbolic import IntLike
 from .block import GemmBlock, GemmConfig, builder, pipeline
 from .common import OperandAccess
@@ -91,25 +91,15 @@ class SimtConfig(GemmConfig):
                 f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{self.traits}")
 
 
-_SECTOR_BYTES = 32
-
-
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous in global memory."""
     width = min(access.width, extent * tile.k // tile.threads)      # a small tile has less than a full vector for each thread
-    if access.unit == 1 and width > 1:
-        # Lanes along K read a sector of each row together; their stores then meet every bank once.
-        width = gcd(width, tile.k)
-        lanes = gcd(max(1, _SECTOR_BYTES // (width * element_bytes)), tile.k // width)
-        along = min(extent, tile.threads // lanes)
-        lanes = tile.threads // along
-        return TiledCopy(Layout((along, lanes), (lanes, 1)), (1, width))
     if access.unit == 0:
         along = min(extent // width, tile.threads)
         threads = Layout((along, tile.threads // along))
     else:
         # A 32-byte sector of each row: with the rows padded by 4 elements, the stores into shared memory then meet every bank once.
-        lanes = gcd(max(1, _SECTOR_BYTES // element_bytes), tile.k)
+        lanes = gcd(max(1, 32 // element_bytes), tile.k)
         along = min(extent, tile.threads // lanes)
         lanes = tile.threads // along
         threads = Layout((along, lanes), (lanes, 1))
@@ -162,21 +152,10 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     tAcA = block.guard("tAcA", "mk", lambda c: load_a.partition(c, tid))
     tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
 
-    # Vectors along K are transposed on their way: through registers, and written element by element a tile later.
-    parts = [(gmem, smem, guard, loader.values, k.registers(f"{name}_on_its_way", element, _fragment(gmem))
-              if loader.values[1] > 1 else None) for name, element, gmem, smem, guard, loader in
-             (("A", element_a, tAgA, tAsA, tAcA, load_a), ("B", element_b, tBgB, tBsB, tBcB, load_b))]
-
     def load(k_tile: IntLike, stage: IntLike) -> None:
         here = (_, _, _, k_tile)
-        for gmem, smem, guard, values, fragment in parts:
-            target = smem[_, _, _, stage] if fragment is None else fragment
-            k.copy(gmem[here], target, width=prod(values), guard=guard and guard[here])
-
-    def deliver(stage: IntLike) -> None:
-        for _gmem, smem, _guard, _values, fragment in parts:
-            if fragment is not None:
-                k.copy(fragment, smem[_, _, _, stage], width=1)
+        k.copy(tAgA[here], tAsA[_, _, _, stage], width=load_a.values[0], guard=tAcA and tAcA[here])
+        k.copy(tBgB[here], tBsB[_, _, _, stage], width=load_b.values[0], guard=tBcB and tBcB[here])
 
     k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")
     tCsA, tCsB = k.pin("tCsA", mma.partition_a(sA, tid)), k.pin("tCsB", mma.partition_b(sB, tid))
@@ -194,8 +173,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     def multiply(buffer: IntLike) -> None:
         k.fma(tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer], conj_a=config.a.conj, conj_b=config.b.conj)
 
-    pipeline(block, tile.stages, tile.k, load=load, deliver=deliver if any(part[-1] for part in parts) else None, fetch=fetch,
-             multiply=multiply)
+    pipeline(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
 
     def runs(fragment: Layout) -> Layout:
         """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""
@@ -203,11 +181,6 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
 
     block.store(tCrC.map_domain(runs), lambda tensor: mma.partition_c(tensor, tid).map_domain(runs))
     return k.build()
-
-
-def _fragment(part: Tensor) -> Layout:
-    """A thread's part of a tile of an operand, in registers."""
-    return Layout(tuple(size(part.layout[i]) for i in range(3)))
 
 
 def _vector(values: int, item: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, prod
 
 from ..codegen.dtypes import DType, dtype
@@ -20,8 +20,6 @@ __all__ = ["LAUNCH_SECONDS", "MAX_VECTOR", "Candidate", "Choice", "block_seconds
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 LAUNCH_SECONDS = 4e-6
 _GATHER_PENALTY = 14.0               # element-wise copies: this over the extent that shares them is the loss,
-_TRANSPOSED_SHARE = 0.5
-_LEAST_TRANSPOSED = 4                # bytes of elements that are read in vectors along K
 _HIDDEN_BELOW = 128                  # no more than at this extent: many small blocks hide them
 
 
@@ -93,13 +91,8 @@ def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: 
     """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
     t, parts = candidate.tile, 2 if accumulator.is_complex else 1
     per_second = 2 * _LANES[max(4, accumulator.bytes // parts)] * device.clock_hz
-    gathered = _GATHER_PENALTY * (_scattered(a) / max(t.n, _HIDDEN_BELOW) + _scattered(b) / max(t.m, _HIDDEN_BELOW))
+    gathered = _GATHER_PENALTY * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
     return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate) * (1 + gathered)
-
-
-def _scattered(access: OperandAccess) -> float:
-    """Which part of the cost of element-wise copies an operand has: vectors along K are read at once but written one by one."""
-    return 0.0 if access.unit == 0 else 1.0 if access.width == 1 else _TRANSPOSED_SHARE
 
 
 def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True) -> Choice[TileShape]:
@@ -139,16 +132,6 @@ def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VEC
     return OperandAccess(unit, width, operand.conj)
 
 
-def _reading(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How A or B is read: where it is contiguous along K, in vectors along K, which are transposed on their way."""
-    access, item = simt_access(operand, extents), dtype(operand.dtype).bytes
-    if access.unit != 1 or item < _LEAST_TRANSPOSED:
-        return access
-    others = ([operand.strides[0]] if extents[0] > 1 else []) + list(operand.batch_strides)
-    width = gcd(16 // item, max(1, operand.alignment // item), extents[1], *others)
-    return replace(access, width=width)
-
-
 def types(p: GemmProblem) -> str:
     """What is multiplied and how it is summed, for people."""
     operands = p.a.dtype if p.b.dtype == p.a.dtype else f"{p.a.dtype} by {p.b.dtype}"
@@ -158,7 +141,7 @@ def types(p: GemmProblem) -> str:
 def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_simt`."""
     p = oriented(problem, 0).problem
-    return choose(p, device, _reading(p.a, (p.m, p.k)), _reading(p.b, (p.n, p.k))).seconds
+    return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).seconds
 
 
 def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, gate: int | None = None) -> Plan:
@@ -182,7 +165,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     """
     facing = oriented(problem, 0)                      # threads write vectors of C along M
     p, roles = facing.problem, facing.by_name
-    choice = choose(p, device, _reading(p.a, (p.m, p.k)), _reading(p.b, (p.n, p.k)))
+    choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     if choice.slices == 1:
@@ -219,7 +202,7 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
     """
     wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
     c = simt_access(p.c, (p.m, p.n), choice.tile.values[0])
-    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, _reading(p.a, (p.m, p.k)), _reading(p.b, (p.n, p.k)), c,
+    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
                         element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
                         accumulator=p.accumulator, gate=gate)

@@ -161,8 +161,7 @@ def single(m, n, k, a, b, c, batch=(), **changes):
     (single(20, 16, 8, ((1, 20), (161,)), ((1, 16), (128,)), ((1, 20), (322,)), (2,)), "m1m4m2"),
     (single(22, 16, 8, ((1, 24),), ((1, 18),), ((1, 24),)), "m2m2m2"),
     (single(20, 16, 1, ((1, 3),), ((1, 5),), ((1, 20),)), "m4m4m4"),
-    (single(20, 16, 8, ((8, 1),), ((2, 3),), ((1, 20),)), "k4s1m4"),
-    (single(20, 16, 6, ((8, 1),), ((7, 1),), ((1, 20),)), "k2k1m4"),
+    (single(20, 16, 8, ((8, 1),), ((2, 3),), ((1, 20),)), "k1s1m4"),
 ])
 def test_vectors_are_as_wide_as_extents_and_other_strides_allow(problem, access):
     assert f"_{access}_" in plan_gemm(problem, H200).launches[0].kernel.name
