@@ -160,7 +160,7 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
 
 
 # Bytes of an element -> side of a square tile in elements, and bytes that a thread reads at once.
-_SQUARES = {1: (128, 4), 2: (64, 8), 4: (64, 16), 8: (32, 16), 16: (32, 16)}
+_SQUARES = {1: (128, 4), 2: (128, 8), 4: (64, 16), 8: (32, 16), 16: (16, 16)}
 _THREADS, _BYTEWISE = 256, 512      # of a block; more where bytes move one by one: a thread has those of two tiles in registers
 
 

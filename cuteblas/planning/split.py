@@ -36,16 +36,17 @@ _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are mult
 _SPLIT_THREADS = 512
 _SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows; no more than 16 bytes
 _NUMBERS = 16                        # real numbers that a thread keeps of rows that are read once
+_MOST_AT_ONCE = 6                    # accesses of rows that are read twice
 _FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
 _FEWEST_BLOCKS = 128
 _READINGS = 2                        # of an element, the second time mostly from L2
-_SPLIT_RATE = 0.55                   # of the bandwidth of a device copy
+_SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
-_TILE_SECONDS = 4e-6                 # to write a tile of C
+_TILE_SECONDS = 2e-6                 # to write a tile of C
 _THIRD_SECONDS = 40e-6               # what a third algorithm, which costs two launches in every call, has to win at least
-_OVERHEAD_SECONDS = 14e-6            # launches, of which some return at once, and the ends of those that work
+_OVERHEAD_SECONDS = 7.5e-6           # launches, of which some return at once, and the ends of those that work
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
 STAGES = {("fp16x3", 128): 3, ("fp16x3", 64): 4, ("bf16x6", 128): 2, ("bf16x6", 64): 2}
 _SHARE = {128: 1.0, 64: 0.65}        # of the time of a tile, by its columns: narrow instructions read more of shared memory
@@ -207,7 +208,7 @@ def _reading(operand: SplitOperand, rows: int, k: int) -> SplitOperand:
     else:
         along = _BYTES_ACROSS // (_SPLIT_VECTOR[False] * item)
         along *= 2 if rows >= 2 * along * x.width * _FEWEST_BLOCKS else 1
-    return replace(operand, threads=(along, _SPLIT_THREADS // along))
+    return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=min(unroll, _MOST_AT_ONCE))
 
 
 def _power_of_two(limit: int) -> int:
