@@ -23,7 +23,7 @@ _LUCK = 3.0
 _SAMPLED = 64
 _SMALL = (24, 20, 200)
 _LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
-_DEPTHS = (1, 16, 64, 65, 127, 1000, 16384, 65536)
+_DEPTHS = (1, 16, 64, 65, 127, 128, 256, 257, 1000, 16384, 65536)
 
 of_both_types = pytest.mark.parametrize("element", ["float32", "complex64"])
 
@@ -74,7 +74,7 @@ def test_small_products(backend: str, element: str, case: Case) -> None:
     for precision in precisions:
         # Other libraries cut even a short K into slices, which is worth a factor; ours adds in the order of k.
         row = judged(backend, element, case, _SMALL, precision=precision)
-        not_worse(row, allowance=4.0)
+        not_worse(row, allowance=5.0)
         assert not case.exact or row.ours == Grade(0.0, 0.0)
 
 

@@ -202,6 +202,11 @@ class SplitConfig:
             raise CodegenError(f"both operands are split by blocks of the same size, got {self}")
 
     @property
+    def sides(self) -> str:
+        """The operands in the order in which blocks split them: rows that lie across K first, whose blocks take longest."""
+        return "BA" if self.a.k_major and not self.b.k_major else "AB"
+
+    @property
     def name(self) -> str:
         """The kernel's symbol."""
         return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
@@ -212,10 +217,11 @@ class SplitConfig:
 def split_planes(config: SplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    The first ``blocks_a`` blocks split A, the others B. Parameters of the kernel: the gate if there is one; ``blocks_a``; then
-    for A and for B (names end in ``A`` and ``B``) pointers X (the operand), P (planes) and R (int32, (rows, field)); extents M
-    (rows), K of the operand; the strides of X that are not fixed at 1; that of P along the mode in which it is not contiguous, that
-    from plane to plane; the extents of the batch modes, then the strides of X there, of P and of R.
+    The first ``blocks_first`` blocks split the first of :attr:`SplitConfig.sides`, the others the second one. Parameters of the
+    kernel: the gate if there is one; ``blocks_first``; then for A and for B (names end in ``A`` and ``B``) pointers X (the
+    operand), P (planes) and R (int32, (rows, field)); extents M (rows), K of the operand; the strides of X that are not fixed at 1;
+    that of P along the mode in which it is not contiguous, that from plane to plane; the extents of the batch modes, then the
+    strides of X there, of P and of R.
     """
     form = FORMATS[config.format]
     k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", wide=config.wide,
@@ -224,13 +230,14 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
         k.gate(config.gate)
     else:
         k.precedes()
-    blocks_a = k.integer("blocks_a")
-    parts = [_Operand(k, form, side, operand) for side, operand in (("A", config.a), ("B", config.b))]
+    blocks_first = k.integer("blocks_first")
+    parts = {side: _Operand(k, form, side, operand) for side, operand in (("A", config.a), ("B", config.b))}
+    first, second = config.sides
     block = k.block_index("block", "x")
-    with k.when(less(block, blocks_a)):
-        parts[0].split(block)
+    with k.when(less(block, blocks_first)):
+        parts[first].split(block)
     with k.otherwise():
-        parts[1].split(k.let("block_of_b", maximum(block - blocks_a, 0)))
+        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)))
     return k.build()
 
 

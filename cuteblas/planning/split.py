@@ -36,7 +36,7 @@ _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are mult
 _SPLIT_THREADS = 512
 _SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows; no more than 16 bytes
 _NUMBERS = 16                        # real numbers that a thread keeps of rows that are read once
-_MOST_AT_ONCE = 6                    # accesses of rows that are read twice
+_MOST_AT_ONCE = 4                    # accesses of rows that are read twice
 _FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
@@ -57,8 +57,9 @@ _SPLIT_TYPES = ("float32", "complex64")
 WORTH = 0.9
 """A more complicated plan is taken if its estimate is below this part of the simpler one's."""
 
-LEAST_K = 64
-"""With fewer real products in a sum, the rounding of single products shows, and native arithmetic is as accurate."""
+LEAST_K = 256
+"""With fewer real products in a sum, native arithmetic can be more accurate: in sums of one sign, what tensor cores cut off within
+a stage counts as much as the rounding of some 200 sums."""
 
 
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -220,7 +221,7 @@ def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> La
     """The launch that splits both operands."""
     config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate)
     kernel = split_planes(config)
-    values = {"blocks_a": Argument(value=a.blocks), "gate": Argument(role="workspace")}
+    values = {"blocks_first": Argument(value=(a if config.sides == "AB" else b).blocks), "gate": Argument(role="workspace")}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
     return Launch(kernel, (a.blocks + b.blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
