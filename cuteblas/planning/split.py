@@ -36,7 +36,6 @@ _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are mult
 _SPLIT_THREADS = 512
 _SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows; no more than 16 bytes
 _NUMBERS = 16                        # real numbers that a thread keeps of rows that are read once
-_ALONE = 128                         # blocks, one on each multiprocessor, that keep twice as many
 _MOST_AT_ONCE = 4                    # accesses of rows that are read twice
 _FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
 _MOST_ROWS = 16                      # threads along rows that are contiguous
@@ -201,13 +200,10 @@ def _reading(operand: SplitOperand, rows: int, k: int) -> SplitOperand:
     """
     x, k_major, item = operand.x, operand.k_major, dtype(operand.element).bytes
     unroll = max(1, _NUMBERS // (x.width * operand.parts))
-    for twice in (1, 2):
-        along = _power_of_two(_SPLIT_THREADS * twice * unroll * (x.width if k_major else 1) // k)
-        if along >= 1 and (k_major or along * x.width * item >= _BYTES_ACROSS):
-            along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (x.width * item))
-            # With so many registers one block fits on a multiprocessor instead of two.
-            if twice == 1 or (operand.parts == 1 and not k_major and rows <= _ALONE * along * x.width):
-                return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=twice * unroll, once=True)
+    along = _power_of_two(_SPLIT_THREADS * unroll * (x.width if k_major else 1) // k)
+    if along >= 1 and (k_major or along * x.width * item >= _BYTES_ACROSS):
+        along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (x.width * item))
+        return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=unroll, once=True)
     if k_major:
         along = min(_MOST_ROWS, max(1, _power_of_two(_FIRST_LEVEL // (item * k))))
     else:
@@ -225,7 +221,7 @@ def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> La
     """The launch that splits both operands."""
     config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate)
     kernel = split_planes(config)
-    values = {"blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace")}
+    values = {"blocks_first": Argument(value=(a if config.sides == "AB" else b).blocks), "gate": Argument(role="workspace")}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
     return Launch(kernel, (a.blocks + b.blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
