@@ -202,9 +202,9 @@ class SplitConfig:
             raise CodegenError(f"both operands are split by blocks of the same size, got {self}")
 
     @property
-    def sides(self) -> str:
+    def sides(self) -> tuple[str, str]:
         """The operands in the order in which blocks split them: rows that lie across K first, whose blocks take longest."""
-        return "BA" if self.a.k_major and not self.b.k_major else "AB"
+        return ("B", "A") if self.a.k_major and not self.b.k_major else ("A", "B")
 
     @property
     def name(self) -> str:

@@ -221,7 +221,7 @@ def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> La
     """The launch that splits both operands."""
     config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate)
     kernel = split_planes(config)
-    values = {"blocks_first": Argument(value=(a if config.sides == "AB" else b).blocks), "gate": Argument(role="workspace")}
+    values = {"blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace")}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
     return Launch(kernel, (a.blocks + b.blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
