@@ -42,7 +42,7 @@ class Transposition:
         return x.swapaxes(-1, -2) if self.swaps else x
 
 
-_TRANSPOSITIONS = {letter: Transposition(letter) for letter in "NTCR"}
+_TRANSPOSITIONS = {letter: Transposition("C" if letter == "H" else letter) for letter in "NTCHR"}
 
 
 def as_transposition(function: str, name: str, value: Any) -> Transposition:
@@ -53,7 +53,7 @@ def as_transposition(function: str, name: str, value: Any) -> Transposition:
     TypeError, ValueError
         If it has none.
     """
-    accepted = "0 or 'N' (as it is), 1 or 'T' (transposed), 2 or 'C' (conjugated and transposed), 'R' (conjugated)"
+    accepted = "0 or 'N' (as it is), 1 or 'T' (transposed), 2, 'C' or 'H' (conjugated and transposed), 'R' (conjugated)"
     if isinstance(value, str):
         known = _TRANSPOSITIONS.get(value.upper())
     else:

@@ -69,7 +69,7 @@ class _Numbered:
         try:
             return as_transposition(self.function, name, self[name])
         except (TypeError, ValueError) as refusal:
-            raise self.refusal(type(refusal), name, "it has to be 0 or 'N', 1 or 'T', 2 or 'C', or 'R'") from None
+            raise self.refusal(type(refusal), name, "it has to be 0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'") from None
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
         """alpha or beta."""
