@@ -63,7 +63,7 @@ CALLS = [
     (TypeError, "as alpha, got datetime64", blas.sgemm, (np.datetime64("2020"), a, b), {}),
     # transposition and flags
     (ValueError, "sgemm takes as trans_a 0 or 'N'.*, got 3", blas.sgemm, (1, a, b), {"trans_a": 3}),
-    (ValueError, "as trans_b .*, got 'H'", blas.sgemm, (1, a, b), {"trans_b": "H"}),
+    (ValueError, "as trans_b .*, got 'X'", blas.sgemm, (1, a, b), {"trans_b": "X"}),
     (ValueError, "as trans_b .*, got ''", blas.sgemm, (1, a, b), {"trans_b": ""}),
     (ValueError, "as trans_b .*, got -1", blas.sgemm, (1, a, b), {"trans_b": -1}),
     (TypeError, "as trans_a .*, got a float", blas.sgemm, (1, a, b), {"trans_a": 1.0}),

@@ -77,7 +77,8 @@ def test_the_table_of_the_documents():
 
 def test_letters_of_transposition():
     x, y = np.array([[1 + 2j, 3], [0, 1j]]), np.eye(2) + 0j
-    for letters, want in (("nN", x), ("tT", x.T), ("cChH", x.conj().T), ("rR", x.conj()), ((0,), x), ((1,), x.T), ((2,), x.conj().T)):
+    for letters, want in (("nN", x), ("tT", x.T), ("cChH", x.conj().T), ("rR", x.conj()), ((0,), x), ((1,), x.T),
+                          ((2,), x.conj().T)):
         for letter in letters:
             np.testing.assert_array_equal(blas.zgemm(1, x, y, trans_a=letter), want)
     with pytest.raises(ValueError, match="2, 'C' or 'H'"):
