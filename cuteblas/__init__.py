@@ -37,6 +37,7 @@ from .functions import (
     permute_dims,
     reset_stats,
     rollaxis,
+    set_workspace_limit,
     stats,
     swapaxes,
     tensordot,
@@ -50,8 +51,8 @@ __version__ = "0.1.0"
 
 __all__ = ["Explanation", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot", "einsum",
            "einsum_path", "enabled", "explain", "explain_copy", "inner", "install", "kron", "matmul", "matrix_transpose", "matvec",
-           "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis", "stats", "swapaxes", "tensordot", "transpose",
-           "uninstall", "vdot", "vecdot", "vecmat"]
+           "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes",
+           "tensordot", "transpose", "uninstall", "vdot", "vecdot", "vecmat"]
 
 _SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "kernels", "layout", "linalg", "planning",
                           "runtime"})

@@ -20,6 +20,7 @@ from .engines import plan_for, without_imaginary_part
 from .execution import copy_into, execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
+from .limits import limited
 from .memory import Memory, strides_by_order
 from .named import refuse_variant
 from .problems import has_kernels, stage
@@ -107,7 +108,7 @@ class Cupy:
         """What the array's device is to planning."""
         from .. import runtime
 
-        return runtime.device_info(x.data.device_id)
+        return limited(runtime.device_info(x.data.device_id))
 
     def empty(self, like: Memory) -> Any:
         """A new array from CuPy's allocator."""

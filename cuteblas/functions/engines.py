@@ -11,6 +11,7 @@ import numpy as np
 from ..planning.plan import Plan
 from ..planning.problem import H200, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
 from .counters import tally
+from .limits import limited
 from .memory import Memory
 
 __all__ = ["EMULATOR", "Emulator", "Engine", "plan_for", "without_imaginary_part"]
@@ -67,7 +68,7 @@ class Emulator:
 
     def device(self, x: np.ndarray) -> DeviceInfo:
         """The device that is emulated."""
-        return H200
+        return limited(H200)
 
     def empty(self, like: Memory) -> np.ndarray:
         """A new array, aligned to 16 bytes."""

@@ -161,6 +161,7 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
 
 # Bytes of an element -> side of a square tile in elements, and bytes that a thread reads at once.
 _SQUARES = {1: (128, 4), 2: (128, 8), 4: (64, 16), 8: (32, 16), 16: (16, 16)}
+_SINGLE = {2: 64}                   # of elements that move one by one: a thread has those of two tiles in registers
 _THREADS, _BYTEWISE = 256, 512      # of a block; more where bytes move one by one: a thread has those of two tiles in registers
 
 
@@ -190,6 +191,7 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     word = 4 if packed else item
     if not packed:
         load = store = item if item < 4 else min(load, store)
+        side = min(side, _SINGLE.get(item, side))
     reach = (n - 1) * (abs(inner) + abs(outer)) + sum((m.extent - 1) * abs(m.dst) for m in batch)
     # Predicates stop threads, not addresses: those of the last tiles end beyond the matrix.
     beyond = 2 * side * (abs(inner) + abs(outer))

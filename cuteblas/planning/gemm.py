@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from ..codegen.dtypes import dtype
 from ..kernels.split_planes import FORMATS
+from .blocks import plan_in_blocks
 from .mma import plan_mma, why_not_mma
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem
@@ -65,9 +66,15 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         return variant(problem.variant, "gemm").plan(problem, device)
     dtype(problem.accumulator)
     if problem.precision in FORMATS:
-        return plan_split(problem, device, problem.precision)
+        named = plan_in_blocks(problem, device, lambda p, where: plan_split(p, where, problem.precision))
+        if named is None:
+            raise ValueError(f"precision={problem.precision!r} needs a workspace, and the limit is {device.workspace_limit} bytes")
+        return named
+    over = ""
     if problem.precision == "auto" and _pays_to_split(problem, device):
-        return plan_guarded(problem, device)
+        if (guarded := plan_in_blocks(problem, device, plan_guarded)) is not None:
+            return guarded
+        over = f"; not gemm_split: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
     refused = why_not_wgmma(problem, device)
     if refused is None:
         return plan_wgmma(problem, device)
@@ -75,7 +82,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         if element.name in _LEAST_FLOPS and device.arch in _FLOAT64_TENSOR_CORES and problem.flops >= _LEAST_FLOPS[element.name] \
                 and why_not_mma(problem, device) is None:
             return plan_mma(problem, device)
-        return plan_simt(problem, device)
+        return plan_simt(problem, device, over)
     why = f"; not gemm_wgmma: {refused}"
     if (refused := why_not_mma(problem, device)) is None:
         return plan_mma(problem, device, why)

@@ -14,7 +14,7 @@ from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_
 from .plan import Launch, Plan, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS
-from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["MMA_RAMP", "choose_mma", "mma_block_seconds", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
 
@@ -135,7 +135,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
         return Choice(tile, slices, chunk, blocks, seconds)
 
     splits = [1]
-    while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * total_bytes <= MAX_WORKSPACE:
+    while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * total_bytes <= most_workspace(device):
         splits.append(2 * splits[-1])
     return min((estimate(tile, split) for tile in mma_tiles(atom, device) for split in splits), key=lambda choice: choice.seconds)
 

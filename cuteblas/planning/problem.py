@@ -336,6 +336,8 @@ class DeviceInfo:
         Rate of a large device copy, bytes read plus bytes written per second.
     l2_bytes : int
         Size of the L2 cache.
+    workspace_limit : int, optional
+        Bytes of scratch memory that a plan may ask for at most.
     """
 
     name: str
@@ -345,6 +347,7 @@ class DeviceInfo:
     clock_hz: float
     bandwidth: float
     l2_bytes: int
+    workspace_limit: int | None = None
 
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 132, 232448, 1.98e9, 4.286e12, 62914560)

@@ -11,7 +11,7 @@ from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
 from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented, unit_mode
 from .plan import Launch, Plan, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand
-from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["LAUNCH_SECONDS", "MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
            "simt_access", "simt_product",
@@ -117,7 +117,8 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
         return Choice(t, slices, chunk, blocks, seconds)
 
     splits = [1]
-    while may_split and k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * accumulator.bytes <= MAX_WORKSPACE:
+    slice_bytes = outputs * accumulator.bytes
+    while may_split and k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
         splits.append(2 * splits[-1])
     return min((estimate(c, s) for c in candidates(accumulator.name) for s in splits), key=lambda choice: choice.seconds)
 

@@ -11,9 +11,9 @@ from ..kernels.common import OperandAccess
 from ..kernels.reduce_split import TILE, ReduceConfig, reduce_split
 from .operands import NARROW_SPAN, alpha_kind, fused, gemm_numbers, launch, operand_span, output_span, unit_mode
 from .plan import Launch
-from .problem import GemmProblem, Operand
+from .problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["MAX_WORKSPACE", "MIN_SLICE", "SLICE_SECONDS", "Choice", "reduction", "sliced", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "SLICE_SECONDS", "Choice", "most_workspace", "reduction", "sliced", "workspace_bytes"]
 
 SLICE_SECONDS = 0.1e-6
 """What one more slice costs: they are added one after the other."""
@@ -21,8 +21,7 @@ SLICE_SECONDS = 0.1e-6
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
 
-MAX_WORKSPACE = 64 << 20
-"""Bytes of slices."""
+_MOST_BYTES = 64 << 20
 
 
 Tile = TypeVar("Tile")
@@ -67,6 +66,11 @@ def _slice_of_workspace(p: GemmProblem) -> Operand:
         strides.append(below)
         below *= n
     return Operand(p.accumulator, (1, p.m), (below, *reversed(strides)))
+
+
+def most_workspace(device: DeviceInfo) -> int:
+    """Bytes that slices may take."""
+    return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES, device.workspace_limit)
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:

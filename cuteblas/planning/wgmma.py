@@ -22,7 +22,7 @@ from .operands import (
 from .plan import Argument, Launch, Plan, Role, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand
 from .simt import LAUNCH_SECONDS
-from .slices import MAX_WORKSPACE, MIN_SLICE, SLICE_SECONDS, Choice, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["TILES", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
 
@@ -121,7 +121,7 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> Choice[Wg
     splits = [1]
     if may_split and len(p.batch) < _MOST_BATCH_MODES:
         while p.k % (2 * splits[-1] * DEPTH) == 0 and p.k // (2 * splits[-1]) >= MIN_SLICE \
-                and 2 * splits[-1] * outputs * item <= MAX_WORKSPACE:
+                and 2 * splits[-1] * outputs * item <= most_workspace(device):
             splits.append(2 * splits[-1])
     return min((estimate(tile, stage, n) for tile, stage in TILES for n in splits), key=lambda choice: choice.seconds)
 

@@ -147,13 +147,14 @@ def test_transposes_fill_the_multiprocessor(item, tmp_path):
 @pytest.mark.parametrize("n", [8192, 8191])
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transpositions_in_place_do_not_spill(item, n, tmp_path):
-    """Four blocks of 256 threads fit at least, or two of 512."""
+    """Four blocks of 256 threads fit at least, two of 512, or two with tiles of 128 x 128 pairs of bytes."""
     alignment = 16 if n % 16 == 0 else item
     plan = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, alignment, alignment, in_place=True), H200)
     kernel = plan.launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
-    assert stack == 0 and registers * kernel.threads <= 65536 * (1 if kernel.threads == 512 else 0.25)
-    assert kernel.shared_bytes * 4 <= H200.shared_bytes_per_block
+    fewer = kernel.shared_bytes > 2 * 64 * 64 * 4
+    assert stack == 0 and registers * kernel.threads <= 65536 * (1 if kernel.threads == 512 else 0.5 if fewer else 0.25)
+    assert kernel.shared_bytes * (2 if fewer else 4) <= H200.shared_bytes_per_block
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
