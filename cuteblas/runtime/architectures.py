@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["target_architecture"]
+__all__ = ["launches_overlap", "target_architecture"]
 
 
 def _number(arch: str) -> int:
@@ -10,6 +10,11 @@ def _number(arch: str) -> int:
     if not arch.startswith("sm_") or not digits.isdigit():
         raise ValueError(f"an architecture is written sm_80 or sm_90a, got {arch!r}")
     return int(digits)
+
+
+def launches_overlap(device_arch: str) -> bool:
+    """Whether a launch can begin while the one before it still runs (programmatic dependent launch)."""
+    return _number(device_arch) >= 90
 
 
 def target_architecture(kernel_arch: str, device_arch: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..planning.plan import Launch, Plan
 from ..planning.problem import DeviceInfo
+from .architectures import launches_overlap
 from .arguments import ArgumentBlock
 from .devices import capturing, device_info
 from .errors import DriverError, require
@@ -137,7 +138,8 @@ class Executor:
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
 
         def call(function: int, launch: Launch, parameters: int) -> _Call:
-            kernel, launch_kernel = launch.kernel, self._overlapping if launch.overlaps else self._launch_kernel
+            kernel, overlaps = launch.kernel, launch.overlaps and launches_overlap(self.plan.device.arch)
+            launch_kernel = self._overlapping if overlaps else self._launch_kernel
             return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes, parameters)
 
         return arguments, tuple(call(*each) for each in launches)

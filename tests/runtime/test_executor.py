@@ -80,6 +80,13 @@ def test_launches_that_overlap_go_another_way():
     assert overlapping.calls[0][1:] == plain.calls[0][1:]
 
 
+def test_launches_overlap_from_sm_90_on():
+    plain, overlapping = Recorder(), Recorder()
+    plan = replace(following_plan(1000, launches=2), device=replace(H200, arch="sm_80"))
+    Executor(plan, 0, (11, 22), plain, overlapping).launch((1, 2, 3), 77)
+    assert [call[0] for call in plain.calls] == [11, 22] and not overlapping.calls
+
+
 def test_a_kernel_that_does_not_wait_cannot_overlap():
     (step,) = multiply_plan(1).launches
     check_launch(replace(step, kernel=FOLLOWING, overlaps=True), H200)
