@@ -7,9 +7,10 @@ import os
 import sys
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..planning.problem import DeviceInfo
+if TYPE_CHECKING:
+    from ..planning.problem import DeviceInfo
 
 __all__ = ["limited", "set_workspace_limit"]
 
