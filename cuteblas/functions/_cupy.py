@@ -137,8 +137,8 @@ class Cupy:
             numbers: Mapping[str, Any] | None = None) -> None:
         """Launch a plan on the current stream.
 
-        If there is no memory for the workspace of a plan that ``precision="auto"`` chose, native arithmetic takes its place, and is
-        counted under ``"workspace"``.
+        If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of the product that need less take
+        its place, or native arithmetic, and are counted under ``"workspace"``.
         """
         roles = plan.problem.roles
         addresses, scalars = tuple(arrays[role].data.ptr for role in roles), _scalars(plan, alpha, beta, numbers)
@@ -147,12 +147,16 @@ class Cupy:
         except cupy.cuda.memory.OutOfMemoryError:
             if not isinstance(plan.problem, GemmProblem) or plan.problem.precision != "auto":
                 raise
-            native = plan_for(replace(plan.problem, precision="ieee"), plan.device)
-            if native.workspace_bytes >= plan.workspace_bytes:
-                raise
-            launcher_for(native, arrays[roles[0]].data.device_id)(addresses, current_stream(), *scalars)
-            why = f"{native.family} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
-            tally("workspace", "calls", why).tick()
+            for smaller in _with_less_workspace(plan, plan.problem):
+                try:
+                    launcher_for(smaller, arrays[roles[0]].data.device_id)(addresses, current_stream(), *scalars)
+                except cupy.cuda.memory.OutOfMemoryError:
+                    continue
+                what = f"{smaller.family}{' in blocks' if smaller.family == plan.family else ''}"
+                why = f"{what} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
+                tally("workspace", "calls", why).tick()
+                return
+            raise
 
     def count(self, function: str, group: str, detail: str) -> None:
         """Advance a counter."""
@@ -162,6 +166,21 @@ class Cupy:
         """Launch a plan for many problems on the current stream, behind the copy of its table."""
         memory = uploaded(table)
         launcher_for(plan, reached[0].data.device_id)((memory.ptr,), current_stream())
+
+
+_PARTS = 4, 16
+"""Of a workspace that there is no memory for, what is tried next."""
+
+
+def _with_less_workspace(plan: Plan, problem: GemmProblem) -> Iterator[Plan]:
+    """Other plans of a product, each with less workspace than the one before; the last is native arithmetic without any."""
+    least = plan.workspace_bytes
+    limits = [(problem, least // parts) for parts in _PARTS]
+    for each, limit in (*limits, (replace(problem, precision="ieee"), 0)):
+        smaller = plan_for(each, replace(plan.device, workspace_limit=limit))
+        if smaller.workspace_bytes < least:
+            least = smaller.workspace_bytes
+            yield smaller
 
 
 _captured: list[tuple[Any, Any]] = []           # tables that CUDA graphs copy again whenever they are launched, and where to

@@ -423,17 +423,21 @@ def test_an_epilogue_that_changes_is_traced_again(monkeypatch):
     assert launched[:2] == launched[2:] and launched[0] != launched[1]
 
 
-def test_native_arithmetic_where_there_is_no_memory_for_a_workspace(monkeypatch):
-    """Both the first call and those like it; an algorithm by name has no substitute."""
+@pytest.mark.parametrize("share, expected", [(2, "gemm_split in blocks"), (10, "gemm_simt"), (1000, "gemm_simt")])
+def test_less_workspace_where_there_is_no_memory(monkeypatch, share, expected):
+    """Blocks, then native arithmetic: for the first call and those like it. An algorithm by name has no substitute."""
     from cuteblas.planning.gemm import plan_gemm
 
-    launched = []
+    launched, most = [], []
+    _cupy.launcher_for.cache_clear()
+    _cupy._ready.clear()
 
     def executor(plan):
         def launch(*_arguments):
-            if plan.family == "gemm_split":
+            most.append(plan.workspace_bytes)
+            if plan.workspace_bytes > most[0] // share:
                 raise cupy.cuda.memory.OutOfMemoryError(plan.workspace_bytes, 0)
-            launched.append(plan.family)
+            launched.append((plan.family, len(plan.launches)))
         return SimpleNamespace(launch=launch)
 
     monkeypatch.setattr("cuteblas.runtime.executor", executor)
@@ -442,8 +446,8 @@ def test_native_arithmetic_where_there_is_no_memory_for_a_workspace(monkeypatch)
     a = on_gpu(np.ones((1536, 1536), "f4"))
     for _ in range(2):
         assert cuteblas.matmul(a, a).shape == (1536, 1536)
-    assert launched == ["gemm_simt", "gemm_simt"]
+    assert launched[0] == launched[1] and (launched[0][1] > 3) == ("blocks" in expected)
     (text, count), = cuteblas.stats()["workspace"]["calls"].items()
-    assert count == 2 and text.startswith("gemm_simt instead of gemm_split: no memory for a workspace of")
+    assert count == 2 and text.startswith(f"{expected} instead of gemm_split: no memory for a workspace of {most[0]} bytes")
     with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
         cuteblas.matmul(a, a, precision="fp16x3")
