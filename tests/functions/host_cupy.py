@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from types import SimpleNamespace
 
@@ -109,3 +111,13 @@ def _any_view(x: cupy.ndarray) -> np.ndarray:
     low, high = _cupy.CUPY.memory(x).span
     buffer = (ctypes.c_char * (high - low)).from_address(x.data.ptr + low)
     return np.ndarray(x.shape, x.dtype, buffer, -low, x.strides)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """CuPy's arrays in host memory while this lasts; calls that are ready are forgotten after it."""
+    with pytest.MonkeyPatch.context() as patch:
+        install(patch)
+        yield
+    _cupy._ready.clear()
+    _cupy.launcher_for.cache_clear()

@@ -23,7 +23,7 @@ from cuteblas.planning.variants import variants  # noqa: E402
 from . import reference  # noqa: E402
 from .arrays import DTYPES, LAYOUTS, laid_out, small_arrays  # noqa: E402
 from .comparisons import check_same_refusal, check_same_strides, outcome  # noqa: E402
-from .host_cupy import install, on_gpu, on_host  # noqa: E402
+from .host_cupy import installed, on_gpu, on_host  # noqa: E402
 from .test_matmul import products  # noqa: E402
 
 CUPY_ASSIGN = _cupy.Cupy.assign         # itself, before the fixture below replaces it
@@ -31,11 +31,8 @@ CUPY_ASSIGN = _cupy.Cupy.assign         # itself, before the fixture below repla
 
 @pytest.fixture(scope="module", autouse=True)
 def on_the_host(by_definition) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        install(patch)
+    with installed():
         yield
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
 
 
 @pytest.fixture(autouse=True)

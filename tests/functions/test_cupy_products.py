@@ -19,7 +19,7 @@ from cuteblas.functions import _cupy, _cupy_products, _cupy_programs, einsums, r
 from . import reference  # noqa: E402
 from .agreement import agree, twin  # noqa: E402
 from .arrays import DTYPES, laid_out, small_arrays  # noqa: E402
-from .host_cupy import install, on_gpu, on_host  # noqa: E402
+from .host_cupy import installed, on_gpu, on_host  # noqa: E402
 from .test_dots import fitting  # noqa: E402
 from .test_einsum import SUBSCRIPTS, operands_for  # noqa: E402
 from .test_vectors import calls  # noqa: E402
@@ -29,11 +29,8 @@ INVERSE = _cupy_products.CupyOfProducts.inverse         # host_cupy has another
 
 @pytest.fixture(scope="module", autouse=True)
 def on_the_host(by_definition) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        install(patch)
+    with installed():
         yield
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
 
 
 def call(name, *operands, **arguments):

@@ -18,20 +18,16 @@ from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy  # noqa: E402
 
 from . import reference  # noqa: E402
 from .arrays import laid_out  # noqa: E402
-from .host_cupy import allocate, install, on_gpu, on_host  # noqa: E402
+from .host_cupy import allocate, installed, on_gpu, on_host  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def on_the_host(by_definition) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        install(patch)
+    with installed():
         yield
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
 
 
 def same(result, expected):

@@ -190,8 +190,8 @@ def test_subnormal_operands_keep_their_bits(engine):
 
 
 # -- planning ---------------------------------------------------------------------------------------------------------------------
-def square(n, **kinds):
-    x = place(np.zeros((2, 2), "f4"))
+def square(n, element="f4", **kinds):
+    x = place(np.zeros((2, 2), element))
     p = gemm_problem(x, x, x, **kinds)
     return replace(p, m=n, n=n, k=n, a=replace(p.a, strides=(n, 1)), b=replace(p.b, strides=(1, n)), c=replace(p.c, strides=(n, 1)))
 

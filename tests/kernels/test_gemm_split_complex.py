@@ -17,6 +17,7 @@ from cuteblas.planning.split import plan_guarded, plan_split, why_not_split
 
 from .engines import gemm_problem, place, random
 from .test_gemm_split import U, hopper, limit, product
+from .test_gemm_split import square as square_of
 
 ORDERS = ["CCC", "CFF", "FCC", "FFF"]
 CONJUGATED = [(False, False), (True, False), (False, True), (True, True)]
@@ -263,10 +264,7 @@ def test_subnormal_operands_keep_their_bits(engine):
 
 
 # -- planning ---------------------------------------------------------------------------------------------------------------------
-def square(n, **kinds):
-    x = place(np.zeros((2, 2), "c8"))
-    p = gemm_problem(x, x, x, **kinds)
-    return replace(p, m=n, n=n, k=n, a=replace(p.a, strides=(n, 1)), b=replace(p.b, strides=(1, n)), c=replace(p.c, strides=(n, 1)))
+square = partial(square_of, element="c8")
 
 
 def test_large_products_are_split_small_ones_are_not():
