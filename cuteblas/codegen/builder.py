@@ -341,6 +341,10 @@ class KernelBuilder:
         """Wait for all threads of the block."""
         self.emit("cb::syncthreads();")
 
+    def warp_barrier(self) -> None:
+        """Wait for all threads of the warp."""
+        self.emit("cb::syncwarp();")
+
     def group_barrier(self, number: IntLike, threads: int) -> None:
         """Wait for ``threads`` threads at a named barrier, 1 to 15."""
         self.emit(f"cb::named_barrier_sync({to_c(number)}, {threads});")

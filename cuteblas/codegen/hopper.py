@@ -19,8 +19,8 @@ from .engine import CodegenError, Pointer
 from .kernel import TensorMapSpec
 from .tiled import partition
 
-__all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "operand_layout", "tma_load",
-           "tma_store", "tma_store_wait", "wgmma"]
+__all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma",
+           "operand_layout", "tma_load", "tma_store", "tma_store_wait", "wgmma", "wgmma_on_registers"]
 
 _GROUP = 128                        # threads of a warpgroup
 _ROW_BYTES = 128                    # one row of the 128-byte swizzle
@@ -42,7 +42,7 @@ class Mbarriers:
     """
 
     def __init__(self, k: KernelBuilder, name: str, count: int):
-        self._k = k
+        self._k, self.count = k, count
         self._tensor = k.shared(name, "b64", Layout(count), alignment=8)
 
     def _at(self, stage: IntLike) -> str:
@@ -81,15 +81,16 @@ class Mbarriers:
 
 
 def operand_layout(extent: int, depth: int, element: str, k_major: bool) -> ComposedLayout:
-    """The 128-byte swizzled layout of an (extent, depth) operand tile of a 16-bit type in shared memory.
+    """The 128-byte swizzled layout of an (extent, depth) operand tile in shared memory.
 
-    K-major: rows of 64 elements along K. MN-major: slabs of 64 elements along M (or N), each slab ``depth`` rows.
+    Rows have 128 bytes: 64 elements of a 16-bit type, 32 of a 32-bit one. K-major: slabs of one row along K, each ``extent`` rows.
+    MN-major: slabs of one row along M (or N), each ``depth`` rows.
     """
     row = _ROW_BYTES // dtype(element).bytes
     if k_major:
-        if depth != row:
-            raise CodegenError(f"a K-major tile of {element} is {row} deep, got {depth}")
-        inner = Layout((extent, depth), (row, 1))
+        if depth % row:
+            raise CodegenError(f"a K-major tile of {element} is a multiple of {row} deep, got {depth}")
+        inner = Layout((extent, depth), (row, 1)) if depth == row else Layout((extent, (row, depth // row)), (row, (1, row * extent)))
     else:
         if extent % row:
             raise CodegenError(f"an MN-major tile of {element} is a multiple of {row} wide, got {extent}")
@@ -412,3 +413,85 @@ class WgmmaMma:
 def wgmma(k: KernelBuilder, atom: WgmmaAtom, accumulators: Tensor, desc_a: str, desc_b: str, accumulate: str) -> None:
     """Issue one matrix instruction on descriptors."""
     k.emit(f"{atom.call}({accumulators.engine.name}, {desc_a}, {desc_b}, {accumulate});")
+
+
+@dataclass(frozen=True)
+class WgmmaRegisterMma:
+    """Warpgroups stacked along M, each multiplying its 64 rows of a 4-byte A that threads read from shared memory themselves.
+
+    Which row of A is which row of the instruction is free, and so is the order along K if B has the same. Both are chosen so that
+    a warp reads whole lines of a tile with the 128-byte swizzle without bank conflicts.
+
+    Attributes
+    ----------
+    columns : int
+        N of the instruction.
+    groups : int
+        Number of warpgroups along M.
+    k_major : bool
+        Which mode of A is contiguous. Threads read 4 elements together along K, else 2 along M.
+    """
+
+    columns: int
+    groups: int
+    k_major: bool
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Extents (M, N) of the tile of C."""
+        return 64 * self.groups, self.columns
+
+    @property
+    def _eight(self) -> tuple[tuple, tuple, int]:
+        """Rows of A that rows 0 to 7 of a warp's instruction are, shape and stride, and how far the other 8 are from them."""
+        return ((2, 4), (4, 1), 8) if self.k_major else ((8,), (2,), 1)
+
+    @property
+    def width(self) -> int:
+        """Elements of A that a thread reads together."""
+        return 4 if self.k_major else 2
+
+    @property
+    def order_of_pairs(self) -> Layout:
+        """Pairs along K, of 16 elements of A -> of the instruction."""
+        return Layout((2, 4), (4, 1)) if self.k_major else Layout(8)
+
+    @property
+    def tv_a(self) -> Layout:
+        """((thread), (value)) -> position in the (64 groups, 16) tile of A (PTX ISA, "Register Fragments for wgmma m64nNk16").
+
+        The value modes are the pair's element, its half of 16 along K and the half of 16 rows, the ones read together first.
+        """
+        rows, (shape, stride, half) = 64 * self.groups, self._eight
+        threads = (4, *shape, 4, self.groups), (rows * (4 if self.k_major else 2), *stride, 16, 64)
+        values = ((2, 2, 2), (rows, 2 * rows, half)) if self.k_major else ((2, 2, 2), (half, rows, 8 * rows))
+        return Layout((threads[0], values[0]), (threads[1], values[1]))
+
+    def word(self, row: int, half: int) -> tuple[int, int]:
+        """Where a thread's values (:attr:`tv_a`) have the pair of a half of its rows and a half of K."""
+        return (4 * row + 2 * half, 4 * row + 2 * half + 1) if self.k_major else (row + 4 * half, row + 4 * half + 2)
+
+    @property
+    def tv_c(self) -> Layout:
+        """((thread), (value)) -> position in :attr:`tile`."""
+        rows, (shape, stride, half) = 64 * self.groups, self._eight
+        return Layout(((4, *shape, 4, self.groups), (2, 2, self.columns // 8)),
+                      ((2 * rows, *stride, 16, 64), (rows, half, 8 * rows)))
+
+    def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of A (M, K, ...) that ``thread`` reads, shape ``((2, 2, 2), rest_m, rest_k, ...)``."""
+        return partition(tensor, (64 * self.groups, 16), self.tv_a, thread)
+
+    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``."""
+        return partition(tensor, self.tile, self.tv_c, thread)
+
+
+def wgmma_on_registers(k: KernelBuilder, columns: int, element: str, k_major_b: bool, accumulators: Tensor, a: Tensor, desc_b: str,
+                       accumulate: str) -> None:
+    """Issue one matrix instruction on four words of A in registers and a descriptor of B.
+
+    The registers keep their values until the instruction was waited for.
+    """
+    k.emit(f"cb::wgmma_m64k16_rs<{columns}, {dtype(element).ctype}, {int(not k_major_b)}>({accumulators.engine.name}, "
+           f"{a.engine.name}, {desc_b}, {accumulate});")

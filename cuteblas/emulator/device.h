@@ -360,7 +360,16 @@ void wgmma_m64k16(float (&d)[N / 2], uint64 descriptor_a, uint64 descriptor_b, i
     static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");
     static_assert(detail::same<In, half> || detail::same<In, bfloat16>, "the operands of a wgmma are half or bfloat16");
     constexpr auto input = detail::same<In, half> ? emulator::WgmmaInput::half : emulator::WgmmaInput::bfloat16;
-    emulator::WgmmaRequest const request = {d, N, input, MajorA, MajorB, descriptor_a, descriptor_b, accumulate, site.line};
+    emulator::WgmmaRequest const request = {d, N, input, MajorA, MajorB, descriptor_a, descriptor_b, nullptr, accumulate, site.line};
+    cuteblas_runtime->wgmma(&request);
+}
+
+template <int N, class In, int MajorB>
+void wgmma_m64k16_rs(float (&d)[N / 2], uint const (&a)[4], uint64 descriptor_b, int accumulate, CB_SITE) {
+    static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");
+    static_assert(detail::same<In, half> || detail::same<In, bfloat16>, "the operands of a wgmma are half or bfloat16");
+    constexpr auto input = detail::same<In, half> ? emulator::WgmmaInput::half : emulator::WgmmaInput::bfloat16;
+    emulator::WgmmaRequest const request = {d, N, input, 0, MajorB, 0, descriptor_b, a, accumulate, site.line};
     cuteblas_runtime->wgmma(&request);
 }
 

@@ -46,6 +46,7 @@ struct WgmmaRequest {
     WgmmaInput input;
     int major_a, major_b;
     unsigned long long descriptor_a, descriptor_b;
+    unsigned const* registers_a;  // 4 words of this thread, in place of a descriptor
     int accumulate;
     int line;
 };

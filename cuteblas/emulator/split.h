@@ -46,6 +46,40 @@ float plane_rest(float x, Plane plane, float factor) {
     return (x - detail::to_float(plane)) * factor;
 }
 
+// Pairs of bfloat16, the first in the low half.
+inline void split_pair(float x, float y, uint& first, uint& second, uint& third, uint& least, uint& most, uint& lost) {
+    float rest[2] = {x, y};
+    uint* const planes[3] = {&first, &second, &third};
+    for (int p = 0; p < 3; ++p) {
+        uint pair = 0;
+        for (int i = 0; i < 2; ++i) {
+            // The third is what is left, and whole: its low half is zero unless the pair is out of range.
+            if (p == 2) lost |= detail::bit_cast<uint>(rest[i]);
+            uint const bits = p < 2 ? convert<bfloat16>(rest[i]).bits : detail::bit_cast<uint>(rest[i]) >> 16;
+            pair |= bits << 16 * i;
+            rest[i] -= detail::bit_cast<float>(bits << 16);
+        }
+        *planes[p] = pair;
+    }
+    uint low = 0, high = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        uint const magnitude = first >> shift & 0x7fff, before = (magnitude - 1) & 0xffff;
+        uint const known_least = least >> shift & 0xffff, known_most = most >> shift & 0xffff;
+        low |= (before < known_least ? before : known_least) << shift;
+        high |= (magnitude > known_most ? magnitude : known_most) << shift;
+    }
+    least = low;
+    most = high;
+}
+
+inline bool pairs_are_between(uint least, uint most, uint lost, int low, int high) {
+    if (lost & 0xffff) return false;
+    uint const floor = static_cast<uint>((127 + low) << 7) - 1, ceiling = static_cast<uint>((127 + high) << 7);
+    for (int shift = 0; shift < 32; shift += 16)
+        if ((least >> shift & 0xffff) < floor || (most >> shift & 0xffff) >= ceiling) return false;
+    return true;
+}
+
 template <int N>
 void wgmma_delivered(float (&)[N]) {}
 

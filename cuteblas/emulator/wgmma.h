@@ -11,6 +11,7 @@ namespace cb::emulator {
 
 constexpr int wgmma_rows = 64;
 constexpr int wgmma_depth = 16;
+constexpr int registers_of_a = 4;  // of a thread, if A is in registers
 constexpr int chunk_elements = 8;  // 2-byte elements of a 16-byte chunk
 constexpr int core_rows = 8;       // rows of a core matrix
 
@@ -106,6 +107,20 @@ inline void read_operand(Operand& operand, uint64_t descriptor_bits, int rows, i
                 for (int i = 0; i < chunk_elements; ++i) operand.bits[(c * chunk_elements + i) * wgmma_depth + k] = chunk[i];
             }
     }
+}
+
+// A in registers (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"): word i of a thread has two elements of one row.
+inline void read_registers(Operand& operand, WgmmaRequest const* requests) {
+    operand.rows = wgmma_rows;
+    operand.bits.resize(static_cast<size_t>(wgmma_rows * wgmma_depth));
+    for (int t = 0; t < warpgroup_threads; ++t)
+        for (int i = 0; i < registers_of_a; ++i) {
+            int const row = 16 * (t / warp_threads) + t % warp_threads / 4 + 8 * (i % 2);
+            int const k = 2 * (t % 4) + 8 * (i / 2);
+            uint32_t const word = requests[t].registers_a[i];
+            operand.bits[static_cast<size_t>(row * wgmma_depth + k)] = static_cast<uint16_t>(word);
+            operand.bits[static_cast<size_t>(row * wgmma_depth + k + 1)] = static_cast<uint16_t>(word >> 16);
+        }
 }
 
 inline int fraction_bits(WgmmaInput input) { return input == WgmmaInput::half ? 10 : 7; }
@@ -239,8 +254,17 @@ struct InFlight {
     int deliveries = 0;
 };
 
+// A in registers that a wgmma still reads, as it was at its issue.
+struct Reading {
+    unsigned const* registers;
+    unsigned words[registers_of_a];
+    uint32_t number;
+    int line;
+};
+
 struct Warpgroup {
     WgmmaRequest requests[warpgroup_threads];
+    std::list<Reading> reading[warpgroup_threads];
     std::vector<int> waiting;
     int agent = -1;
     uint32_t issued = 0;
@@ -317,6 +341,30 @@ inline InFlight& start_flight(Warpgroup& group, int first) {
     return entry;
 }
 
+inline void start_reading(Warpgroup& group, int first) {
+    read_registers(operand_a, group.requests);
+    for (int t = 0; t < warpgroup_threads; ++t) {
+        WgmmaRequest const& request = group.requests[t];
+        if (!machine.threads[first + t].wgmma_fenced)
+            fail(Error::accumulator, request.line,
+                 "%s issues a wgmma on registers of A that its own instructions may have written, without wgmma_fence since",
+                 machine.name(first + t).c_str());
+        Reading reading{request.registers_a, {}, group.issued, request.line};
+        std::copy_n(request.registers_a, registers_of_a, reading.words);
+        group.reading[t].push_back(reading);
+    }
+}
+
+// Registers of A that wgmmas up to `complete` have read may change from now on; they must not have changed before.
+inline void stop_reading(std::list<Reading>& readings, uint32_t complete) {
+    while (!readings.empty() && readings.front().number <= complete) {
+        Reading const& reading = readings.front();
+        if (!std::equal(reading.words, reading.words + registers_of_a, reading.registers))
+            fail(Error::accumulator, reading.line, "registers of A were written between the issue of this wgmma and the wait for it");
+        readings.pop_front();
+    }
+}
+
 inline void issue(Warpgroup& group, int first) {
     expect_same(group, first);
     WgmmaRequest const& request = group.requests[0];
@@ -324,7 +372,10 @@ inline void issue(Warpgroup& group, int first) {
     ++group.issued;
     AsyncAccess const access{machine.order.common(first, warpgroup_threads), group.agent, group.issued, request.line,
                              "the wgmma of " + machine.warpgroup_name(first / warpgroup_threads)};
-    read_operand(operand_a, request.descriptor_a, wgmma_rows, request.major_a, access, 'A');
+    if (request.registers_a == nullptr)
+        read_operand(operand_a, request.descriptor_a, wgmma_rows, request.major_a, access, 'A');
+    else
+        start_reading(group, first);
     read_operand(operand_b, request.descriptor_b, request.columns, request.major_b, access, 'B');
     split_operand(operand_a, request.input);
     split_operand(operand_b, request.input);
@@ -378,6 +429,7 @@ inline void wgmma_wait(int pending, int line) {
     Warpgroup& group = warpgroups[machine.running / warpgroup_threads];
     int const lane = machine.running % warpgroup_threads;
     if (group.agent >= 0) machine.order.learn(machine.running, group.agent, complete);
+    stop_reading(group.reading[lane], complete);
     for (auto entry = group.in_flight.begin(); entry != group.in_flight.end();) {
         if (entry->last <= complete && !entry->delivered[lane]) {
             deliver(*entry, lane, line);

@@ -30,7 +30,7 @@ from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, sele
 from .common import OperandAccess, grouped_raster
 from .epilogue import FusedEpilogue
 
-__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "Cluster", "Consumer", "PersistentBlock", "StagedC", "TileOfC",
+__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "Cluster", "Consumer", "PersistentBlock", "Stage", "StagedC", "TileOfC",
            "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
 
 DEPTH = 64
@@ -147,13 +147,13 @@ class Consumer(NamedTuple):
     leave: Callable[[], None] = lambda: None
 
 
-class _Stage:
-    """The stage that a role works on, and the parity of its phase."""
+class Stage:
+    """The stage of a ring that a role works on, and the parity of its phase."""
 
-    def __init__(self, k: KernelBuilder, stages: int):
+    def __init__(self, k: KernelBuilder, stages: int, name: str = "stage"):
         self._k, self._stages = k, stages
-        self.index = k.variable("stage", 0, hi=stages - 1)
-        self.parity = k.variable("parity", 0, hi=1)
+        self.index = k.variable(name, 0, hi=stages - 1)
+        self.parity = k.variable("parity" if name == "stage" else f"parity_of_{name}", 0, hi=1)
 
     def advance(self) -> None:
         """To the next stage."""
@@ -183,18 +183,26 @@ class PersistentBlock:
         Which blocks share operands; it walks over tiles of C as one.
     maps : sequence of str
         Tensor maps that are fetched ahead.
+    readers : int, optional
+        Arrivals that say that a stage has been read, if it is not the multiplying warpgroups that do.
+    rings : sequence of (Mbarriers, int)
+        Further barriers of the kernel, and the arrivals of a phase.
+    registers : tuple of int
+        Registers of the threads that do not multiply, and of those that do.
     """
 
     def __init__(self, k: KernelBuilder, groups: int, stages: int, tile: tuple[int, int, int],
                  extents: tuple[IntLike, IntLike, IntLike], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
-                 maps: Sequence[str] = ()):
+                 maps: Sequence[str] = (), readers: int | None = None, rings: Sequence[tuple[Mbarriers, int]] = (),
+                 registers: tuple[int, int] = (_PRODUCER_REGISTERS, _CONSUMER_REGISTERS)):
         self._k, self._groups, self._stages, self._batch, self._cluster, self._tile = k, groups, stages, batch, cluster, tile
+        self._registers = registers
         self._full, self._empty = Mbarriers(k, "full", stages), Mbarriers(k, "empty", stages)
         self._sharing = cluster.m + cluster.n - 1                   # blocks that a block's tiles come from, itself included
         with k.when(equal(k.thread, 0)):
-            for stage in range(stages):
-                self._full.init(stage, 1)
-                self._empty.init(stage, groups * self._sharing)
+            for barriers, arrivals in ((self._full, 1), (self._empty, readers or groups * self._sharing), *rings):
+                for stage in range(barriers.count):
+                    barriers.init(stage, arrivals)
             self._full.publish()
             for tensor_map in maps:
                 k.emit(f"cb::tma_prefetch(&{tensor_map});")
@@ -264,7 +272,8 @@ class PersistentBlock:
         corner = tile.corner(first + part * rows, depth, present)
         tma_load(self._k, tensor_map, box, corner, own, barrier, blocks if parts > 1 else None)
 
-    def produce(self, nbytes: int, load: Callable[[TileOfC, IntLike, IntLike, str], None]) -> None:
+    def produce(self, nbytes: int, load: Callable[[TileOfC, IntLike, IntLike, str], None],
+                helper: Callable[[], None] | None = None) -> None:
         """The producer's part.
 
         Parameters
@@ -273,20 +282,57 @@ class PersistentBlock:
             Bytes of a stage.
         load : callable
             Starts the copies of (tile of C, k tile) into a stage; they complete on the barrier at the address that it is given.
+        helper : callable, optional
+            What the warpgroup behind those that multiply does; the producer is in the one behind that.
         """
         k, consumers = self._k, GROUP * self._groups
+        producer = consumers + GROUP * (helper is not None)
         k.comment("The producer: one thread keeps the ring full")
         with k.when(less(consumers - 1, k.thread)):
-            k.emit(f"cb::setmaxnreg_dec<{_PRODUCER_REGISTERS}>();")
-            with k.when(equal(k.thread, consumers)):
-                stage = _Stage(k, self._stages)
-                with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
-                    at = self._at(tile)
-                    with k.loop("k_tile", self._k_tiles) as k_tile:
-                        self._empty.wait(stage.index, stage.parity ^ 1)
-                        self._full.expect(stage.index, nbytes)
-                        load(at, k_tile, stage.index, self._full.address(stage.index))
-                        stage.advance()
+            k.emit(f"cb::setmaxnreg_dec<{self._registers[0]}>();")
+            with k.when(equal(k.thread, producer)):
+                stage = Stage(k, self._stages)
+                with self.steps() as (at, k_tile):
+                    self._empty.wait(stage.index, stage.parity ^ 1)
+                    self._full.expect(stage.index, nbytes)
+                    load(at, k_tile, stage.index, self._full.address(stage.index))
+                    stage.advance()
+            if helper is not None:
+                with k.when(less(k.thread, producer)):
+                    helper()
+
+    @property
+    def k_tiles(self) -> IntLike:
+        """Tiles along K of each tile of C."""
+        return self._k_tiles
+
+    @contextmanager
+    def tiles(self) -> Iterator[TileOfC]:
+        """A loop over this block's tiles of C."""
+        with self._k.loop("tile", self._total, start=self._first, step=self._step) as tile:
+            yield self._at(tile)
+
+    @contextmanager
+    def steps(self) -> Iterator[tuple[TileOfC, IntLike]]:
+        """Loops over this block's tiles of C and the tiles along K of each."""
+        with self.tiles() as at, self._k.loop("k_tile", self._k_tiles) as k_tile:
+            yield at, k_tile
+
+    def filled(self, stage: Stage) -> None:
+        """Wait until a stage has been filled."""
+        self._full.wait(stage.index, stage.parity)
+
+    def emptied(self, stage: Stage) -> None:
+        """One of its readers has read a stage."""
+        self._empty.arrive(stage.index)
+
+    @contextmanager
+    def consumers(self) -> Iterator[None]:
+        """What the multiplying warpgroups do; to be written after :meth:`produce`."""
+        self._k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
+        with self._k.otherwise():
+            self._k.emit(f"cb::setmaxnreg_inc<{self._registers[1]}>();")
+            yield
 
     def consume(self, consumer: Callable[[], Consumer], *, overlap: bool = True) -> None:
         """The part of the multiplying warpgroups; to be written after :meth:`produce`.
@@ -299,10 +345,8 @@ class PersistentBlock:
             Whether the newest group of instructions still runs while ``settle`` does its part.
         """
         k = self._k
-        k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
-        with k.otherwise():
-            k.emit(f"cb::setmaxnreg_inc<{_CONSUMER_REGISTERS}>();")
-            stage = _Stage(k, self._stages)
+        with self.consumers():
+            stage = Stage(k, self._stages)
             released = k.variable("released", 0, hi=self._stages - 1) if overlap else stage.index
             lane = k.thread % GROUP
             partner = self._partner(lane)
@@ -315,11 +359,10 @@ class PersistentBlock:
                     else:
                         self._empty.arrive_at(stage, partner)
 
-            with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
-                at = self._at(tile)
+            with self.tiles() as at:
                 start()
                 with k.loop("k_tile", self._k_tiles) as k_tile:
-                    self._full.wait(stage.index, stage.parity)
+                    self.filled(stage)
                     multiply(stage.index)
                     if overlap:
                         # All but the newest group of instructions are done: the stage before can be filled again.

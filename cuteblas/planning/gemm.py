@@ -11,6 +11,7 @@ from .mma import plan_mma, why_not_mma
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem
 from .simt import plan_simt, simt_seconds
+from .skinny import plan_skinny, skinny_seconds, why_not_skinny
 from .split import LEAST_K, WORTH, guarded_seconds, parts_of, plan_guarded, plan_split, why_not_split
 from .variants import variant
 from .wgmma import plan_wgmma, why_not_wgmma
@@ -32,6 +33,15 @@ def _pays_to_split(p: GemmProblem, device: DeviceInfo) -> bool:
     """Whether float32 or complex64 is faster on 16-bit tensor cores, by the estimates of both."""
     return (why_not_split(p, device) is None and parts_of(p) * p.k >= LEAST_K
             and guarded_seconds(p, device) < WORTH * simt_seconds(p, device))
+
+
+def _pays_to_be_skinny(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether float32 is fastest on 16-bit tensor cores and split in registers, by the estimates."""
+    if why_not_skinny(problem, device) is not None:
+        return False
+    seconds = skinny_seconds(problem, device)
+    split = guarded_seconds(problem, device) if why_not_split(problem, device) is None else seconds
+    return seconds <= split and seconds < WORTH * simt_seconds(problem, device)
 
 
 @lru_cache(maxsize=4096)
@@ -71,6 +81,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
             raise ValueError(f"precision={problem.precision!r} needs a workspace, and the limit is {device.workspace_limit} bytes")
         return named
     over = ""
+    if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
+        return plan_skinny(problem, device)
     if problem.precision == "auto" and _pays_to_split(problem, device):
         if (guarded := plan_in_blocks(problem, device, plan_guarded)) is not None:
             return guarded

@@ -8,6 +8,7 @@ from math import gcd
 
 from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
+from ..codegen.hopper import TmaBox
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
@@ -15,9 +16,9 @@ from ..kernels.persistent import StagedC
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
-__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
-           "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map", "unit_mode",
-           "why_not_staged"]
+__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch", "majorness",
+           "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map", "unit_mode",
+           "why_not_mapped", "why_not_staged"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
@@ -87,6 +88,39 @@ def fusion_numbers(fusion: Fusion | None) -> dict[str, int]:
 def unit_mode(operand: Operand) -> int | None:
     """The mode with stride 1, the first if both have it."""
     return 0 if operand.strides[0] == 1 else 1 if operand.strides[1] == 1 else None
+
+
+def majorness(operand: Operand, extents: tuple[int, int]) -> int | None:
+    """The mode that is contiguous for a tensor map (K if both are), or ``None``."""
+    for mode in (1, 0):
+        if operand.strides[mode] == 1 or (extents[mode] == 1 and operand.strides[1 - mode] != 1):
+            return mode
+    return None
+
+
+def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str | None:
+    """Why no tensor map describes an operand, or ``None`` if one does."""
+    major, item = majorness(operand, extents), dtype(operand.dtype).bytes
+    if major is None:
+        return f"no mode of {name} has stride 1"
+    others = [(extents[1 - major], operand.strides[1 - major])]
+    if operand.alignment % _TMA_ALIGNMENT:
+        return f"{name} is not aligned to {_TMA_ALIGNMENT} bytes"
+    if any(n > 1 and (s <= 0 or s * item % _TMA_ALIGNMENT) for n, s in others):
+        return f"the strides {operand.strides} of {name} are not positive multiples of {_TMA_ALIGNMENT} bytes"
+    if any(s < 0 or s * item % _TMA_ALIGNMENT for s in operand.batch_strides):
+        return f"the batch strides {operand.batch_strides} of {name} are not multiples of {_TMA_ALIGNMENT} bytes"
+    if len([s for s in operand.batch_strides if s]) > 3:
+        return f"{name} has more than three batch modes"
+    return None
+
+
+def operand_map(box: TmaBox, operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> TensorMapSpec:
+    """The tensor map of an operand that :func:`why_not_mapped` does not refuse; batch modes innermost first."""
+    inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // dtype(operand.dtype).bytes
+    strides = [s if n > 1 or mode == box.inner_mode else max(row, -(-extents[box.inner_mode] // row) * row)
+               for mode, (n, s) in enumerate(zip(extents, operand.strides, strict=True))]
+    return box.map((*extents, *(batch[i] for i in inner)), (*strides, *(operand.batch_strides[i] for i in inner)))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from .plan import Argument, Launch, Plan, Role, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
-__all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "why_not_split"]
+__all__ = ["LEAST_K", "STAGES", "WORTH", "behind_status", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
@@ -283,7 +283,7 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
         launches += more
         end = max(end, broad_end)
     native = plan_simt(problem, device, gate=2)
-    launches += [_behind_status(launch) for launch in native.launches]
+    launches += [behind_status(launch, _ALIGNMENT) for launch in native.launches]
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
     reason = (f"{_described(FORMATS['fp16x3'], problem)}; if rows or columns range too widely for that, the device takes {others}"
               f"fused multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")
@@ -324,12 +324,12 @@ def _described(form: SplitFormat, p: GemmProblem) -> str:
             f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
 
 
-def _behind_status(launch: Launch) -> Launch:
-    """A gated launch with its workspace behind the status word."""
+def behind_status(launch: Launch, nbytes: int) -> Launch:
+    """A launch with its workspace ``nbytes`` further, behind the status word, by which it may be gated."""
     def moved(name: str, argument: Argument) -> Argument:
         if name == "gate":
             return Argument(role="workspace")
-        return replace(argument, offset=argument.offset + _ALIGNMENT) if argument.role == "workspace" else argument
+        return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument
 
     names = (q.name for q in launch.kernel.params)
     return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))

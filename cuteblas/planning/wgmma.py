@@ -13,46 +13,21 @@ from .operands import (
     alpha_kind,
     fused,
     fusion_numbers,
+    majorness,
+    operand_map,
     oriented,
     output_span,
     pairs_along_n,
     staged_map,
+    why_not_mapped,
     why_not_staged,
 )
 from .plan import Argument, Launch, Plan, Role, overlapping
-from .problem import DeviceInfo, GemmProblem, Operand
+from .problem import DeviceInfo, GemmProblem
 from .simt import LAUNCH_SECONDS
 from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["TILES", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
-
-_ALIGNMENT = 16                      # bytes: addresses and strides of tensor maps
-_ITEM = 2
-
-
-def _majorness(operand: Operand, extents: tuple[int, int]) -> int | None:
-    """The mode with stride 1 (K if both have), or ``None``."""
-    for mode in (1, 0):
-        if operand.strides[mode] == 1 or (extents[mode] == 1 and operand.strides[1 - mode] != 1):
-            return mode
-    return None
-
-
-def _why_not_operand(name: str, operand: Operand, extents: tuple[int, int]) -> str | None:
-    major = _majorness(operand, extents)
-    if major is None:
-        return f"no mode of {name} has stride 1"
-    others = [(extents[1 - major], operand.strides[1 - major])]
-    if operand.alignment % _ALIGNMENT:
-        return f"{name} is not aligned to {_ALIGNMENT} bytes"
-    if any(n > 1 and (s <= 0 or s * _ITEM % _ALIGNMENT) for n, s in others):
-        return f"the strides {operand.strides} of {name} are not positive multiples of {_ALIGNMENT} bytes"
-    if any(s < 0 or s * _ITEM % _ALIGNMENT for s in operand.batch_strides):
-        return f"the batch strides {operand.batch_strides} of {name} are not multiples of {_ALIGNMENT} bytes"
-    if len([s for s in operand.batch_strides if s]) > 3:
-        return f"{name} has more than three batch modes"
-    return None
-
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
@@ -68,7 +43,7 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "there is nothing to multiply"
     if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"
-    return _why_not_operand("A", p.a, (p.m, p.k)) or _why_not_operand("B", p.b, (p.n, p.k))
+    return why_not_mapped("A", p.a, (p.m, p.k)) or why_not_mapped("B", p.b, (p.n, p.k))
 
 
 @dataclass(frozen=True)
@@ -145,7 +120,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None, o
     p = facing.problem
     tile = tile or _choose(p, device, may_split=False).tile
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
-    major_a, major_b = (_majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
+    major_a, major_b = (majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
     c, unstaged = pairs_along_n(p), why_not_staged(p)
     config = WgmmaConfig(p.a.dtype, p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
@@ -154,11 +129,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None, o
     kernel = gemm_wgmma(config)
     values = {"C": Argument(role=output)}
     for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
-        extents = (extent, p.k)
-        strides = [s if n > 1 or mode == box.inner_mode else max(8, -(-extents[box.inner_mode] // 8) * 8)
-                   for mode, (n, s) in enumerate(zip(extents, o.strides, strict=True))]
-        spec = box.map((*extents, *(p.batch[i] for i in inner)), (*strides, *(o.batch_strides[i] for i in inner)))
-        values[name] = Argument(role=role, tensor_map=spec)
+        values[name] = Argument(role=role, tensor_map=operand_map(box, o, (extent, p.k), p.batch))
     if config.staged:
         values["mapC"] = Argument(role=output, tensor_map=staged_map(p))
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}

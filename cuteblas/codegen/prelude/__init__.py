@@ -16,10 +16,11 @@ __all__ = ["cuda_prelude"]
 
 _HOPPER = re.compile(r"cb::(mbarrier|cluster|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
 _WGMMA = re.compile(r"cb::wgmma_m64k16<(\d+), (cb::half|cb::bfloat16), ([01]), ([01])>")
+_WGMMA_RS = re.compile(r"cb::wgmma_m64k16_rs<(\d+), (cb::half|cb::bfloat16), ([01])>")
 _VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power|minimum|maximum|negative|absolute|sign|square|"
                      r"reciprocal|floor|ceil|rint|exp|exp2|expm1|log|log2|log1p|sqrt|sin|cos|tanh|erf|sigmoid|(not_)?equal|"
                      r"(less|greater)(_equal)?|logical_(and|or|xor|not)|isnan|where|real|imag|conj)[(<]")
-_SPLIT = re.compile(r"cb::(magnitude_bits|power_of_two|scalbn|row_|count_magnitude|plane_rest|wgmma_delivered)")
+_SPLIT = re.compile(r"cb::(magnitude_bits|power_of_two|scalbn|row_|count_magnitude|plane_rest|split_pair|pairs_are|wgmma_delivered)")
 _MMA = re.compile(r"cb::mma_m(\d+)n(\d+)k(\d+)<(cb::half|cb::bfloat16|signed char|double)>")
 _COMPLEX_MMA = "cb::complex_mma_"
 _PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16"}
@@ -50,19 +51,27 @@ def _text(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _wgmma_atom(n: int, element: str, major_a: int, major_b: int) -> str:
-    """One ``wgmma.mma_async`` instruction as a function (PTX ISA, "wgmma.mma_async")."""
+def _wgmma_atom(n: int, element: str, majors: tuple[int, ...]) -> str:
+    """One ``wgmma.mma_async`` instruction as a function (PTX ISA, "wgmma.mma_async").
+
+    ``majors`` are those of A and B in shared memory; of B alone if A is in registers.
+    """
     regs = n // 2
     names = ", ".join(f"%{i}" for i in range(regs))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(regs))
-    ptx = _PTX_TYPE[element]
+    ptx, suffix = _PTX_TYPE[element], "" if len(majors) == 2 else "_rs"
+    declared = "unsigned long long a" if len(majors) == 2 else "unsigned const (&a)[4]"
+    passed = ['"l"(a)'] if len(majors) == 2 else [f'"r"(a[{i}])' for i in range(4)]
+    end = regs + len(passed)
+    a = f"%{regs}" if len(majors) == 2 else "{" + ", ".join(f"%{i}" for i in range(regs, end)) + "}"
+    flags = ", ".join(map(str, majors))
     return f"""
-template <> __device__ __forceinline__ void wgmma_m64k16<{n}, {element}, {major_a}, {major_b}>(
-    float (&d)[{regs}], unsigned long long a, unsigned long long b, int accumulate) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{regs + 2}, 0;\\n"
+template <> __device__ __forceinline__ void wgmma_m64k16{suffix}<{n}, {element}, {flags}>(
+    float (&d)[{regs}], {declared}, unsigned long long b, int accumulate) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{end + 1}, 0;\\n"
                "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ptx}.{ptx} {{{names}}}, "
-               "%{regs}, %{regs + 1}, p, 1, 1, {major_a}, {major_b}; }}\\n"
-               : {outputs} : "l"(a), "l"(b), "r"(accumulate));
+               "{a}, %{end}, p, 1, 1, {flags}; }}\\n"
+               : {outputs} : {", ".join(passed)}, "l"(b), "r"(accumulate));
 }}
 """
 
@@ -110,7 +119,8 @@ def cuda_prelude(body: str) -> str:
         parts.append(_text("split.cuh"))
     if _HOPPER.search(body):
         parts.append(_text("hopper.cuh"))
-        atoms = sorted({(int(n), t, int(a), int(b)) for n, t, a, b in _WGMMA.findall(body)})
+        atoms = sorted({(int(n), t, tuple(map(int, majors))) for pattern in (_WGMMA, _WGMMA_RS)
+                        for n, t, *majors in pattern.findall(body)})
         if atoms:
             parts.append("namespace cb {" + "".join(_wgmma_atom(*atom) for atom in atoms) + "}  // namespace cb\n")
     if "cb::ldmatrix_" in body:

@@ -34,6 +34,32 @@ CB_DEVICE void count_magnitude(float x, float narrow, float broad, int& zeros, i
 template <class Plane> CB_DEVICE Plane opposite(Plane x) { return Plane{static_cast<unsigned short>(x.bits ^ 0x8000u)}; }
 template <class Plane> CB_DEVICE float plane_rest(float x, Plane plane, float factor) { return __fmul_rn(__fsub_rn(x, to_float(plane)), factor); }
 
+// Two floats as sums of three bfloat16 each, packed. What has been seen is kept: of the first ones, as bits and in each half alone,
+// `least` that is not zero, less 1, and `most`; in the low half of `lost`, bits that are in none of the three.
+CB_DEVICE unsigned bfloat16_pair(float x, float y) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+  return pair;
+}
+CB_DEVICE void split_pair(float x, float y, unsigned& first, unsigned& second, unsigned& third, unsigned& least, unsigned& most, unsigned& lost) {
+  first = bfloat16_pair(x, y);
+  x = __fsub_rn(x, __int_as_float(static_cast<int>(first << 16)));
+  y = __fsub_rn(y, __int_as_float(static_cast<int>(first & 0xffff0000u)));
+  second = bfloat16_pair(x, y);
+  x = __fsub_rn(x, __int_as_float(static_cast<int>(second << 16)));
+  y = __fsub_rn(y, __int_as_float(static_cast<int>(second & 0xffff0000u)));
+  asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(third) : "r"(__float_as_int(x)), "r"(__float_as_int(y)));
+  lost |= static_cast<unsigned>(__float_as_int(x)) | static_cast<unsigned>(__float_as_int(y));
+  unsigned const magnitude = first & 0x7fff7fffu;
+  asm("{ .reg .b32 t; add.u16x2 t, %1, %2; min.u16x2 %0, %0, t; }" : "+r"(least) : "r"(magnitude), "r"(0xffffffffu));
+  asm("max.u16x2 %0, %0, %1;" : "+r"(most) : "r"(magnitude));
+}
+// Whether all magnitudes, but for zeros, are at least 2^low and less than 2^high.
+CB_DEVICE bool pairs_are_between(unsigned least, unsigned most, unsigned lost, int low, int high) {
+  unsigned const floor = static_cast<unsigned>(127 + low << 7) - 1, ceiling = static_cast<unsigned>(127 + high << 7);
+  return !(lost & 0xffffu) && min(least & 0xffffu, least >> 16) >= floor && max(most & 0xffffu, most >> 16) < ceiling;
+}
+
 // The compiler must not read accumulators before the wait that delivers them: it does not know that the wait writes them.
 template <int N> CB_DEVICE void wgmma_delivered(float (&d)[N]) {
 #pragma unroll

@@ -1,0 +1,302 @@
+"""``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without planes in memory.
+
+A is large and read once, B small. A stage of both comes to shared memory as it is, float32. The multiplying warpgroups read A from
+there into the registers in which their instructions take it, and split it on the way, into three planes of bfloat16; another
+warpgroup splits B into planes in shared memory. Six products of planes make the result, as in
+:mod:`~cuteblas.kernels.gemm_split`'s bf16x6: that of the first ones is added in float32 after every stage, rounded, and so are the
+others, which have accumulators of their own.
+
+Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
+underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen, and a number outside of it sets the word at ``status``,
+so that a kernel that comes later computes C again by native arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.dtypes import dtype
+from ..codegen.engine import CodegenError, Pointer
+from ..codegen.hopper import (
+    MatrixDescriptor,
+    Mbarriers,
+    TmaBox,
+    WgmmaOperand,
+    WgmmaRegisterMma,
+    operand_layout,
+    tma_load,
+    wgmma_on_registers,
+)
+from ..codegen.kernel import GeneratedKernel
+from ..codegen.tiled import TiledCopy
+from ..layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
+from ..layout.symbolic import IntLike, equal
+from .common import OperandAccess, matrix_at, strides_of
+from .epilogue import Epilogue, FusedEpilogue
+from .persistent import DEPTH, GROUP, INSTRUCTION_DEPTH, PAIRS, PersistentBlock, Stage, TileOfC, persistent_traits, ring_of_tiles
+
+__all__ = ["RANGE", "SkinnyConfig", "clear_status", "gemm_skinny"]
+
+RANGE = (-50, 50)
+"""Elements that are not zero are at least two to the power of the first number and less than two to the power of the second.
+
+What is left after two planes is then at least 2^-50 2^-23 and its product with an element at least 2^-123: no product that counts
+is subnormal, and no sum reaches 2^127.
+"""
+
+OUT_OF_RANGE = 2
+"""The value of the word at ``status`` if native arithmetic has to compute C."""
+
+_PLANE = "bfloat16"
+_PLANES = 3
+_MAIN, _CORRECTIONS = ((0, 0),), ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1))
+_BUFFERS = 2                        # of B's planes in shared memory, and of A's in registers
+_WARP = 32
+_GROUPS = 2
+_REGISTERS = 80, 176                # of threads that do not multiply, and of those that do
+
+
+@dataclass(frozen=True)
+class SkinnyConfig:
+    """Everything that a ``gemm_skinny`` kernel is specialised on.
+
+    Attributes
+    ----------
+    output : str
+        NumPy's name of C's type.
+    columns : int
+        Columns of a tile of C, a multiple of 32; it has 128 rows.
+    stages : int
+        Stages of the ring.
+    k_major_a, k_major_b : bool
+        Which mode of A and B has stride 1.
+    c : OperandAccess
+        How C is written.
+    alpha : {"one", "value", "device"}
+        What is known of it; ``"device"``: it lies in device memory.
+    batch_a, batch_b : tuple of bool
+        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
+    slices : bool
+        Whether K is in slices, which are one more batch mode of C, outermost.
+    wide : bool
+        Whether offsets into C need 64 bits.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum``.
+    """
+
+    output: str
+    columns: int = 64
+    stages: int = 3
+    k_major_a: bool = True
+    k_major_b: bool = True
+    c: OperandAccess = PAIRS
+    alpha: str = "one"
+    batch_a: tuple[bool, ...] = ()
+    batch_b: tuple[bool, ...] = ()
+    slices: bool = False
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+
+    @property
+    def mma(self) -> WgmmaRegisterMma:
+        """Who multiplies what."""
+        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major_a)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile of C."""
+        return self.mma.tile[0]
+
+    @property
+    def boxes(self) -> tuple[TmaBox, TmaBox]:
+        """The TMA boxes of a stage of A and of B."""
+        a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
+                for extent, major in ((self.rows, self.k_major_a), (self.columns, self.k_major_b)))
+        return a, b
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
+                                   (self.alpha, "zero"), (self.batch_a, self.batch_b), self.wide, self.epilogue)
+        return f"gemm_skinny_{dtype(self.output).tag}_{traits}{'_sliced' if self.slices else ''}"
+
+
+@cache
+def clear_status() -> GeneratedKernel:
+    """The kernel that begins with everything in range: it clears the word at ``status``, its parameter."""
+    k = KernelBuilder("clear_status", _WARP, arch="sm_90", summary="status = 0")
+    k.precedes()
+    status = k.pointer("status", "uint32", const=False, alignment=4)
+    with k.when(equal(k.thread, 0)):
+        _set(k, status, 0)
+    return k.build()
+
+
+def _set(k: KernelBuilder, status: Pointer, value: int) -> None:
+    k.emit(f"unsigned const word = {value}u;")
+    k.emit(f"cb::store_global<1>({status[0].address}, &word);")
+
+
+@cache
+def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters
+    ----------
+    config : SkinnyConfig
+        What the kernel is specialised on.
+
+    Returns
+    -------
+    GeneratedKernel
+        Parameters: tensor maps A (M, K) and B (N, K) with the batch modes that they have; pointers C and status; extents M, N and
+        K, with slices that of one; the strides of C (M, N) that are not fixed at 1; the extents of the batch modes, then the
+        strides of C there, slices last; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
+        may have fewer blocks than tiles.
+    """
+    mma, (box_a, box_b) = config.mma, config.boxes
+    if config.columns % _WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
+        raise CodegenError(f"tiles have a multiple of 32 columns, and C is written in vectors of 1 or 2 along N, got {config}")
+    k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch="sm_90a", wide=config.wide,
+                      summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
+                              f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
+                              f"A {mma.tv_a}, accumulators {mma.tv_c}")
+    k.follows()
+    map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
+    pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
+    status = k.pointer("status", "uint32", const=False, alignment=4)
+    M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K", multiple=DEPTH if config.slices else 1)
+    stride_c = strides_of(k, "C", "mn", config.c)
+    modes = range(len(config.batch_a) + config.slices)
+    batch = tuple(k.integer(f"L{i}") for i in modes)
+    batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
+    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue, len(batch))
+
+    sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
+    # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two along K.
+    plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
+    sP = ring_of_tiles(k, "sP", plane, _BUFFERS * _PLANES)
+    in_words = operand_layout(config.columns, DEPTH // 2, "uint32", k_major=True).map_domain(
+        lambda tile: make_layout(*tile, Layout(_BUFFERS * _PLANES, size(tile))))
+    sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
+    epilogue.load_scalars()
+    ready, free = Mbarriers(k, "ready", _BUFFERS), Mbarriers(k, "free", _BUFFERS)
+    block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b),
+                            readers=_GROUPS * GROUP // _WARP + 1, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
+
+    def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
+        depth = k_tile * DEPTH + (tile.batch[-1] * K if config.slices else 0)
+        own = TileOfC(tile.m, tile.n, tile.batch[:len(config.batch_a)])
+        for tensor_map, box, ring, row, present in ((map_a, box_a, sA, tile.m * config.rows, config.batch_a),
+                                                    (map_b, box_b, sB, tile.n * config.columns, config.batch_b)):
+            tma_load(k, tensor_map, box, own.corner(row, depth, present), ring[_, _, stage], barrier)
+
+    def seen() -> str:
+        """Registers for the range of what a thread splits."""
+        k.emit("unsigned least = 0xffffffffu, most = 0u, lost = 0u;")
+        return "least, most, lost"
+
+    def report() -> None:
+        k.emit(f"if (!cb::pairs_are_between(least, most, lost, {RANGE[0]}, {RANGE[1]})) {{")
+        _set(k, status, OUT_OF_RANGE)
+        k.emit("}")
+
+    def split_b() -> None:
+        k.comment("Planes of B, by a warpgroup of its own")
+        lane = k.let("lane", k.thread - GROUP * _GROUPS)
+        threads = Layout((_WARP, GROUP // _WARP), (GROUP // _WARP, 1))
+        pairs, words = TiledCopy(threads, (1, 2)), TiledCopy(threads, (1, 1))
+        tPsB = k.pin("tPsB", pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
+        order = Layout((size(mma.order_of_pairs), DEPTH // INSTRUCTION_DEPTH))
+        order = make_layout(mma.order_of_pairs, Layout(size(order[1]), size(order[0])))
+        ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order), layout[2]))
+        tPsW = k.pin("tPsW", words.partition(ordered, lane))                            # ((1, 1), N, K, buffer and plane)
+        across, along = (size(tPsB.layout.inner[i]) for i in (1, 2))
+        pair, planes = k.registers("pair", "float32", Layout(2)), [k.registers(f"b{p}", "uint32", Layout(1)) for p in range(_PLANES)]
+        stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
+        with block.steps():
+            block.filled(stage)
+            free.wait(buffer.index, buffer.parity ^ 1)
+            with k.loops((along, across)) as (j, i):
+                k.copy(tPsB[_, i, j, stage.index], pair, width=2 if config.k_major_b else 1)
+                k.emit(f"cb::split_pair({pair(0).c}, {pair(1).c}, {', '.join(p(0).c for p in planes)}, {range_});")
+                for p, word in enumerate(planes):
+                    k.copy(word, tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
+            k.emit("cb::fence_proxy_async();")
+            k.group_barrier(1, GROUP)
+            with k.when(equal(lane, 0)):
+                ready.arrive(buffer.index)
+                block.emptied(stage)
+            stage.advance()
+            buffer.advance()
+        report()
+
+    block.produce(box_a.nbytes + box_b.nbytes, load, split_b)
+
+    with block.consumers():
+        tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
+        descriptor = MatrixDescriptor(k, "descriptor_b", sP, WgmmaOperand(_PLANE, plane.layout, k_major=True))
+        fragment = Layout((2, 2, config.columns // 8))
+        total, main, corrections = (k.registers(name, "float32", fragment) for name in ("total", "main_", "corrections"))
+        values = k.registers("values", "float32", Layout(8))
+        words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)] for b in range(_BUFFERS)]
+        stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
+
+        def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
+            for i, (p, q) in enumerate(products):
+                b = descriptor.at(buffer.index * _PLANES + q, step * INSTRUCTION_DEPTH)
+                wgmma_on_registers(k, config.columns, _PLANE, True, accumulators, words[step % _BUFFERS][p], b,
+                                   "0" if i == step == 0 else "1")
+
+        def stage_of_k() -> None:
+            block.filled(stage)
+            steps = DEPTH // INSTRUCTION_DEPTH
+            for step in range(steps):
+                k.copy(tCsA[_, step, stage.index], values, width=mma.width)
+                if step == steps - 1:
+                    k.warp_barrier()
+                    with k.when(equal(k.thread % _WARP, 0)):
+                        block.emptied(stage)
+                if step >= _BUFFERS:
+                    k.emit(f"cb::wgmma_wait<{_BUFFERS - 1}>();")
+                for half in range(2):
+                    for row in range(2):
+                        x, y = (values(at).c for at in mma.word(row, half))
+                        planes = ", ".join(plane(row + 2 * half).c for plane in words[step % _BUFFERS])
+                        k.emit(f"cb::split_pair({x}, {y}, {planes}, {range_});")
+                if step == 0:
+                    ready.wait(buffer.index, buffer.parity)
+                k.emit("cb::wgmma_fence();")
+                multiply(corrections, _CORRECTIONS, step)
+                multiply(main, _MAIN, step)
+                k.emit("cb::wgmma_commit();")
+            k.emit("cb::wgmma_wait<0>();")
+            with k.when(equal(k.thread % GROUP, 0)):
+                free.arrive(buffer.index)
+            for part in (corrections, main):
+                k.emit(f"cb::wgmma_delivered({part.engine.name});")
+                with k.loops((2, 2, config.columns // 8)) as at:
+                    k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {part(*at).c});")
+            stage.advance()
+            buffer.advance()
+
+        with block.tiles() as tile:
+            k.fill(total)
+            with k.loop("k_tile", block.k_tiles):
+                stage_of_k()
+            at = tile.m, tile.n
+
+            def partition(tensor: Tensor) -> Tensor:
+                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
+
+            def tiled(matrix: Tensor) -> Tensor:
+                return local_tile(matrix, mma.tile, at)
+
+            guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
+            gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
+            epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
+        report()
+    return k.build()

@@ -1,0 +1,136 @@
+"""Plans of float32 products with few rows or columns on 16-bit tensor cores, without planes in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ..kernels.gemm_skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, clear_status, gemm_skinny
+from ..kernels.persistent import DEPTH
+from .operands import (
+    NARROW_SPAN,
+    Oriented,
+    alpha_kind,
+    fused,
+    fusion_numbers,
+    majorness,
+    operand_map,
+    output_span,
+    pairs_along_n,
+    why_not_mapped,
+)
+from .plan import Argument, Launch, Plan, Role, overlapping
+from .problem import DeviceInfo, GemmProblem, transposed
+from .simt import LAUNCH_SECONDS, plan_simt
+from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .split import LEAST_K, behind_status
+
+__all__ = ["plan_skinny", "skinny_seconds", "why_not_skinny"]
+
+_STATUS_BYTES = 256                  # in front of the workspace
+_STAGES = {64: 3, 32: 4}             # by columns of a tile
+_STAGE_SECONDS = {64: 1.15e-6, 32: 1.0e-6}      # of a stage of K while the whole device multiplies
+_TILE_SECONDS = 1.5e-6               # to start and to write a tile of C
+_OVERHEAD_SECONDS = 7e-6             # launches, of which one does nothing
+_ROWS = 128
+
+
+def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
+    if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
+        return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+    if device.arch != "sm_90":
+        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if p.k < LEAST_K or p.alpha == "zero":
+        return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
+    if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
+        return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
+    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
+        return "coordinates of tensor maps have 32 bits"
+    if device.workspace_limit is not None and device.workspace_limit < _STATUS_BYTES:
+        return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
+    return why_not_mapped("A", p.a, (p.m, p.k)) or why_not_mapped("B", p.b, (p.n, p.k))
+
+
+def _facing(p: GemmProblem) -> Oriented:
+    """The problem whose B is the smaller operand."""
+    if p.n > p.m:
+        return Oriented(transposed(p), ("b", "a"), True, "B is the smaller operand")
+    return Oriented(p, ("a", "b"), False)
+
+
+def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
+    """Columns of a tile, and the number of slices of K, with the least estimated time."""
+    outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
+
+    def estimate(columns: int, slices: int) -> Choice[int]:
+        chunk = -(-stages // slices)
+        tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
+        waves = -(-tiles // device.multiprocessors)
+        seconds = waves * (chunk * _STAGE_SECONDS[columns] + _TILE_SECONDS) + _OVERHEAD_SECONDS
+        if slices > 1:
+            seconds += 2 * slices * outputs * 4 / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
+        return Choice(columns, slices, chunk * DEPTH, tiles, seconds)
+
+    most = min(stages // 4, (most_workspace(device) - _STATUS_BYTES) // (4 * outputs), 2 * device.multiprocessors)
+    # Numbers of slices that leave none empty.
+    counts = {-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)}
+    return min((estimate(columns, slices) for columns in _STAGES for slices in sorted(counts)), key=lambda choice: choice.seconds)
+
+
+def skinny_seconds(p: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time of :func:`plan_skinny` where nothing is out of range."""
+    return _choose(_facing(p).problem, device).seconds
+
+
+def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan on ``gemm_skinny``; where elements are out of range, the device itself takes native arithmetic.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem.
+    """
+    if (refused := why_not_skinny(problem, device)) is not None:
+        raise ValueError(f"gemm_skinny cannot compute this: {refused}")
+    facing = _facing(problem)
+    choice = _choose(facing.problem, device)
+    slices = choice.slices > 1
+    p = replace(sliced(facing.problem, choice.slices, choice.chunk), k=choice.chunk) if slices else facing.problem
+    multiply, config = _product(facing, p, choice, device, "workspace" if slices else "c")
+    launches = [Launch(clear_status(), (1, 1, 1), (Argument(role="workspace"),)), multiply]
+    nbytes = 0
+    if slices:
+        launches.append(behind_status(reduction(facing.problem, choice.slices), _STATUS_BYTES))
+        nbytes = workspace_bytes(facing.problem, choice.slices)
+    native = plan_simt(problem, device, gate=OUT_OF_RANGE)
+    launches += [behind_status(launch, _STATUS_BYTES) for launch in native.launches]
+    low, high = RANGE
+    reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; tile "
+              f"{config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; if elements are "
+              f"below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
+    return Plan(problem, device, "gemm_skinny", config, overlapping(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
+                reason, multiply.kernel.facts)
+
+
+def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: DeviceInfo,
+             output: Role) -> tuple[Launch, SkinnyConfig]:
+    """The launch that multiplies, K of ``p`` being that of a slice, into the memory of a role."""
+    whole, slices = facing.problem, choice.slices > 1
+    inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
+    c = pairs_along_n(p)
+    config = SkinnyConfig(p.c.dtype, choice.tile, _STAGES[choice.tile], majorness(whole.a, (whole.m, whole.k)) == 1,
+                          majorness(whole.b, (whole.n, whole.k)) == 1, c, alpha_kind(p.alpha),
+                          *(tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b)), slices,
+                          output_span(p) >= NARROW_SPAN, fused(p, 1, c.width))
+    kernel = gemm_skinny(config)
+    values = {"C": Argument(role=output, offset=_STATUS_BYTES if slices else 0), "status": Argument(role="workspace")}
+    operands = zip("AB", facing.roles, config.boxes, (whole.a, whole.b), (whole.m, whole.n), strict=True)
+    for name, role, box, operand, extent in operands:
+        values[f"map{name}"] = Argument(role=role, tensor_map=operand_map(box, operand, (extent, whole.k), whole.batch))
+    numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
+    for q, i in enumerate(range(len(p.batch) - 1, -1, -1)):
+        numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i]}
+    values |= {name: Argument(value=value) for name, value in numbers.items()}
+    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
+    return Launch(kernel, (min(choice.blocks, device.multiprocessors), 1, 1), arguments), config

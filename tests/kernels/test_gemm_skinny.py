@@ -1,0 +1,166 @@
+"""float32 products with few rows or columns: planes in registers, and what native arithmetic is called for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cuteblas.planning.skinny as skinny
+from cuteblas.codegen.epilogue import EpilogueGraph, Node
+from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning.problem import Fusion
+from cuteblas.planning.skinny import plan_skinny, why_not_skinny
+
+from .engines import gemm_problem, place
+from .test_gemm_split import U, hopper, limit, product, units
+
+
+@pytest.fixture(autouse=True)
+def short_sums(monkeypatch):
+    """Sums of any length: what is multiplied is as exact, but the emulator is slow."""
+    monkeypatch.setattr(skinny, "LEAST_K", 1)
+
+
+def random(seed, *shapes):
+    rng = np.random.default_rng(seed)
+    return tuple(rng.standard_normal(shape).astype("f4") for shape in shapes)
+
+
+def stages_at_a_time(monkeypatch, columns, slices):
+    """Let planning choose these."""
+    def choose(p, device):
+        stages = -(-p.k // 64)
+        chunk = -(-stages // slices)
+        count = -(-stages // chunk)
+        tiles = -(-p.m // 128) * -(-p.n // columns) * int(np.prod(p.batch)) * count
+        return skinny.Choice(columns, count, chunk * 64, tiles, 0.0)
+
+    monkeypatch.setattr(skinny, "_choose", choose)
+
+
+@pytest.mark.parametrize("columns", [32, 64])
+@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch, slices", [
+    (130, 64, 100, "C", "C", "C", 0, (), 1), (132, 20, 200, "F", "F", "F", 0, (), 1), (40, 33, 68, "F", "C", "F", 3, (), 1),
+    (24, 8, 204, "C", "F", "C", 4, (), 3), (300, 68, 320, "F", "C", "C", 0, (), 2), (128, 64, 256, "C", "F", "F", 0, (), 4),
+    (20, 12, 64, "C", "C", "C", 0, (2, 3), 1), (16, 20, 200, "F", "F", "F", 4, (3,), 2), (4, 1, 64, "F", "F", "C", 0, (), 1),
+    (1, 130, 8, "C", "F", "C", 0, (), 1), (129, 2, 64, "C", "F", "C", 0, (), 1),
+])
+def test_every_order_and_ragged_extents(engine, monkeypatch, columns, m, n, k, a_order, b_order, c_order, pad, batch, slices):
+    hopper(engine)
+    stages_at_a_time(monkeypatch, columns, slices)
+    a, b = random(m, (*batch, m, k), (*batch, k, n))
+    if b_order == "C" and (n + pad) % 4 or a_order == "F" and (m + pad) % 4:
+        pytest.skip("no tensor map has such strides")
+    c, plan = product(engine, a, b, plan_skinny, a_order=a_order, b_order=b_order, c_order=c_order, pad=pad)
+    assert plan.family == "gemm_skinny" and plan.config.columns == columns and plan.config.slices == (slices > 1)
+    assert units(c, a, b) <= limit(k)
+
+
+def test_planes_are_exact(engine):
+    """Integers of 24 bits, one product each: no bit of an element is lost."""
+    hopper(engine)
+    rng = np.random.default_rng(1)
+    a = (rng.integers(2**23, 2**24, (132, 64)) * rng.choice([-1, 1], (132, 64))).astype("f4")
+    c, _plan = product(engine, a, np.eye(64, 20, dtype="f4"), plan_skinny)
+    np.testing.assert_array_equal(c, a[:, :20])
+    c, _plan = product(engine, np.eye(20, 64, dtype="f4"), a.T.copy()[:, :100], plan_skinny)
+    np.testing.assert_array_equal(c, a.T[:20, :100])
+
+
+def test_small_integers_are_exact(engine):
+    hopper(engine)
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((132, 300), (300, 40)))
+    c, _plan = product(engine, a, b, plan_skinny, a_order="F")
+    np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("where", ["a", "b"])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 2.0**50, -3e38, 2.0**-51, 2.0**-140])
+def test_elements_out_of_range_take_native_arithmetic(engine, where, value):
+    hopper(engine)
+    a, b = random(7, (132, 200), (200, 36))
+    c, plan = product(engine, a, b, plan_skinny)
+    sums = abs(a.astype("f8")) @ abs(b.astype("f8"))
+    native, _plan = product(engine, a, b, lambda p, d: skinny.plan_simt(p, d))
+    assert (c != native).any()                                      # they are told apart by their rounding
+    (a if where == "a" else b)[131 if where == "a" else 30, 30] = value
+    with np.errstate(all="ignore"):
+        c, _plan = product(engine, a, b, plan_skinny)
+        native, _plan = product(engine, a, b, lambda p, d: skinny.plan_simt(p, d))
+    np.testing.assert_array_equal(c, native)
+    assert plan.launches[-1].kernel.name.endswith("if2") and sums.all()
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 2.0**-50, 2.0**49.9])
+def test_elements_in_range_do_not(engine, value):
+    hopper(engine)
+    a, b = random(8, (132, 200), (200, 36))
+    a[0, 7] = b[9, 3] = value
+    c, _plan = product(engine, a, b, plan_skinny)
+    native, _plan = product(engine, a, b, lambda p, d: skinny.plan_simt(p, d))
+    assert (c != native).any() and units(c, a, b) <= limit(200)
+
+
+def test_products_at_the_ends_of_the_range(engine):
+    hopper(engine)
+    a, b = random(9, (20, 64), (64, 36))
+    for low in (-50, 46):
+        scaled = [np.copysign(np.clip(abs(x), 1, 4), x) * np.float32(2.0**low) for x in (a, b)]
+        c, _plan = product(engine, *scaled, plan_skinny)
+        assert units(c, *scaled) <= limit(64)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_alpha_and_epilogue(engine, monkeypatch, slices):
+    hopper(engine)
+    stages_at_a_time(monkeypatch, 64, slices)
+    a, b = random(5, (40, 136), (136, 36))
+    c, _plan = product(engine, a, b, plan_skinny, scalars=(-2.0, 0), alpha="value")
+    assert units(c / -2, a, b) <= limit(136)
+    relu = EpilogueGraph("relu", Node("maximum", "float32", (Node("acc", "float32"), Node("constant", "float32", value=0))))
+    c, _plan = product(engine, a, b, lambda p, d: plan_skinny(replace(p, fusion=Fusion(relu)), d))
+    assert (abs(c - np.maximum(a.astype("f8") @ b, 0)) <= limit(136) * U * (abs(a) @ abs(b))).all() and (c == 0).any()
+
+
+def test_broadcast_operands(engine):
+    hopper(engine)
+    a, b = random(6, (3, 132, 72), (72, 20))
+    pa, pb, pc = place(a), place(b), place(np.full((3, 132, 20), np.nan, "f4"))
+    problem = gemm_problem(pa, pb, pc)
+    problem = replace(problem, b=replace(problem.b, batch_strides=(0,)))
+    engine.run(plan_skinny(problem, engine.device), 1, 0, a=pa, b=pb, c=pc)
+    assert units(pc.view, a, b) <= limit(72)
+
+
+def shape_of(m, n, k, **kinds):
+    from cuteblas.planning import GemmProblem, Operand
+    return GemmProblem(m, n, k, Operand("float32", (k, 1)), Operand("float32", (1, n)), Operand("float32", (n, 1)), (), **kinds)
+
+
+def test_what_is_planned(monkeypatch):
+    monkeypatch.setattr(skinny, "LEAST_K", 256)
+    plan = plan_gemm(shape_of(100_000, 64, 1024), H200)
+    assert plan.family == "gemm_skinny" and plan.config.columns == 64 and not plan.config.slices
+    assert "not finite, the device takes fused multiply-adds" in plan.reason
+    plan = plan_gemm(shape_of(64, 100_000, 1024), H200)
+    assert plan.family == "gemm_skinny" and "B is the smaller operand" in plan.reason
+    plan = plan_gemm(shape_of(1024, 64, 100_000), H200)
+    assert plan.family == "gemm_skinny" and plan.config.slices and len(plan.launches) > 3
+    assert plan_gemm(shape_of(100_000, 64, 1024, precision="ieee"), H200).family == "gemm_simt"
+    assert plan_gemm(shape_of(4096, 4096, 4096), H200).family == "gemm_split"
+    assert plan_gemm(shape_of(100_000, 64, 128), H200).family == "gemm_simt"
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"beta": "one"}, "must not be read"), ({"k": 255}, "more accurate in native"), ({"k": 1025}, "not positive multiples"),
+    ({"alpha": "zero"}, "more accurate in native"), ({"m": 2**31}, "32 bits"),
+])
+def test_what_is_refused(monkeypatch, change, why):
+    monkeypatch.setattr(skinny, "LEAST_K", 256)
+    kinds = {"m": 1000, "n": 64, "k": 1024, **change}
+    problem = shape_of(kinds.pop("m"), kinds.pop("n"), kinds.pop("k"), **kinds)
+    assert why in (why_not_skinny(problem, H200) or "")
+    with pytest.raises(ValueError, match="gemm_skinny cannot compute this"):
+        plan_skinny(problem, H200)
+    assert why_not_skinny(shape_of(1000, 64, 1024), replace(H200, workspace_limit=0)) is not None
