@@ -50,6 +50,9 @@ FAMILIES = (
             replace(_product("float32"), precision="ieee")),
     Variant("gemm_split", "gemm", _CHOSEN, "float32 and complex64 products as sums of products of float16 on Hopper's tensor "
             "cores, where the device finds that accurate", "sm_90a", plan_gemm, _product("float32")),
+    Variant("gemm_skinny", "gemm", _CHOSEN, "float32 products with few rows or columns on Hopper's tensor cores, split in "
+            "registers", "sm_90a", plan_gemm,
+            replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1)))),
     Variant("gemm_wgmma", "gemm", _CHOSEN, "float16 and bfloat16 products on Hopper's tensor cores, fed by TMA", "sm_90a",
             plan_gemm, _product("float16")),
     Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: large float64 and complex128 ones, float16 and "

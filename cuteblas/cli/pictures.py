@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import gcd
 
-from ..codegen.hopper import WgmmaMma
+from ..codegen.hopper import WgmmaMma, WgmmaRegisterMma
 from ..codegen.tiled import TiledMma
 from ..kernels.gemm_simt import TileShape
+from ..kernels.gemm_skinny import SkinnyConfig
 from ..kernels.gemm_split import GemmSplitConfig
 from ..kernels.gemm_wgmma import WgmmaConfig
 from ..kernels.permute import TransposeConfig
@@ -50,7 +51,7 @@ def tile_picture(plan: Plan, paint: Paint) -> list[str]:
     for i in range(size(mma.tv_c)):
         owner[mma.tv_c(i)] = i % threads
     grid = [[owner[m + rows * n] for n in range(columns)] for m in range(rows)]
-    first = next(argument.role for argument in plan.launches[0].arguments if argument.role in ("a", "b"))
+    first = next(argument.role for launch in plan.launches for argument in launch.arguments if argument.role in ("a", "b"))
     turned = first == "b"                                            # computed as C^T: show C
     if turned:
         grid, extents, (rows, columns) = [list(row) for row in zip(*grid, strict=True)], extents[::-1], (columns, rows)
@@ -70,12 +71,12 @@ def tile_picture(plan: Plan, paint: Paint) -> list[str]:
     return lines
 
 
-def _mma_of(config: object) -> tuple[TiledMma | WgmmaMma, tuple[int, int]] | None:
+def _mma_of(config: object) -> tuple[TiledMma | WgmmaMma | WgmmaRegisterMma, tuple[int, int]] | None:
     """The tiled multiplication of a configuration, and the extents (M, N) of a block's tile."""
     tile = getattr(config, "tile", None)
     if isinstance(tile, TileShape):
         return tile.mma, (tile.m, tile.n)
-    if isinstance(config, (WgmmaConfig, GemmSplitConfig)):
+    if isinstance(config, (WgmmaConfig, GemmSplitConfig, SkinnyConfig)):
         return config.mma, config.mma.tile
     return None
 

@@ -90,7 +90,8 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool) -> Comp
     if k_major:
         if depth % row:
             raise CodegenError(f"a K-major tile of {element} is a multiple of {row} deep, got {depth}")
-        inner = Layout((extent, depth), (row, 1)) if depth == row else Layout((extent, (row, depth // row)), (row, (1, row * extent)))
+        slabs = Layout((row, depth // row), (1, row * extent)) if depth > row else Layout(row)
+        inner = Layout((extent, slabs.shape), (row, slabs.stride))
     else:
         if extent % row:
             raise CodegenError(f"an MN-major tile of {element} is a multiple of {row} wide, got {extent}")

@@ -7,8 +7,8 @@ warpgroup splits B into planes in shared memory. Six products of planes make the
 others, which have accumulators of their own.
 
 Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
-underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen, and a number outside of it sets the word at ``status``,
-so that a kernel that comes later computes C again by native arithmetic.
+underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen, and a number outside of it sets the word at
+``status``, so that a kernel that comes later computes C again by native arithmetic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..codegen.hopper import (
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
-from ..layout.symbolic import IntLike, equal
+from ..layout.symbolic import Expr, IntLike, all_of, equal, less
 from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
 from .persistent import DEPTH, GROUP, INSTRUCTION_DEPTH, PAIRS, PersistentBlock, Stage, TileOfC, persistent_traits, ring_of_tiles
@@ -208,23 +208,27 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         k.comment("Planes of B, by a warpgroup of its own")
         lane = k.let("lane", k.thread - GROUP * _GROUPS)
         threads = Layout((_WARP, GROUP // _WARP), (GROUP // _WARP, 1))
-        pairs, words = TiledCopy(threads, (1, 2)), TiledCopy(threads, (1, 1))
-        tPsB = k.pin("tPsB", pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
-        order = Layout((size(mma.order_of_pairs), DEPTH // INSTRUCTION_DEPTH))
-        order = make_layout(mma.order_of_pairs, Layout(size(order[1]), size(order[0])))
+        of_pairs, of_words = TiledCopy(threads, (1, 2)), TiledCopy(threads, (1, 1))
+        tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
+        order = make_layout(mma.order_of_pairs, Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
         ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order), layout[2]))
-        tPsW = k.pin("tPsW", words.partition(ordered, lane))                            # ((1, 1), N, K, buffer and plane)
+        tPsW = k.pin("tPsW", of_words.partition(ordered, lane))                            # ((1, 1), N, K, buffer and plane)
         across, along = (size(tPsB.layout.inner[i]) for i in (1, 2))
-        pair, planes = k.registers("pair", "float32", Layout(2)), [k.registers(f"b{p}", "uint32", Layout(1)) for p in range(_PLANES)]
+        pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
+        planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
         stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
         with block.steps():
             block.filled(stage)
             free.wait(buffer.index, buffer.parity ^ 1)
-            with k.loops((along, across)) as (j, i):
-                k.copy(tPsB[_, i, j, stage.index], pair, width=2 if config.k_major_b else 1)
-                k.emit(f"cb::split_pair({pair(0).c}, {pair(1).c}, {', '.join(p(0).c for p in planes)}, {range_});")
-                for p, word in enumerate(planes):
-                    k.copy(word, tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
+            for i in range(across):
+                with k.loops((along,)) as (j,):
+                    k.copy(tPsB[_, i, j, stage.index], pairs_of_b[_, j], width=2 if config.k_major_b else 1)
+                with k.loops((along,)) as (j,):
+                    words = ", ".join(plane(0, j).c for plane in planes)
+                    k.emit(f"cb::split_pair({pairs_of_b(0, j).c}, {pairs_of_b(1, j).c}, {words}, {range_});")
+                with k.loops((along,)) as (j,):
+                    for p, plane in enumerate(planes):
+                        k.copy(plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
             k.emit("cb::fence_proxy_async();")
             k.group_barrier(1, GROUP)
             with k.when(equal(lane, 0)):
@@ -244,6 +248,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         values = k.registers("values", "float32", Layout(8))
         words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)] for b in range(_BUFFERS)]
         stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
+        released = k.variable("released", 0, hi=_BUFFERS - 1)
 
         def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
@@ -251,7 +256,17 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 wgmma_on_registers(k, config.columns, _PLANE, True, accumulators, words[step % _BUFFERS][p], b,
                                    "0" if i == step == 0 else "1")
 
-        def stage_of_k() -> None:
+        def settle(released: IntLike, condition: Expr | bool = True) -> None:
+            """Add what a stage made to the total; its planes of B may be overwritten."""
+            k.emit("cb::wgmma_wait<0>();")
+            with k.when(all_of(equal(k.thread % GROUP, 0), condition)):
+                free.arrive(released)
+            for part in (corrections, main):
+                k.emit(f"cb::wgmma_delivered({part.engine.name});")
+                with k.loops((2, 2, config.columns // 8)) as at:
+                    k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {part(*at).c});")
+
+        def stage_of_k(k_tile: IntLike) -> None:
             block.filled(stage)
             steps = DEPTH // INSTRUCTION_DEPTH
             for step in range(steps):
@@ -260,7 +275,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     k.warp_barrier()
                     with k.when(equal(k.thread % _WARP, 0)):
                         block.emptied(stage)
-                if step >= _BUFFERS:
+                if step != 1:                                       # then, nothing but step 0 is under way
                     k.emit(f"cb::wgmma_wait<{_BUFFERS - 1}>();")
                 for half in range(2):
                     for row in range(2):
@@ -268,25 +283,23 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                         planes = ", ".join(plane(row + 2 * half).c for plane in words[step % _BUFFERS])
                         k.emit(f"cb::split_pair({x}, {y}, {planes}, {range_});")
                 if step == 0:
+                    # The stage before ends here, so that it still multiplied while this one's first values were split.
+                    settle(released, less(0, k_tile))
+                    k.assign(released, buffer.index)
                     ready.wait(buffer.index, buffer.parity)
                 k.emit("cb::wgmma_fence();")
                 multiply(corrections, _CORRECTIONS, step)
                 multiply(main, _MAIN, step)
                 k.emit("cb::wgmma_commit();")
-            k.emit("cb::wgmma_wait<0>();")
-            with k.when(equal(k.thread % GROUP, 0)):
-                free.arrive(buffer.index)
-            for part in (corrections, main):
-                k.emit(f"cb::wgmma_delivered({part.engine.name});")
-                with k.loops((2, 2, config.columns // 8)) as at:
-                    k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {part(*at).c});")
             stage.advance()
             buffer.advance()
 
         with block.tiles() as tile:
-            k.fill(total)
-            with k.loop("k_tile", block.k_tiles):
-                stage_of_k()
+            for tensor in (total, main, corrections):
+                k.fill(tensor)
+            with k.loop("k_tile", block.k_tiles) as k_tile:
+                stage_of_k(k_tile)
+            settle(released, less(0, block.k_tiles))
             at = tile.m, tile.n
 
             def partition(tensor: Tensor) -> Tensor:

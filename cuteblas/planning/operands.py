@@ -16,9 +16,9 @@ from ..kernels.persistent import StagedC
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
-__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch", "majorness",
-           "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map", "unit_mode",
-           "why_not_mapped", "why_not_staged"]
+__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
+           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map",
+           "unit_mode", "why_not_mapped", "why_not_staged"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""

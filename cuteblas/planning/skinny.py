@@ -25,12 +25,14 @@ from .simt import LAUNCH_SECONDS, plan_simt
 from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
 from .split import LEAST_K, behind_status
 
-__all__ = ["plan_skinny", "skinny_seconds", "why_not_skinny"]
+__all__ = ["STAGES", "plan_skinny", "skinny_seconds", "why_not_skinny"]
 
 _STATUS_BYTES = 256                  # in front of the workspace
-_STAGES = {64: 3, 32: 4}             # by columns of a tile
-_STAGE_SECONDS = {64: 1.15e-6, 32: 1.0e-6}      # of a stage of K while the whole device multiplies
-_TILE_SECONDS = 1.5e-6               # to start and to write a tile of C
+STAGES = {64: 3, 32: 4}             # by columns of a tile
+_STAGE_SECONDS = {64: 1.5e-6, 32: 0.7e-6}       # of a stage of K, the operands being in L2
+_MEMORY_STAGE_SECONDS = 1.12e-6      # of one that comes from memory while the whole device reads
+_IN_L2 = 32 << 20                    # bytes of an operand that are still there
+_TILE_SECONDS = 0.5e-6               # to start and to write a tile of C
 _OVERHEAD_SECONDS = 7e-6             # launches, of which one does nothing
 _ROWS = 128
 
@@ -62,12 +64,13 @@ def _facing(p: GemmProblem) -> Oriented:
 def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, and the number of slices of K, with the least estimated time."""
     outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
+    slowest = _MEMORY_STAGE_SECONDS if 4 * p.m * p.k * prod(p.batch) > _IN_L2 else 0.0
 
     def estimate(columns: int, slices: int) -> Choice[int]:
         chunk = -(-stages // slices)
         tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
         waves = -(-tiles // device.multiprocessors)
-        seconds = waves * (chunk * _STAGE_SECONDS[columns] + _TILE_SECONDS) + _OVERHEAD_SECONDS
+        seconds = waves * (chunk * max(_STAGE_SECONDS[columns], slowest) + _TILE_SECONDS) + _OVERHEAD_SECONDS
         if slices > 1:
             seconds += 2 * slices * outputs * 4 / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         return Choice(columns, slices, chunk * DEPTH, tiles, seconds)
@@ -75,7 +78,7 @@ def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     most = min(stages // 4, (most_workspace(device) - _STATUS_BYTES) // (4 * outputs), 2 * device.multiprocessors)
     # Numbers of slices that leave none empty.
     counts = {-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)}
-    return min((estimate(columns, slices) for columns in _STAGES for slices in sorted(counts)), key=lambda choice: choice.seconds)
+    return min((estimate(columns, slices) for columns in STAGES for slices in sorted(counts)), key=lambda choice: choice.seconds)
 
 
 def skinny_seconds(p: GemmProblem, device: DeviceInfo) -> float:
@@ -106,9 +109,9 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     native = plan_simt(problem, device, gate=OUT_OF_RANGE)
     launches += [behind_status(launch, _STATUS_BYTES) for launch in native.launches]
     low, high = RANGE
-    reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; tile "
-              f"{config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; if elements are "
-              f"below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
+    reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
+              f"tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
+              f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
     return Plan(problem, device, "gemm_skinny", config, overlapping(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
                 reason, multiply.kernel.facts)
 
@@ -119,9 +122,9 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: Devi
     whole, slices = facing.problem, choice.slices > 1
     inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     c = pairs_along_n(p)
-    config = SkinnyConfig(p.c.dtype, choice.tile, _STAGES[choice.tile], majorness(whole.a, (whole.m, whole.k)) == 1,
-                          majorness(whole.b, (whole.n, whole.k)) == 1, c, alpha_kind(p.alpha),
-                          *(tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b)), slices,
+    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b))
+    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], majorness(whole.a, (whole.m, whole.k)) == 1,
+                          majorness(whole.b, (whole.n, whole.k)) == 1, c, alpha_kind(p.alpha), batch_a, batch_b, slices,
                           output_span(p) >= NARROW_SPAN, fused(p, 1, c.width))
     kernel = gemm_skinny(config)
     values = {"C": Argument(role=output, offset=_STATUS_BYTES if slices else 0), "status": Argument(role="workspace")}

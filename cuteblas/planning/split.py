@@ -29,7 +29,8 @@ from .plan import Argument, Launch, Plan, Role, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
-__all__ = ["LEAST_K", "STAGES", "WORTH", "behind_status", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "why_not_split"]
+__all__ = ["LEAST_K", "STAGES", "WORTH", "behind_status", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
+           "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes

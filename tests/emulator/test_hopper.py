@@ -319,7 +319,7 @@ for (int i = 0; i < {columns} / 2; ++i) {
   cb::load_global<1>(&d[i], &C[row * {columns} + column]);
 }
 {wgmma_fence}
-cb::wgmma_m64k16<{columns}, {element}, {a_major}, {b_major}>(d, {a}, {b}, accumulate);
+{wgmma}
 {commit}
 {early}
 {wait}
@@ -331,6 +331,7 @@ for (int i = 0; i < {columns} / 2; ++i) {
 """
 MULTIPLIED = {
     "fence": "cb::fence_proxy_async();",
+    "wgmma": "cb::wgmma_m64k16<{columns}, {element}, {a_major}, {b_major}>(d, {a}, {b}, accumulate);",
     "wgmma_fence": "cb::wgmma_fence();",
     "commit": "cb::wgmma_commit();",
     "early": "",
@@ -345,7 +346,7 @@ def multiply(
     element = "cb::half" if memory.dtype == np.float16 else "cb::bfloat16"
     names = {"columns": str(c.shape[1]), "element": element, "a_major": str(majors[0]), "b_major": str(majors[1]), "a": a, "b": b}
     statements = MULTIPLY
-    for name, piece in (MULTIPLIED | names | pieces).items():
+    for name, piece in (MULTIPLIED | pieces | names).items():
         statements = statements.replace("{" + name + "}", piece)
     params = (ptr("memory", "uint32", const=True), ptr("C", "float32"), scalar("bytes"), scalar("accumulate"))
     launch(statements, params, (memory.view(np.uint32), c, memory.nbytes, accumulate), threads=128, shared=memory.nbytes)
@@ -538,6 +539,41 @@ def test_operands_of_wgmma_need_a_fence_and_stay_until_the_wait() -> None:
     with pytest.raises(emulator.DataRace, match="the wgmma of warpgroup 0 at line 17 may still read: no wgmma_wait"):
         multiply(*ones(), PLAIN_A, PLAIN_B, early="cb::syncthreads();" + overwrite)
     multiply(*ones(), PLAIN_A, PLAIN_B, early="cb::wgmma_wait<0>(); cb::syncthreads();" + overwrite)
+
+
+# A from shared memory into the registers of PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": pairs along K of rows g and
+# g + 8, then of the other half of K. Without a swizzle, chunks of 8 elements along K are 128 bytes apart, groups of 8 rows 256.
+FROM_REGISTERS = """
+unsigned a[4];
+for (int i = 0; i < 4; ++i) {
+  int const row = 16 * (threadIdx.x / 32) + threadIdx.x % 32 / 4 + 8 * (i % 2), k = 2 * (threadIdx.x % 4) + 8 * (i / 2);
+  cb::load_shared<1>(&a[i], &s[(row / 8 * 256 + row % 8 * 16 + k / 8 * 128 + k % 8 * 2) / 4]);
+}
+{wgmma_fence}
+cb::wgmma_m64k16_rs<{columns}, {element}, {b_major}>(d, a, {b}, accumulate);
+"""
+
+
+@pytest.mark.parametrize("element", [np.float16, None])
+@pytest.mark.parametrize("columns", [8, 64])
+def test_wgmma_with_a_in_registers(element: type | None, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    a, b = (rng.integers(-8, 9, (n, 16)).astype(np.float16) for n in (64, columns))
+    c = rng.integers(-9, 9, (64, columns)).astype(np.float32)
+    want = c + a.astype(np.float32) @ b.astype(np.float32).T
+    if element is None:                                # as bfloat16: these integers are the upper halves of floats
+        a, b = ((x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b))
+    multiply(plain_image(a, b), c, "", PLAIN_B, wgmma=FROM_REGISTERS, wgmma_fence="cb::wgmma_fence();")
+    np.testing.assert_array_equal(c, want)
+
+
+def test_registers_of_a_stay_until_the_wait() -> None:
+    image, c = ones()
+    multiply(image, c, "", PLAIN_B, wgmma=FROM_REGISTERS, wait="cb::wgmma_wait<0>(); a[3] = 0;")
+    with pytest.raises(emulator.AccumulatorError, match="registers of A were written between the issue of this wgmma and the wait"):
+        multiply(*ones(), "", PLAIN_B, wgmma=FROM_REGISTERS, early="a[3] = 0;")
+    with pytest.raises(emulator.AccumulatorError, match="without wgmma_fence"):
+        multiply(*ones(), "", PLAIN_B, wgmma=FROM_REGISTERS, wgmma_fence="")
 
 
 def test_wrong_descriptors() -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -16,12 +17,13 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
 from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.kernels.gemm_simt import SimtConfig, gemm_simt
+from cuteblas.kernels.gemm_skinny import SkinnyConfig, gemm_skinny
 from cuteblas.kernels.gemm_split import GemmSplitConfig, gemm_split
 from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.persistent import Cluster
 from cuteblas.kernels.reduce_split import ReduceConfig, reduce_split
 from cuteblas.kernels.split_planes import FORMATS
-from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
+from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction, skinny
 from cuteblas.planning.grouped import plan_grouped
 from cuteblas.planning.hierarchy import POLICIES
 from cuteblas.planning.mma import mma_tiles
@@ -89,6 +91,16 @@ def test_kernels_that_judge_do_not_spill(form, columns, stages, tmp_path):
     kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, staged=True, lacking=2))
     assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
     assert kernel.shared_bytes <= H200.shared_bytes_per_block
+
+
+@pytest.mark.parametrize("columns, stages", skinny.STAGES.items())
+@pytest.mark.parametrize("k_major_a, k_major_b", list(product([True, False], repeat=2)))
+def test_skinny_products_do_not_spill(k_major_a, k_major_b, columns, stages, tmp_path):
+    for traits in ({}, {"alpha": "value", "c": OperandAccess(None), "slices": True, "batch_a": (True,), "batch_b": (True,)}):
+        kernel = gemm_skinny(SkinnyConfig("float32", columns, stages, k_major_a, k_major_b, **traits))
+        registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
+        assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
+        assert kernel.shared_bytes <= H200.shared_bytes_per_block
 
 
 @pytest.mark.parametrize("scalars", ["one zero", "value value"])

@@ -49,7 +49,7 @@ def test_every_order_and_ragged_extents(engine, monkeypatch, columns, m, n, k, a
     hopper(engine)
     stages_at_a_time(monkeypatch, columns, slices)
     a, b = random(m, (*batch, m, k), (*batch, k, n))
-    if b_order == "C" and (n + pad) % 4 or a_order == "F" and (m + pad) % 4:
+    if (b_order == "C" and (n + pad) % 4) or (a_order == "F" and (m + pad) % 4):
         pytest.skip("no tensor map has such strides")
     c, plan = product(engine, a, b, plan_skinny, a_order=a_order, b_order=b_order, c_order=c_order, pad=pad)
     assert plan.family == "gemm_skinny" and plan.config.columns == columns and plan.config.slices == (slices > 1)
