@@ -126,12 +126,15 @@ class KernelBuilder:
         self.emit("cb::next_launch_may_begin();")
 
     def gate(self, value: int) -> None:
-        """A parameter ``gate``, the address of a word in device memory: the kernel does nothing unless the word has this value."""
-        word = self.pointer("gate", "uint32", alignment=4)
+        """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value."""
+        words, count = self.pointer("gate", "uint32", alignment=4), self.integer("gate_words")
         self.follows()
-        self.emit(f"unsigned {self._fresh('gate_word')};")
-        self.emit(f"cb::load_global<1>(&gate_word, {word.name});")
-        self.emit(f"if (gate_word != {value}u) return;")
+        self.emit(f"bool {self._fresh('gate_opens')} = false;")
+        with self.loop("i", count, start=self.thread, step=self.threads) as i:
+            self.emit("unsigned word;")
+            self.emit(f"cb::load_global<1>(&word, {words[i].address});")
+            self.emit(f"gate_opens = gate_opens || word == {value}u;")
+        self.emit("if (!cb::syncthreads_or(gate_opens)) return;")
 
     def tensor_map(self, name: str) -> str:
         """A TMA tensor map parameter; returns its C++ name."""

@@ -7,8 +7,8 @@ warpgroup splits B into planes in shared memory. Six products of planes make the
 others, which have accumulators of their own.
 
 Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
-underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen, and a number outside of it sets the word at
-``status``, so that a kernel that comes later computes C again by native arithmetic.
+underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen. Each block says at ``status`` if a number was outside of
+it, so that a kernel that comes later computes C again by native arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cache
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
-from ..codegen.engine import CodegenError, Pointer
+from ..codegen.engine import CodegenError
 from ..codegen.hopper import (
     MatrixDescriptor,
     Mbarriers,
@@ -37,7 +37,7 @@ from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
 from .persistent import DEPTH, GROUP, INSTRUCTION_DEPTH, PAIRS, PersistentBlock, Stage, TileOfC, persistent_traits, ring_of_tiles
 
-__all__ = ["RANGE", "SkinnyConfig", "clear_status", "gemm_skinny"]
+__all__ = ["OUT_OF_RANGE", "RANGE", "SkinnyConfig", "gemm_skinny"]
 
 RANGE = (-50, 50)
 """Elements that are not zero are at least two to the power of the first number and less than two to the power of the second.
@@ -47,7 +47,7 @@ is subnormal, and no sum reaches 2^127.
 """
 
 OUT_OF_RANGE = 2
-"""The value of the word at ``status`` if native arithmetic has to compute C."""
+"""What a block writes to its word at ``status`` if native arithmetic has to compute C; else it writes 0."""
 
 _PLANE = "bfloat16"
 _PLANES = 3
@@ -125,22 +125,6 @@ class SkinnyConfig:
 
 
 @cache
-def clear_status() -> GeneratedKernel:
-    """The kernel that begins with everything in range: it clears the word at ``status``, its parameter."""
-    k = KernelBuilder("clear_status", _WARP, arch="sm_90", summary="status = 0")
-    k.precedes()
-    status = k.pointer("status", "uint32", const=False, alignment=4)
-    with k.when(equal(k.thread, 0)):
-        _set(k, status, 0)
-    return k.build()
-
-
-def _set(k: KernelBuilder, status: Pointer, value: int) -> None:
-    k.emit(f"unsigned const word = {value}u;")
-    k.emit(f"cb::store_global<1>({status[0].address}, &word);")
-
-
-@cache
 def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
@@ -152,7 +136,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: tensor maps A (M, K) and B (N, K) with the batch modes that they have; pointers C and status; extents M, N and
+        Parameters: tensor maps A (M, K) and B (N, K) with the batch modes that they have; pointers C and status, a word for each block; extents M, N and
         K, with slices that of one; the strides of C (M, N) that are not fixed at 1; the extents of the batch modes, then the
         strides of C there, slices last; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
         may have fewer blocks than tiles.
@@ -194,15 +178,15 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                                                     (map_b, box_b, sB, tile.n * config.columns, config.batch_b)):
             tma_load(k, tensor_map, box, own.corner(row, depth, present), ring[_, _, stage], barrier)
 
+    k.emit("bool in_range = true;")
+
     def seen() -> str:
         """Registers for the range of what a thread splits."""
         k.emit("unsigned least = 0xffffffffu, most = 0u, lost = 0u;")
         return "least, most, lost"
 
     def report() -> None:
-        k.emit(f"if (!cb::pairs_are_between(least, most, lost, {RANGE[0]}, {RANGE[1]})) {{")
-        _set(k, status, OUT_OF_RANGE)
-        k.emit("}")
+        k.emit(f"in_range = cb::pairs_are_between(least, most, lost, {RANGE[0]}, {RANGE[1]});")
 
     def split_b() -> None:
         k.comment("Planes of B, by a warpgroup of its own")
@@ -312,4 +296,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
             epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
         report()
+
+    k.comment("Whether all that the block has split was in range")
+    k.emit(f"unsigned const word = cb::syncthreads_or(!in_range) ? {OUT_OF_RANGE}u : 0u;")
+    with k.when(equal(k.thread, 0)):
+        k.emit(f"cb::store_global<1>({status[k.block_index('reporting', 'x')].address}, &word);")
     return k.build()

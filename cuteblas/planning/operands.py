@@ -215,9 +215,11 @@ def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], roles: Roles, nu
 
     Scalars, and what belongs to an epilogue, have the role of their own name.
     """
+    values = {"gate_words": 1, **numbers}
+
     def argument(name: str) -> Argument:
-        if name in numbers:
-            return Argument(value=numbers[name])
+        if name in values:
+            return Argument(value=values[name])
         return Argument(role=roles.get(name, name))
 
     return Launch(kernel, grid, tuple(argument(q.name) for q in kernel.params))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ..kernels.gemm_skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, clear_status, gemm_skinny
+from ..kernels.gemm_skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
 from ..kernels.persistent import DEPTH
 from .operands import (
     NARROW_SPAN,
@@ -27,7 +27,7 @@ from .split import LEAST_K, behind_status
 
 __all__ = ["STAGES", "plan_skinny", "skinny_seconds", "why_not_skinny"]
 
-_STATUS_BYTES = 256                  # in front of the workspace
+_STATUS_BYTES = 1024                 # in front of the workspace: a word for each block
 STAGES = {64: 3, 32: 4}             # by columns of a tile
 _STAGE_SECONDS = {64: 1.5e-6, 32: 0.7e-6}       # of a stage of K, the operands being in L2
 _MEMORY_STAGE_SECONDS = 1.12e-6      # of one that comes from memory while the whole device reads
@@ -101,13 +101,12 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     slices = choice.slices > 1
     p = replace(sliced(facing.problem, choice.slices, choice.chunk), k=choice.chunk) if slices else facing.problem
     multiply, config = _product(facing, p, choice, device, "workspace" if slices else "c")
-    launches = [Launch(clear_status(), (1, 1, 1), (Argument(role="workspace"),)), multiply]
-    nbytes = 0
+    launches, nbytes = [multiply], 0
     if slices:
         launches.append(behind_status(reduction(facing.problem, choice.slices), _STATUS_BYTES))
         nbytes = workspace_bytes(facing.problem, choice.slices)
     native = plan_simt(problem, device, gate=OUT_OF_RANGE)
-    launches += [behind_status(launch, _STATUS_BYTES) for launch in native.launches]
+    launches += [behind_status(launch, _STATUS_BYTES, multiply.grid[0]) for launch in native.launches]
     low, high = RANGE
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
@@ -136,4 +135,4 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: Devi
         numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i]}
     values |= {name: Argument(value=value) for name, value in numbers.items()}
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
-    return Launch(kernel, (min(choice.blocks, device.multiprocessors), 1, 1), arguments), config
+    return Launch(kernel, (min(choice.blocks, device.multiprocessors, _STATUS_BYTES // 4), 1, 1), arguments), config

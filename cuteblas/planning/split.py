@@ -222,7 +222,8 @@ def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> La
     """The launch that splits both operands."""
     config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate)
     kernel = split_planes(config)
-    values = {"blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace")}
+    values = {"blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace"),
+              "gate_words": Argument(value=1)}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
     return Launch(kernel, (a.blocks + b.blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
@@ -325,11 +326,13 @@ def _described(form: SplitFormat, p: GemmProblem) -> str:
             f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
 
 
-def behind_status(launch: Launch, nbytes: int) -> Launch:
-    """A launch with its workspace ``nbytes`` further, behind the status word, by which it may be gated."""
+def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:
+    """A launch with its workspace ``nbytes`` further, behind the words of the status, by which it may be gated."""
     def moved(name: str, argument: Argument) -> Argument:
         if name == "gate":
             return Argument(role="workspace")
+        if name == "gate_words":
+            return Argument(value=words)
         return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument
 
     names = (q.name for q in launch.kernel.params)
@@ -356,7 +359,8 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
                              gate=gate, element=p.a.dtype, staged=why_not_staged(p) is None)
     kernel = gemm_split(config)
-    values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace")}
+    values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace"),
+              "gate_words": Argument(value=1)}
     if config.staged:
         values["mapC"] = Argument(role="c", tensor_map=staged_map(p))
     for name, planes, box, rows in zip("AB", (a, b), config.boxes, (p.m, p.n), strict=True):
