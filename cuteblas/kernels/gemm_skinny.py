@@ -1,6 +1,7 @@
 """``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without planes in memory.
 
-A is large and read once, B small. A stage of both comes to shared memory as it is, float32. The multiplying warpgroups read A from
+A is large and read once, B small. A stage of both comes to shared memory as it is, float32, by TMA where tensor maps describe the
+operands, else by the copies of a warpgroup. The multiplying warpgroups read A from
 there into the registers in which their instructions take it, and split it on the way, into three planes of bfloat16; another
 warpgroup splits B into planes in shared memory. Six products of planes make the result, as in
 :mod:`~cuteblas.kernels.gemm_split`'s bf16x6: that of the first ones is added in float32 after every stage, rounded, and so are the
@@ -35,7 +36,18 @@ from ..layout import Layout, Tensor, _, composition, local_tile, make_identity_t
 from ..layout.symbolic import Expr, IntLike, all_of, equal, less
 from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
-from .persistent import DEPTH, GROUP, INSTRUCTION_DEPTH, PAIRS, PersistentBlock, Stage, TileOfC, persistent_traits, ring_of_tiles
+from .persistent import (
+    DEPTH,
+    GROUP,
+    INSTRUCTION_DEPTH,
+    PAIRS,
+    WARP,
+    PersistentBlock,
+    Stage,
+    TileOfC,
+    persistent_traits,
+    ring_of_tiles,
+)
 
 __all__ = ["OUT_OF_RANGE", "RANGE", "SkinnyConfig", "gemm_skinny"]
 
@@ -53,7 +65,6 @@ _PLANE = "bfloat16"
 _PLANES = 3
 _MAIN, _CORRECTIONS = ((0, 0),), ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1))
 _BUFFERS = 2                        # of B's planes in shared memory, and of A's in registers
-_WARP = 32
 _GROUPS = 2
 _REGISTERS = 80, 176                # of threads that do not multiply, and of those that do
 
@@ -70,8 +81,10 @@ class SkinnyConfig:
         Columns of a tile of C, a multiple of 32; it has 128 rows.
     stages : int
         Stages of the ring.
-    k_major_a, k_major_b : bool
-        Which mode of A and B has stride 1.
+    a, b : OperandAccess
+        Which mode of A and B has stride 1 and, without TMA, how they are read.
+    tma : bool
+        Whether TMA reads both.
     c : OperandAccess
         How C is written.
     alpha : {"one", "value", "device"}
@@ -81,7 +94,7 @@ class SkinnyConfig:
     slices : bool
         Whether K is in slices, which are one more batch mode of C, outermost.
     wide : bool
-        Whether offsets into C need 64 bits.
+        Whether offsets need 64 bits.
     epilogue : FusedEpilogue, optional
         What is done instead of ``alpha * sum``.
     """
@@ -89,8 +102,9 @@ class SkinnyConfig:
     output: str
     columns: int = 64
     stages: int = 3
-    k_major_a: bool = True
-    k_major_b: bool = True
+    a: OperandAccess = OperandAccess(1, 4)
+    b: OperandAccess = OperandAccess(1, 4)
+    tma: bool = True
     c: OperandAccess = PAIRS
     alpha: str = "one"
     batch_a: tuple[bool, ...] = ()
@@ -100,9 +114,14 @@ class SkinnyConfig:
     epilogue: FusedEpilogue | None = None
 
     @property
+    def k_major(self) -> tuple[bool, bool]:
+        """Along which mode tiles of A and of B are contiguous in shared memory."""
+        return self.a.unit != 0, self.b.unit != 0
+
+    @property
     def mma(self) -> WgmmaRegisterMma:
         """Who multiplies what."""
-        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major_a)
+        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major[0])
 
     @property
     def rows(self) -> int:
@@ -111,17 +130,26 @@ class SkinnyConfig:
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The TMA boxes of a stage of A and of B."""
+        """The tiles of a stage of A and of B, as TMA boxes."""
         a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
-                for extent, major in ((self.rows, self.k_major_a), (self.columns, self.k_major_b)))
+                for extent, major in zip((self.rows, self.columns), self.k_major, strict=True))
         return a, b
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
-                                   (self.alpha, "zero"), (self.batch_a, self.batch_b), self.wide, self.epilogue)
-        return f"gemm_skinny_{dtype(self.output).tag}_{traits}{'_sliced' if self.slices else ''}"
+        traits = persistent_traits((self.rows, self.columns), self.stages, self.k_major, self.c, (self.alpha, "zero"),
+                                   (self.batch_a, self.batch_b), self.wide, self.epilogue)
+        read = "" if self.tma else "".join(f"_{'mks'[2 if x.unit is None else x.unit]}{x.width}" for x in (self.a, self.b))
+        return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
+
+
+def _reader(access: OperandAccess) -> TiledCopy:
+    """How a warpgroup reads a tile, vectors along what is contiguous, a warp's whole lines of it as far as there are any."""
+    line = WARP // access.width
+    if access.unit == 0:
+        return TiledCopy(Layout((line, GROUP // line)), (access.width, 1))
+    return TiledCopy(Layout((GROUP // line, line), (line, 1)), (1, access.width))
 
 
 @cache
@@ -136,27 +164,40 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: tensor maps A (M, K) and B (N, K) with the batch modes that they have; pointers C and status, a word for each block; extents M, N and
-        K, with slices that of one; the strides of C (M, N) that are not fixed at 1; the extents of the batch modes, then the
-        strides of C there, slices last; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
+        Parameters: tensor maps A (M, K) and B (N, K) with the batch modes that they have, or without TMA pointers A and B; pointers
+        C and status, a word for each block; extents M, N and K; that of a slice of K if there are several; the strides of A, B and
+        C that are not fixed at 1, of A and B without TMA; the extents of the batch modes, slices last, then the strides of C there
+        and, without TMA, those of A and of B but for slices; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
         may have fewer blocks than tiles.
     """
     mma, (box_a, box_b) = config.mma, config.boxes
-    if config.columns % _WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
+    if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is written in vectors of 1 or 2 along N, got {config}")
     k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch="sm_90a", wide=config.wide,
                       summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
                               f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
                               f"A {mma.tv_a}, accumulators {mma.tv_c}")
     k.follows()
-    map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
+    names = "AB"
+    maps = [k.tensor_map(f"map{name}") for name in names] if config.tma else []
+    accesses = (config.a, config.b)
+    pointers = [] if config.tma else [k.pointer(name, "float32", alignment=4 * access.width)
+                                      for name, access in zip(names, accesses, strict=True)]
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
     status = k.pointer("status", "uint32", const=False, alignment=4)
-    M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K", multiple=DEPTH if config.slices else 1)
+    # What vectors run along is a multiple of their width.
+    along_m, along_n, along_k = (1 if config.tma else max([1, *(x.width for x in which if x.unit == unit)])
+                                 for which, unit in ((accesses[:1], 0), (accesses[1:], 0), (accesses, 1)))
+    M, N, K = k.integer("M", multiple=along_m), k.integer("N", multiple=max(along_n, config.c.width)), k.integer("K", multiple=along_k)
+    chunk = k.integer("chunk", multiple=DEPTH) if config.slices else K
+    strides = [] if config.tma else [strides_of(k, *pair) for pair in zip(names, ("mk", "nk"), accesses, strict=True)]
     stride_c = strides_of(k, "C", "mn", config.c)
     modes = range(len(config.batch_a) + config.slices)
     batch = tuple(k.integer(f"L{i}") for i in modes)
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
+    batch_strides = [] if config.tma else [
+        tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) if has else 0 for i, has in enumerate(present))
+        for name, access, present in zip(names, accesses, (config.batch_a, config.batch_b), strict=True)]
     epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue, len(batch))
 
     sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
@@ -168,15 +209,35 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
     epilogue.load_scalars()
     ready, free = Mbarriers(k, "ready", _BUFFERS), Mbarriers(k, "free", _BUFFERS)
-    block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b),
-                            readers=_GROUPS * GROUP // _WARP + 1, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
+    arrivals = 1 if config.tma else GROUP // WARP, _GROUPS * GROUP // WARP + 1
+    block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(chunk)), batch, maps=maps,
+                            arrivals=arrivals, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
 
-    def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        depth = k_tile * DEPTH + (tile.batch[-1] * K if config.slices else 0)
+    def first_k_tile(tile: TileOfC) -> IntLike:
+        return tile.batch[-1] * (chunk // DEPTH) if config.slices else 0
+
+    def load_by_tma(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
         own = TileOfC(tile.m, tile.n, tile.batch[:len(config.batch_a)])
-        for tensor_map, box, ring, row, present in ((map_a, box_a, sA, tile.m * config.rows, config.batch_a),
-                                                    (map_b, box_b, sB, tile.n * config.columns, config.batch_b)):
+        depth = (first_k_tile(tile) + k_tile) * DEPTH
+        for tensor_map, box, ring, row, present in zip(maps, config.boxes, (sA, sB), (tile.m * config.rows, tile.n * config.columns),
+                                                       (config.batch_a, config.batch_b), strict=True):
             tma_load(k, tensor_map, box, own.corner(row, depth, present), ring[_, _, stage], barrier)
+
+    def load_by_threads(tile: TileOfC, k_tile: IntLike, stage: IntLike, lane: IntLike) -> None:
+        own, of_batch = batch[:len(config.batch_a)], tile.batch[:len(config.batch_a)]
+        depth = k.let("depth", first_k_tile(tile) + k_tile)
+        for name, pointer, extent, access, stride, steps, ring, box, at in zip(
+                names, pointers, (M, N), accesses, strides, batch_strides, (sA, sB), config.boxes, (tile.m, tile.n), strict=True):
+            rows = size(box.layout.inner[0])
+            copy = _reader(access)
+
+            def mine(tensor: Tensor, copy: TiledCopy = copy, rows: int = rows, at: IntLike = at) -> Tensor:
+                return copy.partition(local_tile(tensor, (rows, DEPTH), (at, depth)), lane)
+
+            tXgX = k.pin(f"tXg{name}", mine(matrix_at(pointer, (extent, K), stride, own, steps, of_batch)))
+            exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor((extent, K)))), (extent, K))
+            tXsX = k.pin(f"tXs{name}", copy.partition(ring, lane))
+            k.copy(tXgX, tXsX[_, _, _, stage], width=access.width, guard=exists)
 
     k.emit("bool in_range = true;")
 
@@ -190,8 +251,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     def split_b() -> None:
         k.comment("Planes of B, by a warpgroup of its own")
-        lane = k.let("lane", k.thread - GROUP * _GROUPS)
-        threads = Layout((_WARP, GROUP // _WARP), (GROUP // _WARP, 1))
+        lane = k.let("lane", k.thread % GROUP)
+        threads = Layout((WARP, GROUP // WARP), (GROUP // WARP, 1))
         of_pairs, of_words = TiledCopy(threads, (1, 2)), TiledCopy(threads, (1, 1))
         tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
         order = make_layout(mma.order_of_pairs, Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
@@ -206,7 +267,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             free.wait(buffer.index, buffer.parity ^ 1)
             for i in range(across):
                 with k.loops((along,)) as (j,):
-                    k.copy(tPsB[_, i, j, stage.index], pairs_of_b[_, j], width=2 if config.k_major_b else 1)
+                    k.copy(tPsB[_, i, j, stage.index], pairs_of_b[_, j], width=2 if config.k_major[1] else 1)
                 with k.loops((along,)) as (j,):
                     words = ", ".join(plane(0, j).c for plane in planes)
                     k.emit(f"cb::split_pair({pairs_of_b(0, j).c}, {pairs_of_b(1, j).c}, {words}, {range_});")
@@ -222,7 +283,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             buffer.advance()
         report()
 
-    block.produce(box_a.nbytes + box_b.nbytes, load, split_b)
+    if config.tma:
+        block.produce(box_a.nbytes + box_b.nbytes, load_by_tma, split_b)
+    else:
+        block.produce_by_threads(load_by_threads, split_b)
 
     with block.consumers():
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
@@ -257,7 +321,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 k.copy(tCsA[_, step, stage.index], values, width=mma.width)
                 if step == steps - 1:
                     k.warp_barrier()
-                    with k.when(equal(k.thread % _WARP, 0)):
+                    with k.when(equal(k.thread % WARP, 0)):
                         block.emptied(stage)
                 if step != 1:                                       # then, nothing but step 0 is under way
                     k.emit(f"cb::wgmma_wait<{_BUFFERS - 1}>();")

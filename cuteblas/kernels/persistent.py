@@ -30,7 +30,7 @@ from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, sele
 from .common import OperandAccess, grouped_raster
 from .epilogue import FusedEpilogue
 
-__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "Cluster", "Consumer", "PersistentBlock", "Stage", "StagedC",
+__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "WARP", "Cluster", "Consumer", "PersistentBlock", "Stage", "StagedC",
            "TileOfC", "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
 
 DEPTH = 64
@@ -44,6 +44,9 @@ PAIRS = OperandAccess(1, 2)
 
 GROUP = 128
 """Threads of a warpgroup."""
+
+WARP = 32
+"""Threads of a warp."""
 
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 _PIECES = 2                         # of C that a warpgroup has in shared memory
@@ -183,8 +186,8 @@ class PersistentBlock:
         Which blocks share operands; it walks over tiles of C as one.
     maps : sequence of str
         Tensor maps that are fetched ahead.
-    readers : int, optional
-        Arrivals that say that a stage has been read, if it is not the multiplying warpgroups that do.
+    arrivals : tuple of int, optional
+        How many say that a stage has been filled and that it has been read; by default one thread and the multiplying warpgroups.
     rings : sequence of (Mbarriers, int)
         Further barriers of the kernel, and the arrivals of a phase.
     registers : tuple of int
@@ -193,16 +196,17 @@ class PersistentBlock:
 
     def __init__(self, k: KernelBuilder, groups: int, stages: int, tile: tuple[int, int, int],
                  extents: tuple[IntLike, IntLike, IntLike], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
-                 maps: Sequence[str] = (), readers: int | None = None, rings: Sequence[tuple[Mbarriers, int]] = (),
+                 maps: Sequence[str] = (), arrivals: tuple[int, int] | None = None, rings: Sequence[tuple[Mbarriers, int]] = (),
                  registers: tuple[int, int] = (_PRODUCER_REGISTERS, _CONSUMER_REGISTERS)):
         self._k, self._groups, self._stages, self._batch, self._cluster, self._tile = k, groups, stages, batch, cluster, tile
         self._registers = registers
         self._full, self._empty = Mbarriers(k, "full", stages), Mbarriers(k, "empty", stages)
         self._sharing = cluster.m + cluster.n - 1                   # blocks that a block's tiles come from, itself included
         with k.when(equal(k.thread, 0)):
-            for barriers, arrivals in ((self._full, 1), (self._empty, readers or groups * self._sharing), *rings):
+            filled, emptied = arrivals or (1, groups * self._sharing)
+            for barriers, count in ((self._full, filled), (self._empty, emptied), *rings):
                 for stage in range(barriers.count):
-                    barriers.init(stage, arrivals)
+                    barriers.init(stage, count)
             self._full.publish()
             for tensor_map in maps:
                 k.emit(f"cb::tma_prefetch(&{tensor_map});")
@@ -274,7 +278,7 @@ class PersistentBlock:
 
     def produce(self, nbytes: int, load: Callable[[TileOfC, IntLike, IntLike, str], None],
                 helper: Callable[[], None] | None = None) -> None:
-        """The producer's part.
+        """The producer's part: one thread and TMA.
 
         Parameters
         ----------
@@ -285,18 +289,57 @@ class PersistentBlock:
         helper : callable, optional
             What the warpgroup behind those that multiply does; the producer is in the one behind that.
         """
+        k = self._k
+        with self._producer("one thread keeps the ring full", helper) as first, k.when(equal(k.thread, first)):
+            stage = Stage(k, self._stages)
+            with self.steps() as (at, k_tile):
+                self._empty.wait(stage.index, stage.parity ^ 1)
+                self._full.expect(stage.index, nbytes)
+                load(at, k_tile, stage.index, self._full.address(stage.index))
+                stage.advance()
+
+    def produce_by_threads(self, load: Callable[[TileOfC, IntLike, IntLike, IntLike], None],
+                           helper: Callable[[], None] | None = None) -> None:
+        """The producer's part: a warpgroup and its threads' own asynchronous copies, for operands that no tensor map describes.
+
+        Parameters
+        ----------
+        load : callable
+            Starts this thread's copies of (tile of C, k tile) into a stage; the thread's number in the warpgroup comes last.
+        helper : callable, optional
+            As in :meth:`produce`.
+        """
+        k = self._k
+        with self._producer("a warpgroup keeps the ring full", helper) as first, k.when(less(first - 1, k.thread)):
+            lane = k.let("lane", k.thread % GROUP)
+            stage = Stage(k, self._stages)
+            loaded, some = k.variable("loaded", 0, hi=self._stages - 1), k.variable("some", 0, hi=1)
+
+            def announce(pending: int) -> None:
+                k.wait(pending)
+                k.warp_barrier()
+                with k.when(all_of(equal(lane % WARP, 0), equal(some, 1))):
+                    self._full.arrive(loaded)
+
+            with self.steps() as (at, k_tile):
+                self._empty.wait(stage.index, stage.parity ^ 1)
+                load(at, k_tile, stage.index, lane)
+                k.commit()
+                announce(1)                             # the stage before has come
+                k.assign(loaded, stage.index)
+                k.assign(some, 1)
+                stage.advance()
+            announce(0)
+
+    @contextmanager
+    def _producer(self, what: str, helper: Callable[[], None] | None) -> Iterator[int]:
+        """What the threads that do not multiply do, the producer's part being written inside; yields its first thread."""
         k, consumers = self._k, GROUP * self._groups
         producer = consumers + GROUP * (helper is not None)
-        k.comment("The producer: one thread keeps the ring full")
+        k.comment(f"The producer: {what}")
         with k.when(less(consumers - 1, k.thread)):
             k.emit(f"cb::setmaxnreg_dec<{self._registers[0]}>();")
-            with k.when(equal(k.thread, producer)):
-                stage = Stage(k, self._stages)
-                with self.steps() as (at, k_tile):
-                    self._empty.wait(stage.index, stage.parity ^ 1)
-                    self._full.expect(stage.index, nbytes)
-                    load(at, k_tile, stage.index, self._full.address(stage.index))
-                    stage.advance()
+            yield producer
             if helper is not None:
                 with k.when(less(k.thread, producer)):
                     helper()

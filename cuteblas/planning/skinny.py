@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
+from ..kernels.common import OperandAccess
 from ..kernels.gemm_skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
 from ..kernels.persistent import DEPTH
 from .operands import (
@@ -12,7 +13,8 @@ from .operands import (
     Oriented,
     alpha_kind,
     fused,
-    fusion_numbers,
+    gemm_numbers,
+    gemm_span,
     majorness,
     operand_map,
     output_span,
@@ -20,7 +22,7 @@ from .operands import (
     why_not_mapped,
 )
 from .plan import Argument, Launch, Plan, Role, overlapping
-from .problem import DeviceInfo, GemmProblem, transposed
+from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS, plan_simt
 from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
 from .split import LEAST_K, behind_status
@@ -35,6 +37,7 @@ _IN_L2 = 32 << 20                    # bytes of an operand that are still there
 _TILE_SECONDS = 0.5e-6               # to start and to write a tile of C
 _OVERHEAD_SECONDS = 7e-6             # launches, of which one does nothing
 _ROWS = 128
+_MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 
 def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -51,7 +54,22 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "coordinates of tensor maps have 32 bits"
     if device.workspace_limit is not None and device.workspace_limit < _STATUS_BYTES:
         return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
+    if p.a.conj or p.b.conj or len(p.batch) > _MOST_BATCH_MODES:
+        return f"it has at most {_MOST_BATCH_MODES} batch modes, and nothing is conjugated"
+    return None
+
+
+def _why_not_tma(p: GemmProblem) -> str | None:
     return why_not_mapped("A", p.a, (p.m, p.k)) or why_not_mapped("B", p.b, (p.n, p.k))
+
+
+def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
+    """How threads read an operand: along the mode with stride 1, in vectors if rows, strides and address allow it."""
+    unit = majorness(operand, extents)
+    if unit is None:
+        return OperandAccess()
+    strides = [operand.strides[1 - unit]] if extents[1 - unit] > 1 else []
+    return OperandAccess(unit, gcd(4, max(1, operand.alignment // 4), extents[unit], *strides, *operand.batch_strides))
 
 
 def _facing(p: GemmProblem) -> Oriented:
@@ -122,17 +140,18 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: Devi
     inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     c = pairs_along_n(p)
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b))
-    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], majorness(whole.a, (whole.m, whole.k)) == 1,
-                          majorness(whole.b, (whole.n, whole.k)) == 1, c, alpha_kind(p.alpha), batch_a, batch_b, slices,
-                          output_span(p) >= NARROW_SPAN, fused(p, 1, c.width))
+    tma = _why_not_tma(whole) is None
+    a, b = ((whole.a, (whole.m, whole.k)), (whole.b, (whole.n, whole.k)))
+    wide = output_span(p) if tma else max(gemm_span(whole), output_span(p))
+    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), tma, c, alpha_kind(p.alpha),
+                          batch_a, batch_b, slices, wide >= NARROW_SPAN, fused(p, 1, c.width))
     kernel = gemm_skinny(config)
     values = {"C": Argument(role=output, offset=_STATUS_BYTES if slices else 0), "status": Argument(role="workspace")}
-    operands = zip("AB", facing.roles, config.boxes, (whole.a, whole.b), (whole.m, whole.n), strict=True)
-    for name, role, box, operand, extent in operands:
-        values[f"map{name}"] = Argument(role=role, tensor_map=operand_map(box, operand, (extent, whole.k), whole.batch))
-    numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
-    for q, i in enumerate(range(len(p.batch) - 1, -1, -1)):
-        numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i]}
+    for name, role, box, (operand, extents) in zip("AB", facing.roles, config.boxes, (a, b), strict=True):
+        values[name] = Argument(role=role)
+        if tma:
+            values[f"map{name}"] = Argument(role=role, tensor_map=operand_map(box, operand, extents, whole.batch))
+    numbers = gemm_numbers(whole) | gemm_numbers(p) | {"K": whole.k, "chunk": p.k}
     values |= {name: Argument(value=value) for name, value in numbers.items()}
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
     return Launch(kernel, (min(choice.blocks, device.multiprocessors, _STATUS_BYTES // 4), 1, 1), arguments), config
