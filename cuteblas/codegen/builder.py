@@ -37,18 +37,24 @@ class Guard:
         The identity tensor, partitioned exactly as the tensor that it guards; its elements are coordinates.
     extents : tuple
         Exclusive upper bounds, one for each coordinate; ``None`` where nothing needs checking.
+    halo : bool
+        Whether coordinates may be negative, where nothing exists either; then single elements are copied.
     """
 
     coordinates: Tensor
     extents: tuple[IntLike | None, ...]
+    halo: bool = False
 
     def at(self, coordinate: tuple) -> Expr | bool:
         """The condition under which the element at ``coordinate`` exists."""
         values = self.coordinates(*coordinate)
-        return all_of(*(less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None))
+        inside = [less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None]
+        return all_of(*inside, *(less(-1, v) for v in values if self.halo))
 
     def same_for(self, coordinate: tuple, width: int) -> bool:
         """Whether the condition is provably the same for ``width`` (a power of two) elements along mode 0 from ``coordinate``."""
+        if self.halo:
+            return width == 1
         first, *rest = coordinate
         start, end = self.coordinates(*coordinate), self.coordinates(first + width - 1, *rest)
         return all(n is None or a == b or (bits_of(a) | bits_of(n)) & (width - 1) == 0
@@ -137,6 +143,17 @@ class KernelBuilder:
         """A TMA tensor map parameter; returns its C++ name."""
         self._params.append(Param(self._fresh(name), "tensor_map", dtype("b8")))
         return name
+
+    def aligned_down(self, name: str, pointer: Pointer, element: str, nbytes: int) -> tuple[Pointer, Expr]:
+        """The last multiple of ``nbytes`` (a power of two) that is not behind a pointer, as a pointer to elements of another type,
+        and how many of the pointer's own elements lie between. What lies there may be no memory of the array.
+        """
+        dt, item = dtype(element), pointer.dtype.bytes
+        const = " const" if pointer.const else ""
+        self.emit(f"{dt.ctype}{const}* const {self._fresh(name)} = cb::aligned_down<{dt.ctype}{const}, {nbytes}>({pointer.name});")
+        between = f"static_cast<int>(reinterpret_cast<unsigned long long>({pointer.name}) & {nbytes - 1}) / {item}"
+        before = self._declare(f"{name}_before", between, Var(f"{name}_before", 0, nbytes // item - 1))
+        return Pointer("gmem", name, dt, alignment=nbytes, root=pointer.root, const=pointer.const), before
 
     # -- memory ---------------------------------------------------------------------------------------------------------------
     def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128,
@@ -451,8 +468,5 @@ def _extents(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _cosize(layout: Layout | ComposedLayout) -> int:
-    """Elements to allocate; a swizzled layout fills whole periods of its swizzle."""
-    if isinstance(layout, ComposedLayout):
-        period = layout.swizzle.period
-        return -(-cosize(layout.inner) // period) * period
+    """Elements to allocate; a swizzled layout fills whole blocks that its swizzle permutes."""
     return cosize(layout)
