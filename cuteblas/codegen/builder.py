@@ -235,15 +235,19 @@ class KernelBuilder:
 
     # -- control --------------------------------------------------------------------------------------------------------------
     @contextmanager
-    def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: IntLike = 1, unroll: bool = False) -> Iterator[IntLike]:
-        """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop."""
+    def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: IntLike = 1,
+             unroll: bool | None = None) -> Iterator[IntLike]:
+        """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop.
+
+        The compiler is told to unroll it, or not to (``False``), or decides.
+        """
         if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and start + step >= stop > start:
             yield start
             return
         name = self._unused(name)
         last = bounds(stop)[1]
-        if unroll:
-            self.emit("#pragma unroll", indent=False)
+        if unroll is not None:
+            self.emit("#pragma unroll" if unroll else "#pragma unroll 1", indent=False)
         advance = f"++{name}" if step == 1 else f"{name} += {to_c(step)}"
         with self._block(f"for ({self._int} {name} = {to_c(start)}; {name} < {to_c(stop)}; {advance})"):
             self._fresh(name)
@@ -256,7 +260,7 @@ class KernelBuilder:
             yield ()
             return
         *inner, last = extents
-        with self.loop(names[len(inner)], last, unroll=self._unroll) as i, self.loops(inner, names) as rest:
+        with self.loop(names[len(inner)], last, unroll=self._unroll or None) as i, self.loops(inner, names) as rest:
             yield (*rest, i)
 
     @contextmanager

@@ -87,9 +87,10 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
     block, tiles_0 = k.block_index("block", "x"), k.let("tiles_0", ceil_div(extents[0], tile[0]))
     if group:
         tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
-        all_tiles = k.let("all_tiles", tiles_0 * tiles_1)
-        within = k.let("within_matrix", block % all_tiles) if batched else block
-        return *grouped_raster(k, within, tiles_0, tiles_1, group), k.let("batch", block // all_tiles) if batched else 0
+        if not batched:
+            return *grouped_raster(k, block, tiles_0, tiles_1, group), 0
+        tiles = k.let("tiles", tiles_0 * tiles_1)
+        return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1, group), k.let("batch", block // tiles)
     tile_0 = k.let("tile_0", block % tiles_0)
     if not batched:
         return tile_0, k.let("tile_1", block // tiles_0), 0

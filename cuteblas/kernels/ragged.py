@@ -12,6 +12,8 @@ words that cover them, so that no access is smaller than 4 bytes except where ro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,7 +32,7 @@ from ..layout import (
     local_tile,
     make_identity_tensor,
 )
-from ..layout.symbolic import IntLike, all_of, less
+from ..layout.symbolic import IntLike, all_of, less, to_c
 from .common import cut_words, matrix_at, tile_of_block
 from .permute import TransposeConfig, TransposedTile, batch_modes, transposed_tile
 
@@ -105,33 +107,48 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
         _words_in(k, tile, ps, source, corner, extents, (sT, sE))
     k.barrier()
 
-    k.comment("Columns out, each from cut to cut")
-    words, vector = tile.vs, tile.vs * config.packed
+    words, vector, border = tile.vs, tile.vs * config.packed, config.border
     lines, before = k.aligned_down("D_cut", pd, tile.word, config.cut)
     tDcD = k.pin("tDcD", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
     rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
-    with k.loop("r", rows, unroll=True) as r:
-        row = k.let("row", tDcD((0, 0), r, 0)[0])
-        j = k.let("j", corner[0] + row)
+
+    @contextmanager
+    def column(r: IntLike) -> Iterator[tuple[IntLike, IntLike, IntLike, IntLike]]:
+        """A column of the tile if it exists: which, its number in the target, where that row begins behind ``lines``, and how far
+        behind the tile's corner it is cut.
+        """
+        which = k.let("column", tDcD((0, 0), r, 0)[0])
+        j = k.let("j", corner[0] + which)
         with k.when(less(j, J)):
             begin = k.let("begin", before + target.engine.offset + target.layout(j, 0))
-            later = k.let("later", (-begin) % config.border)                     # from the tile's corner to the row's cut
-            cut = k.let("cut", (begin + config.border - 1) // config.border + bi * (config.tile[1] // config.border) - 1)
-            with k.loop("n", vectors, unroll=True) as n:
-                word = k.let("word", tDcD((0, 0), r, n)[1])
-                i = k.let("i", corner[1] + later + word * config.packed)
-                with k.when(all_of(less(-1, i), less(i + (vector - 1), I))):
-                    held = k.registers("tDrS", tile.word, Layout(words + (config.packed > 1)))
-                    k.copy(_along_i(sT, row, later // config.packed + word, held), held, width=1)
-                    if config.packed > 1:
-                        cut_words(k, held, held, 8 * config.item * (later % config.packed))
-                    whole = Tensor(held.engine, Layout(words))
-                    k.copy(whole, Tensor(lines + (cut * (config.border // config.packed) + word), whole.layout), width=words)
-                with k.otherwise(), k.loop("e", vector) as e:
-                    single = k.registers("tDrE", element, Layout(1))
-                    with k.when(all_of(less(-1, i + e), less(i + e, I))):
-                        k.copy(_along_i(sE, row, later + word * config.packed + e, single), single, width=1)
-                        k.copy(single, Tensor(target.engine + target.layout(j, i + e), single.layout), width=1)
+            yield which, j, begin, k.let("later", (-begin) % border)
+
+    k.comment("Columns out, each from cut to cut")
+    with k.loop("r", rows, unroll=True) as r, column(r) as (which, _, begin, later):
+        cut = k.let("cut", (begin + border - 1) // border + bi * (config.tile[1] // border) - 1)
+        with k.loop("n", vectors, unroll=True) as n:
+            word = k.let("word", tDcD((0, 0), r, n)[1])
+            i = k.let("i", corner[1] + later + word * config.packed)
+            with k.when(all_of(less(-1, i), less(i + (vector - 1), I))):
+                held = k.registers("tDrS", tile.word, Layout(words + (config.packed > 1)))
+                k.copy(_along_i(sT, which, later // config.packed + word, held), held, width=1)
+                if config.packed > 1:
+                    cut_words(k, held, held, 8 * config.item * (later % config.packed))
+                whole = Tensor(held.engine, Layout(words))
+                k.copy(whole, Tensor(lines + (cut * (border // config.packed) + word), whole.layout), width=words)
+    if vector > 1:
+        k.comment("Where rows begin and end: one element at a time")
+        ends = k.flag("ends", f"{to_c(corner[1])} < 0 || {to_c(corner[1] + (config.rows - 1))} >= {to_c(I)}")
+        with k.when(ends.ne(0)), k.loop("r", rows, unroll=False) as r, column(r) as (which, j, _, later), \
+                k.loop("n", vectors, unroll=False) as n:
+            at = k.let("at", later + tDcD((0, 0), r, n)[1] * config.packed)
+            i = k.let("i", corner[1] + at)
+            partly = k.flag("partly", f"{to_c(i)} < 0 || {to_c(i + (vector - 1))} >= {to_c(I)}")
+            with k.when(all_of(partly.ne(0), less(-vector, i), less(i, I))), k.loop("e", vector, unroll=False) as e:
+                single = k.registers("tDrE", element, Layout(1))
+                with k.when(all_of(less(-1, i + e), less(i + e, I))):
+                    k.copy(_along_i(sE, which, at + e, single), single, width=1)
+                    k.copy(single, Tensor(target.engine + target.layout(j, i + e), single.layout), width=1)
     return k.build()
 
 
@@ -176,7 +193,7 @@ def _words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, source: 
         with k.loops((packed, blocks)) as (row, block):
             cut_words(k, covering[None, row, block], fragment[(None, row), 0, block], 8 * item * (begin(row, block) % packed))
         tile.staged(k, fragment, shared[0])
-    with k.otherwise(), k.loop("column", packed) as column:
+    with k.otherwise(), k.loop("column", packed, unroll=False) as column:
         single = k.registers("tSrE", pointer.dtype.name, Layout((packed, blocks)))
         guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
         k.copy(tSgS[(column, None), 0, None], single, width=1, guard=guard)
