@@ -296,8 +296,8 @@ class TransposedTile:
         lanes_j = tj // packed // self.vl
         self.reader = TiledCopy(Layout((lanes_j, config.threads // lanes_j)), (self.vl, packed))
         self.stager = TiledCopy(self.reader.threads, (self.vl * packed, 1))
-        lanes_i = min(_LINE // config.store, ti // packed // self.vs, 32)
-        warps_i = ti // packed // self.vs // lanes_i
+        lanes_i = _lanes_along_i(config)
+        warps_i = min(ti // packed // self.vs // lanes_i, config.threads // 32)
         lanes = 32 // lanes_i
         warps_j = config.threads // 32 // warps_i
         self.writer = TiledCopy(Layout(((lanes, warps_j), (lanes_i, warps_i)), ((lanes_i, 32 * warps_i), (1, 32))), (1, self.vs))
@@ -342,13 +342,23 @@ class TransposedTile:
         k.copy(fragment, tDgD, width=self.vs, guard=guard)
 
 
+def _lanes_along_i(config: TransposeConfig) -> int:
+    """Lanes of a warp that write to one row of the target."""
+    return min(_LINE // config.store, config.tile[1] * config.item // config.store, 32)
+
+
 def _swizzle(config: TransposeConfig) -> Swizzle:
     """The swizzle of the tile: vectors along J are permuted by the position along I.
 
     A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes (at least one bank). Lanes that
     read a column step by ``store / word`` words along I; exclusive or with that step's low bits sends them to different chunks.
     """
+    lanes = _lanes_along_i(config)
     chunk = max(config.store, _WORD)
+    if lanes * chunk < _LINE:
+        # Few rows: lanes that are served together are on several columns, and each row of theirs has banks of its own.
+        base = max(_LINE // chunk // lanes, config.load // config.word).bit_length() - 1
+        return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 - base)
     base = (chunk // config.word).bit_length() - 1
     bits = (_LINE // chunk).bit_length() - 1
     step = (config.store // config.word).bit_length() - 1

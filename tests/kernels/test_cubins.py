@@ -146,10 +146,11 @@ def test_transposes_fill_the_multiprocessor(item, tmp_path):
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
-    """Two blocks of 40 KiB at least, without spills."""
-    kernel = plan_copy(CopyProblem((8193, 8191), (1, 8193), (8191, 1), item), H200).launches[0].kernel
-    registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
-    assert stack == 0 and registers * kernel.threads <= 65536 // 2 and kernel.shared_bytes <= 40 * 1024
+    """Two blocks of 40 KiB at least, without spills; of few rows or columns too."""
+    for rows, columns in ((8191, 8193), (3, 10**7), (10**7, 3)):
+        kernel = plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), item), H200).launches[0].kernel
+        registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+        assert stack == 0 and registers * kernel.threads <= 65536 // 2 and kernel.shared_bytes <= 40 * 1024, kernel.name
 
 
 @pytest.mark.parametrize("n", [8192, 8191])

@@ -131,3 +131,21 @@ def test_misuse():
         RaggedConfig(4, 4, 4, 16, (64, 64), cut=8)
     with pytest.raises(CodegenError, match="does not divide"):
         ragged_transpose_kernel(RaggedConfig(16, 16, 16, 16, (32, 32)))
+
+
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("few", [2, 3, 4, 5, 8])
+def test_few_rows_and_few_columns(engine, item, few):
+    """Both of 3 x 10^7 and its transpose: tiles as long as the others are large, and no bank conflicts on either side."""
+    for many, options in ((1029, {}), (1040, {"src_offset": 1, "dst_offset": 3}), (2100, {"src_pad": 1, "dst_pad": 2})):
+        for shape in ((few, many), (many, few)):
+            plan = move(engine, scrambled(shape, item), (1, 0), **options)
+            facts = {name: text for name, text in plan.facts.items() if name.startswith("shared") and name.endswith("sT")}
+            assert facts and all("no bank conflict" in text for text in facts.values()), (plan.config, facts)
+    assert move(engine, scrambled((few, 1024), item), (1, 0)).config.load == 16
+
+
+def test_tiles_of_few_rows_and_few_columns():
+    for item in SIZES:
+        assert ragged(item, (10**7, 3)).config.tile == (256 * (16 // item), 4)
+        assert (ragged(item, (3, 10**7)).config.tile[0] == 8) == (item >= 4)
