@@ -37,18 +37,24 @@ class Guard:
         The identity tensor, partitioned exactly as the tensor that it guards; its elements are coordinates.
     extents : tuple
         Exclusive upper bounds, one for each coordinate; ``None`` where nothing needs checking.
+    halo : bool
+        Whether coordinates may be negative, where nothing exists either; then single elements are copied.
     """
 
     coordinates: Tensor
     extents: tuple[IntLike | None, ...]
+    halo: bool = False
 
     def at(self, coordinate: tuple) -> Expr | bool:
         """The condition under which the element at ``coordinate`` exists."""
         values = self.coordinates(*coordinate)
-        return all_of(*(less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None))
+        inside = [less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None]
+        return all_of(*inside, *(less(-1, v) for v in values if self.halo))
 
     def same_for(self, coordinate: tuple, width: int) -> bool:
         """Whether the condition is provably the same for ``width`` (a power of two) elements along mode 0 from ``coordinate``."""
+        if self.halo:
+            return width == 1
         first, *rest = coordinate
         start, end = self.coordinates(*coordinate), self.coordinates(first + width - 1, *rest)
         return all(n is None or a == b or (bits_of(a) | bits_of(n)) & (width - 1) == 0
@@ -141,6 +147,17 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "tensor_map", dtype("b8")))
         return name
 
+    def aligned_down(self, name: str, pointer: Pointer, element: str, nbytes: int) -> tuple[Pointer, Expr]:
+        """The last multiple of ``nbytes`` (a power of two) that is not behind a pointer, as a pointer to elements of another type,
+        and how many of the pointer's own elements lie between. What lies there may be no memory of the array.
+        """
+        dt, item = dtype(element), pointer.dtype.bytes
+        const = " const" if pointer.const else ""
+        self.emit(f"{dt.ctype}{const}* const {self._fresh(name)} = cb::aligned_down<{dt.ctype}{const}, {nbytes}>({pointer.name});")
+        between = f"static_cast<int>(reinterpret_cast<unsigned long long>({pointer.name}) & {nbytes - 1}) / {item}"
+        before = self._declare(f"{name}_before", between, Var(f"{name}_before", 0, nbytes // item - 1))
+        return Pointer("gmem", name, dt, alignment=nbytes, root=pointer.root, const=pointer.const), before
+
     # -- memory ---------------------------------------------------------------------------------------------------------------
     def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128,
                over: str | None = None) -> Tensor:
@@ -221,15 +238,19 @@ class KernelBuilder:
 
     # -- control --------------------------------------------------------------------------------------------------------------
     @contextmanager
-    def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: IntLike = 1, unroll: bool = False) -> Iterator[IntLike]:
-        """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop."""
+    def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: IntLike = 1,
+             unroll: bool | None = None) -> Iterator[IntLike]:
+        """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop.
+
+        The compiler is told to unroll it, or not to (``False``), or decides.
+        """
         if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and start + step >= stop > start:
             yield start
             return
         name = self._unused(name)
         last = bounds(stop)[1]
-        if unroll:
-            self.emit("#pragma unroll", indent=False)
+        if unroll is not None:
+            self.emit("#pragma unroll" if unroll else "#pragma unroll 1", indent=False)
         advance = f"++{name}" if step == 1 else f"{name} += {to_c(step)}"
         with self._block(f"for ({self._int} {name} = {to_c(start)}; {name} < {to_c(stop)}; {advance})"):
             self._fresh(name)
@@ -242,7 +263,7 @@ class KernelBuilder:
             yield ()
             return
         *inner, last = extents
-        with self.loop(names[len(inner)], last, unroll=self._unroll) as i, self.loops(inner, names) as rest:
+        with self.loop(names[len(inner)], last, unroll=self._unroll or None) as i, self.loops(inner, names) as rest:
             yield (*rest, i)
 
     @contextmanager
@@ -458,8 +479,5 @@ def _extents(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _cosize(layout: Layout | ComposedLayout) -> int:
-    """Elements to allocate; a swizzled layout fills whole periods of its swizzle."""
-    if isinstance(layout, ComposedLayout):
-        period = layout.swizzle.period
-        return -(-cosize(layout.inner) // period) * period
+    """Elements to allocate; a swizzled layout fills whole blocks that its swizzle permutes."""
     return cosize(layout)

@@ -197,6 +197,15 @@ T* shared_memory(int byte_offset) {
     return reinterpret_cast<T*>(emulator::shared_window + emulator::shared_start + byte_offset);
 }
 
+template <class To, int Bytes, class From>
+To* aligned_down(From* g) {
+    return reinterpret_cast<To*>(reinterpret_cast<unsigned long long>(g) & ~static_cast<unsigned long long>(Bytes - 1));
+}
+
+inline uint between_words(uint first, uint second, int bits) {
+    return uint((static_cast<unsigned long long>(second) << 32 | first) >> (bits & 31));
+}
+
 inline uint load_flag(uint const* g, CB_SITE) { return cuteblas_runtime->load_flag(g, site.line); }
 inline void store_flag(uint* g, uint v, CB_SITE) { cuteblas_runtime->store_flag(g, v, site.line); }
 

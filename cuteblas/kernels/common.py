@@ -9,9 +9,9 @@ from ..codegen.builder import KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
 from ..layout import Layout, Tensor, rank, size
-from ..layout.symbolic import IntLike, ceil_div, minimum
+from ..layout.symbolic import IntLike, ceil_div, minimum, to_c
 
-__all__ = ["Nested", "OperandAccess", "combine", "extents_of", "grouped_raster", "matrix_at",
+__all__ = ["Nested", "OperandAccess", "combine", "cut_words", "extents_of", "grouped_raster", "matrix_at",
            "strides_of", "tile_of_block", "transpose_words"]
 
 Nested = IntLike | tuple[IntLike, ...]
@@ -78,9 +78,19 @@ def matrix_at(pointer: Pointer, extents: tuple[Nested, ...], strides: tuple[Nest
 
 
 def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int],
-                  batched: bool) -> tuple[IntLike, IntLike, IntLike]:
-    """Tile coordinates of a block along two modes, the first fastest, and its flat batch index."""
+                  batched: bool, group: int = 0) -> tuple[IntLike, IntLike, IntLike]:
+    """Tile coordinates of a block along two modes, and its flat batch index.
+
+    The first mode is fastest; with ``group``, strips of so many tiles along it run one after the other, each along all of the
+    second.
+    """
     block, tiles_0 = k.block_index("block", "x"), k.let("tiles_0", ceil_div(extents[0], tile[0]))
+    if group:
+        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
+        if not batched:
+            return *grouped_raster(k, block, tiles_0, tiles_1, group), 0
+        tiles = k.let("tiles", tiles_0 * tiles_1)
+        return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1, group), k.let("batch", block // tiles)
     tile_0 = k.let("tile_0", block % tiles_0)
     if not batched:
         return tile_0, k.let("tile_1", block // tiles_0), 0
@@ -103,11 +113,18 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
             k.emit(f"{target(r, *at).c} = word[{r}];")
 
 
-def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike) -> tuple[IntLike, IntLike]:
+def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
+    """Words of 4 bytes that begin ``bits`` behind those of ``source``, which has one more; the two may be one fragment."""
+    with k.loops((size(source.layout) - 1,)) as (w,):
+        k.emit(f"{target(w).c} = cb::between_words({source(w).c}, {source(w + 1).c}, {to_c(bits)});")
+
+
+def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,
+                   group: int = _RASTER_GROUP) -> tuple[IntLike, IntLike]:
     """Tile coordinate of a block: columns of a few tiles, so that blocks that run together share operands in L2."""
-    strip = tiles_n * _RASTER_GROUP
-    first = k.let("first_m", block // strip * _RASTER_GROUP)
-    height = k.let("height", minimum(tiles_m - first, _RASTER_GROUP))
+    strip = tiles_n * group
+    first = k.let("first_m", block // strip * group)
+    height = k.let("height", minimum(tiles_m - first, group))
     within = k.let("within", block % strip)
     return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
 

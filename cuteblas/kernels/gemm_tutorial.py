@@ -261,7 +261,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
         k.copy(tArA, tAsA, width=1)
         k.copy(tBrB, tBsB, width=1)
         k.barrier()
-        with k.loop("k_block", BK, unroll=shape.unroll) as k_block:
+        with k.loop("k_block", BK, unroll=shape.unroll or None) as k_block:
             k.copy(tCsA[_, k_block], tCrA, width=1)
             k.copy(tCsB[_, k_block], tCrB, width=1)
             k.fma(_atoms(tCrC, 2), _atoms(tCrA, 1), _atoms(tCrB, 1), conj_a=config.conj[0], conj_b=config.conj[1])

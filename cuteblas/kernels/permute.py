@@ -26,7 +26,8 @@ from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_i
 from ..layout.symbolic import IntLike, ceil_div, less
 from .common import matrix_at, tile_of_block, transpose_words
 
-__all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "copy_kernel", "transpose_in_place_kernel", "transpose_kernel"]
+__all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "TransposedTile", "batch_modes", "copy_kernel",
+           "transpose_in_place_kernel", "transpose_kernel", "transposed_tile"]
 
 _WORD = 4
 _LINE = 128
@@ -90,6 +91,8 @@ class TransposeConfig:
         Further (batch) modes.
     wide : bool
         Whether offsets need 64 bits.
+    group : int
+        Tiles along J that run together before the next along I; 0 for all of them.
     """
 
     item: int
@@ -102,6 +105,7 @@ class TransposeConfig:
     dst_unit: bool = True
     modes: int = 0
     wide: bool = False
+    group: int = 0
 
     def __post_init__(self) -> None:
         if self.word % self.item or self.load % self.word or self.store % self.word:
@@ -113,9 +117,14 @@ class TransposeConfig:
         return self.word // self.item
 
     @property
+    def rows(self) -> int:
+        """Rows of the source that a block reads."""
+        return self.tile[1]
+
+    @property
     def shared(self) -> ComposedLayout:
         """The tile in shared memory: (j, i) in words -> word, i counting words along I."""
-        along_j, along_i = self.tile[0], self.tile[1] // self.packed
+        along_j, along_i = self.tile[0], self.rows // self.packed
         return ComposedLayout(_swizzle(self), 0, Layout((along_j, along_i), (1, along_j)))
 
     @property
@@ -123,10 +132,10 @@ class TransposeConfig:
         """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
-                f"_{units}_m{self.modes}{'_wide' if self.wide else ''}")
+                f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}{'_wide' if self.wide else ''}")
 
 
-def _batch(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
+def batch_modes(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
     """Extents, source strides and target strides of the batch modes; strides are multiples of the vectors."""
     extents = tuple(k.integer(f"L{i}") for i in range(modes))
     source, target = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=vector) for i in range(modes))
@@ -152,7 +161,7 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     extents = (k.integer("I"), k.integer("J"))
     ds = (1 if config.src_unit else k.integer("dS_i", lo=None), k.integer("dS_j", lo=None))
     dd = (1 if config.dst_unit else k.integer("dD_i", lo=None), k.integer("dD_j", lo=None))
-    batch, batch_s, batch_d = _batch(k, config.modes)
+    batch, batch_s, batch_d = batch_modes(k, config.modes)
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
 
     gS = local_tile(matrix_at(ps, extents, ds, batch, batch_s, index), config.tile, (bi, bj))
@@ -175,14 +184,14 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     of D along j and i (where not fixed at 1); the extents of the batch modes, then the strides of S there, then of D. All strides
     are in words.
     """
-    k, tile = _tiled(config, "D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D")
+    k, tile = transposed_tile(config, "D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D")
     word, per_word = tile.word, config.packed
     ps, pd = k.pointer("S", word, alignment=config.load), k.pointer("D", word, const=False, alignment=config.store)
     J, I = k.integer("J", multiple=tile.vl * per_word), k.integer("I", multiple=tile.vs * per_word)
     ds = (1 if config.src_unit else k.integer("dS_j", lo=None), k.integer("dS_i", lo=None, multiple=tile.vl))
     dd = (k.integer("dD_j", lo=None, multiple=tile.vs), 1 if config.dst_unit else k.integer("dD_i", lo=None))
-    batch, batch_s, batch_d = _batch(k, config.modes, tile.vl, tile.vs)
-    bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0)
+    batch, batch_s, batch_d = batch_modes(k, config.modes, tile.vl, tile.vs)
+    bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0, config.group)
 
     source, target = (J // per_word, I), (J, I // per_word)                     # extents in words
     sT = k.shared("sT", word, config.shared)
@@ -221,7 +230,7 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     Parameters of the kernel: pointer D to words; extent N; strides of D along j (where not fixed at 1) and i, in words; the extents
     of the batch modes, then the strides of D there. There is one block for each pair of tiles.
     """
-    k, tile = _tiled(config, "D[j, i, batch] = D[i, j, batch] in place, for square matrices")
+    k, tile = transposed_tile(config, "D[j, i, batch] = D[i, j, batch] in place, for square matrices")
     word, per_word, side, vector = tile.word, config.packed, config.tile[0], max(tile.vl, tile.vs)
     pointer = k.pointer("D", word, const=False, alignment=max(config.load, config.store))
     N = k.integer("N", multiple=vector * per_word)
@@ -262,9 +271,9 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     return k.build()
 
 
-def _tiled(config: TransposeConfig, what: str) -> tuple[KernelBuilder, _Tiled]:
+def transposed_tile(config: TransposeConfig, what: str) -> tuple[KernelBuilder, TransposedTile]:
     """The builder of a kernel that transposes tiles, and how its threads do it."""
-    tile = _Tiled(config)
+    tile = TransposedTile(config)
     k = KernelBuilder(config.name, config.threads, wide=config.wide,
                       summary=f"{what}: elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
                               f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
@@ -272,7 +281,7 @@ def _tiled(config: TransposeConfig, what: str) -> tuple[KernelBuilder, _Tiled]:
     return k, tile
 
 
-class _Tiled:
+class TransposedTile:
     """How the threads of a block transpose a tile through shared memory.
 
     Rows of words along J come in: each thread reads as many rows as a word has elements, of ``vl`` words each. In shared memory,
@@ -286,32 +295,32 @@ class _Tiled:
         self.vl, self.vs = config.load // config.word, config.store // config.word           # words of a vector
         lanes_j = tj // packed // self.vl
         self.reader = TiledCopy(Layout((lanes_j, config.threads // lanes_j)), (self.vl, packed))
-        self._stager = TiledCopy(self.reader.threads, (self.vl * packed, 1))
-        lanes_i = min(_LINE // config.store, ti // packed // self.vs, 32)
-        warps_i = ti // packed // self.vs // lanes_i
+        self.stager = TiledCopy(self.reader.threads, (self.vl * packed, 1))
+        lanes_i = _lanes_along_i(config)
+        warps_i = min(ti // packed // self.vs // lanes_i, config.threads // 32)
         lanes = 32 // lanes_i
         warps_j = config.threads // 32 // warps_i
         self.writer = TiledCopy(Layout(((lanes, warps_j), (lanes_i, warps_i)), ((lanes_i, 32 * warps_i), (1, 32))), (1, self.vs))
-        self._read, self._written = (tj // packed, ti), (tj, ti // packed)                   # the tile in words
-        for what, extents, by in (("read", self._read, self.reader.tile), ("written", self._written, self.writer.tile)):
+        self.read, self.written = (tj // packed, config.rows), (tj, ti // packed)            # the tile in words
+        for what, extents, by in (("read", self.read, self.reader.tile), ("written", self.written, self.writer.tile)):
             if any(e % b for e, b in zip(extents, by, strict=True)):
                 raise CodegenError(f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads")
 
     def rows_in(self, k: KernelBuilder, source: Tensor, at: tuple[IntLike, IntLike], extents: tuple[IntLike, IntLike],
                 name: str = "T") -> Tensor:
         """Read what exists of a tile of ``source`` (words along J, I) to registers: ((words, packed), rest...)."""
-        gS, cS = (local_tile(x, self._read, at) for x in (source, make_identity_tensor(extents)))
+        gS, cS = (local_tile(x, self.read, at) for x in (source, make_identity_tensor(extents)))
         tSgS = k.pin(f"tSg{name}", self.reader.partition(gS, k.thread))
         guard = Guard(k.pin(f"tSc{name}", self.reader.partition(cS, k.thread)), extents)
-        rest = tuple(t // p for t, p in zip(self._read, self.reader.tile, strict=True))
+        rest = tuple(t // p for t, p in zip(self.read, self.reader.tile, strict=True))
         fragment = k.registers(f"tSr{name}", self.word, Layout(((self.vl, self.packed), *rest)))
         k.copy(tSgS, fragment, width=self.vl, guard=guard)
         return fragment
 
     def staged(self, k: KernelBuilder, fragment: Tensor, shared: Tensor, name: str = "T") -> None:
         """Write the words along I of a tile in registers to shared memory."""
-        rest = tuple(t // p for t, p in zip(self._read, self.reader.tile, strict=True))
-        tSsT = k.pin(f"tSs{name}", self._stager.partition(shared, k.thread))
+        rest = tuple(t // p for t, p in zip(self.read, self.reader.tile, strict=True))
+        tSsT = k.pin(f"tSs{name}", self.stager.partition(shared, k.thread))
         turned = fragment
         if self.packed > 1:
             turned = k.registers(f"tSw{name}", self.word, Layout((self.vl * self.packed, *rest)))
@@ -323,14 +332,19 @@ class _Tiled:
     def columns_out(self, k: KernelBuilder, shared: Tensor, target: Tensor, at: tuple[IntLike, IntLike], name: str = "T") -> None:
         """Write a tile in shared memory to a tile of ``target`` (J, words along I)."""
         extents = target.layout.shape
-        gD, cD = (local_tile(x, self._written, at) for x in (target, make_identity_tensor(extents)))
+        gD, cD = (local_tile(x, self.written, at) for x in (target, make_identity_tensor(extents)))
         tDsT = k.pin(f"tDs{name}", self.writer.partition(shared, k.thread))
         tDgD = k.pin(f"tDg{name}", self.writer.partition(gD, k.thread))
         guard = Guard(k.pin(f"tDc{name}", self.writer.partition(cD, k.thread)), extents)
-        rest = tuple(t // p for t, p in zip(self._written, self.writer.tile, strict=True))
+        rest = tuple(t // p for t, p in zip(self.written, self.writer.tile, strict=True))
         fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *rest)))
         k.copy(tDsT, fragment, width=1)
         k.copy(fragment, tDgD, width=self.vs, guard=guard)
+
+
+def _lanes_along_i(config: TransposeConfig) -> int:
+    """Lanes of a warp that write to one row of the target."""
+    return min(_LINE // config.store, config.tile[1] * config.item // config.store, 32)
 
 
 def _swizzle(config: TransposeConfig) -> Swizzle:
@@ -339,7 +353,12 @@ def _swizzle(config: TransposeConfig) -> Swizzle:
     A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes (at least one bank). Lanes that
     read a column step by ``store / word`` words along I; exclusive or with that step's low bits sends them to different chunks.
     """
+    lanes = _lanes_along_i(config)
     chunk = max(config.store, _WORD)
+    if lanes * chunk < _LINE:
+        # Few rows: lanes that are served together are on several columns, and each row of theirs has banks of its own.
+        base = max(_LINE // chunk // lanes, config.load // config.word).bit_length() - 1
+        return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 - base)
     base = (chunk // config.word).bit_length() - 1
     bits = (_LINE // chunk).bit_length() - 1
     step = (config.store // config.word).bit_length() - 1

@@ -15,6 +15,7 @@ from ..kernels.permute import (
     transpose_in_place_kernel,
     transpose_kernel,
 )
+from ..kernels.ragged import RaggedConfig, ragged_transpose_kernel
 from .modes import merged
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
@@ -131,24 +132,60 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
                    f"tile {tile} vectors")
 
 
-# Bytes of an element -> tile along (J, I) in elements, and bytes that a thread reads at once; what it writes at once is 16 bytes.
-# Reads are narrower for elements that are packed in registers, so that each thread ends up with 16 bytes to put into shared memory.
-_TILES = {1: ((128, 128), 4), 2: ((128, 64), 8), 4: ((64, 64), 16), 8: ((64, 32), 16), 16: ((32, 32), 16)}
+@dataclass(frozen=True)
+class _Tiling:
+    """How transposes of one element size are cut up: the tile along (J, I) in elements, the bytes that a thread reads at once, the
+    threads of a block, and the tiles along J that run together (0: all).
+    """
+
+    tile: tuple[int, int]
+    load: int
+    threads: int = 256
+    group: int = 0
+
+
+# By bytes of an element. What is written at once is 16 bytes. Reads are narrower for elements that are packed in registers, so that
+# each thread ends up with 16 bytes to put into shared memory.
+_TILES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 64), 8), 4: _Tiling((64, 64), 16), 8: _Tiling((64, 32), 16),
+          16: _Tiling((32, 32), 16)}
+# The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
+_RAGGED = {1: _Tiling((128, 256), 4, 256, 16), 2: _Tiling((128, 128), 4, 512, 16), 4: _Tiling((64, 128), 4, 256, 16),
+           8: _Tiling((64, 64), 8, 256, 16), 16: _Tiling((64, 32), 16, 256, 16)}
+_CUTS = {1: 32, 2: 32, 4: 32, 8: 32, 16: 64}
+# Few and long: columns (J up to 8) of words, cut at lines, and rows (I up to 8), where a thread reads as many bytes at once as it
+# can and its warp writes elements of neighbouring rows.
+_FEW_COLUMNS = {4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128), 16: _Tiling((8, 128), 16, 64)}
+_FEW_ROWS, _MANY, _LINE = 8, 1024, 128
+_RAGGED_FROM = 32, 64               # extents along J and I from which tiles of that kind are filled
+_SECTOR = 32
 
 
 def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
     mode_i, mode_j = modes[0], modes[j]
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
     item = problem.itemsize
-    tile, load = _TILES[item]
-    load = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], load) * item
+    tiling = _TILES[item]
+    most = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], tiling.load)
+    load = most * item
     store = _vector(problem, problem.dst_alignment, offsets[1], mode_i.extent, [mode_j.dst, *(m.dst for m in others)], 16) * item \
         if mode_i.dst == 1 else item
+    sectors = all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
+    if mode_i.dst == 1 and mode_j.extent <= 8 and mode_i.extent >= _MANY and item in _FEW_COLUMNS:
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
+    if mode_i.dst == 1 and not (load == tiling.load and store == 16 and sectors) \
+            and mode_j.extent >= _RAGGED_FROM[0] and mode_i.extent >= _RAGGED_FROM[1]:
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _RAGGED[item], _CUTS[item])
     packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item
-    if not packed:                                       # one vector for both sides, so that neither meets a bank twice
+    tile, threads = tiling.tile, tiling.threads
+    if mode_i.dst == 1 and mode_i.extent <= _FEW_ROWS and mode_j.extent >= _MANY:
+        load = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], 16) * item
+        word = store = item
+        tile = threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())
+    elif not packed:                                     # one vector for both sides, so that neither meets a bank twice
         load = store = item if item < 4 else min(load, store)
-    config = TransposeConfig(item, word, load, store, tile, 256, True, mode_i.dst == 1, len(others), is_wide(modes))
+    config = TransposeConfig(item, word, load, store, tile, threads, True, mode_i.dst == 1, len(others), is_wide(modes),
+                             tiling.group)
     per_word = config.packed
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word,
                "dD_i": mode_i.dst}
@@ -157,6 +194,22 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
                    f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
                    f"reads of {load} and writes of {store} bytes")
+
+
+def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                 offsets: tuple[int, int], tiling: _Tiling, cut: int) -> Plan:
+    """A transpose between rows that begin anywhere, along (J, I)."""
+    (mode_j, mode_i), item = modes, problem.itemsize
+    word = max(item, 4)
+    halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may lie beyond the array
+    reach = Mode(1 + mode_i.extent + halo, mode_i.src, 1), Mode(1 + mode_j.extent + tiling.tile[0], 1, mode_j.dst), *others
+    config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach),
+                          group=tiling.group, cut=cut)
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "dD_j": mode_j.dst}
+    blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.border) // config.tile[1])
+    return _finish(problem, device, "transpose", config, ragged_transpose_kernel(config), numbers, others, blocks, offsets,
+                   f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements through "
+                   f"swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples of {cut}")
 
 
 # Bytes of an element -> side of a square tile in elements, and bytes that a thread reads at once.

@@ -132,13 +132,13 @@ def test_a_ring_of_swizzled_stages_moves_the_pointer():
     assert "&s[stage * 1024 + i * 4]" in k.build().body
 
 
-def test_shared_tensors_are_aligned_and_swizzles_fill_whole_periods():
+def test_shared_tensors_are_aligned_and_swizzles_fill_what_they_permute():
     k = builder(min_blocks=2)
     k.shared("few", "float32", Layout(3))
-    k.shared("swizzled", "float32", ComposedLayout(Swizzle(3, 2, 5), 0, Layout((32, 3))))
+    k.shared("swizzled", "float32", ComposedLayout(Swizzle(3, 2, 5), 0, Layout((32, 5), (1, 33))))
     kernel = k.build()
     assert "few = cb::shared_memory<float>(0);" in kernel.body and "swizzled = cb::shared_memory<float>(128);" in kernel.body
-    assert kernel.shared_bytes == 128 + 1024 * 4
+    assert kernel.shared_bytes == 128 + 6 * 32 * 4
     assert kernel.min_blocks == 2 and "__launch_bounds__(64, 2)" in kernel.body
 
 

@@ -156,6 +156,15 @@ def test_transposes_fill_the_multiprocessor(item, tmp_path):
     assert stack == 0 and registers <= 40 and kernel.shared_bytes * 8 <= H200.shared_bytes_per_block
 
 
+@pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
+def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
+    """Two blocks of 40 KiB at least, without spills; of few rows or columns too."""
+    for rows, columns in ((8191, 8193), (3, 10**7), (10**7, 3)):
+        kernel = plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), item), H200).launches[0].kernel
+        registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+        assert stack == 0 and registers * kernel.threads <= 65536 // 2 and kernel.shared_bytes <= 40 * 1024, kernel.name
+
+
 @pytest.mark.parametrize("n", [8192, 8191])
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transpositions_in_place_do_not_spill(item, n, tmp_path):
@@ -178,7 +187,8 @@ def test_architectures(arch):
         kernel = gemm_simt(SimtConfig(element, element, tile, simple, OperandAccess(1), simple, "value", "value"))
         assert cubin(kernel, arch)
     for problem in (CopyProblem((100, 64), (1, 100), (64, 1), 1), CopyProblem((100, 64), (64, 1), (64, 1), 4),
-                    CopyProblem((3, 5), (1, 3), (5, 1), 16), CopyProblem((64, 64), (1, 64), (64, 1), 2, in_place=True)):
+                    CopyProblem((3, 5), (1, 3), (5, 1), 16), CopyProblem((65, 99), (1, 65), (99, 1), 1),
+                    CopyProblem((64, 64), (1, 64), (64, 1), 2, in_place=True)):
         kernel = plan_copy(problem, H200).launches[0].kernel
         assert cubin(kernel, arch)
     atom = mma_atom("float16", arch)

@@ -152,6 +152,14 @@ template <int N, class T> CB_DEVICE void store_global(T* g, T const* r, bool p) 
 template <int N, class T> CB_DEVICE void load_shared(T* r, T const* s) { read_vector<N>(r, s); }
 template <int N, class T> CB_DEVICE void store_shared(T* s, T const* r) { write_vector<N>(s, r); }
 
+// The last multiple of some bytes that is not behind an address (by subtraction: the compiler sees that it is still global memory).
+template <class To, int Bytes, class From> CB_DEVICE To* aligned_down(From* g) {
+  unsigned long long const behind = reinterpret_cast<unsigned long long>(g) & (Bytes - 1);
+  return reinterpret_cast<To*>(const_cast<char*>(reinterpret_cast<char const*>(g)) - behind);
+}
+// The word that begins some bits behind the first of two neighbours.
+CB_DEVICE unsigned between_words(unsigned first, unsigned second, int bits) { return __funnelshift_r(first, second, bits); }
+
 CB_DEVICE unsigned load_flag(unsigned const* g) { unsigned v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(g) : "memory"); return v; }
 CB_DEVICE void store_flag(unsigned* g, unsigned v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(g), "r"(v) : "memory"); }
 

@@ -1,0 +1,151 @@
+"""Transposes between rows that begin anywhere: every misalignment, extents around borders of tiles and cuts; no other memory."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.kernels.ragged import RaggedConfig, ragged_transpose_kernel
+from cuteblas.planning import H200, CopyProblem, plan_copy
+
+from .engines import Strided, aligned, copy_problem
+from .moves import SIZES, move, scrambled
+
+
+def ragged(item, shape=(8193, 8191), **options):
+    """The plan of a transpose of dense matrices."""
+    rows, columns = shape
+    return plan_copy(CopyProblem(shape, (1, rows), (columns, 1), item, **options), H200)
+
+
+def moved(engine, shape, item, axes=(1, 0), **options):
+    """A transpose by a plan that is certainly of this kind."""
+    plan = move(engine, scrambled(shape, item), axes, **options)
+    assert isinstance(plan.config, RaggedConfig), plan.config
+    return plan
+
+
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("around", [-1, 0, 1])
+def test_borders_of_tiles_and_cuts(engine, item, around):
+    config = ragged(item).config
+    (along_j, along_i), border = config.tile, config.border
+    for j in (along_j + around, 2 * along_j + around, 32 - min(around, 0)):
+        for i in (along_i + around, along_i - border + around, 2 * along_i - border + around, 64 - min(around, 0)):
+            moved(engine, (max(i, 64), max(j, 32)), item, dst_pad=int(max(i, 64) * item % 32 == 0))
+
+
+@pytest.mark.parametrize("item", SIZES)
+def test_every_misalignment_of_both_sides(engine, item):
+    """Of words of 4 and vectors of 16 bytes in the source, of sectors and lines in the target."""
+    for offset in range(128 // item):
+        moved(engine, (67, 45), item, src_offset=offset, dst_offset=offset * 5 % (128 // item))
+
+
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("pad", [1, 2, 3, 5])
+def test_every_row_is_misaligned_in_its_own_way(engine, item, pad):
+    moved(engine, (129, 70), item, src_pad=pad, dst_pad=2 * pad, src_offset=pad, dst_offset=1)
+
+
+@pytest.mark.parametrize("item", SIZES)
+def test_one_aligned_side(engine, item):
+    plan = move(engine, scrambled((128, 65), item), (1, 0))
+    assert isinstance(plan.config, RaggedConfig) == (item < 16)
+    moved(engine, (65, 128), item, dst_pad=0)
+
+
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("shape, axes", [((3, 67, 45), (0, 2, 1)), ((67, 5, 45), (2, 1, 0)), ((2, 65, 3, 33), (0, 3, 2, 1)),
+                                         ((3, 67, 2, 2, 33), (0, 4, 2, 3, 1))], ids=str)
+def test_batches_and_permutations(engine, item, shape, axes):
+    moved(engine, shape, item, axes)
+
+
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("flip", [(("src", 1),), (("dst", 1),), (("src", 1), ("dst", 1))], ids=str)
+def test_rows_walked_backwards(engine, item, flip):
+    """Rows from the last to the first; a source whose rows are read backwards has no words, and takes another kernel."""
+    moved(engine, (67, 45), item, flip=flip)
+    for other in ((("src", 0),), (("dst", 0),)):
+        assert not isinstance(move(engine, scrambled((67, 45), item), (1, 0), flip=other).config, RaggedConfig)
+
+
+@pytest.mark.parametrize("item", SIZES)
+def test_strips_of_tiles(engine, item):
+    """More tiles along J than run together, and a last strip of fewer; two along I, of which one has less than a cut."""
+    config = ragged(item).config
+    rows, columns = max(64, config.tile[1] - config.border) + 1, 2 * config.tile[0] + 5
+    plan = moved(engine, (rows, columns), item)
+    src, dst = (Strided(aligned(rows * columns, SIZES[item]), 0, plan.problem.shape, s)
+                for s in (plan.problem.src_strides, plan.problem.dst_strides))
+    src.view[...] = scrambled(plan.problem.shape, item)
+    for group, wide in ((0, False), (1, True), (2, False)):
+        kernel = ragged_transpose_kernel(replace(plan.config, group=group, wide=wide))
+        dst.base.view(np.uint8)[:] = 0xA5
+        engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
+        assert dst.view.tobytes() == src.view.tobytes()
+
+
+@pytest.mark.parametrize("item", SIZES)
+def test_a_batch_in_strips(engine, item):
+    plan = moved(engine, (2, 67, 150), item, (0, 2, 1))
+    src, dst = (Strided(aligned(2 * 67 * 150, SIZES[item]), 0, plan.problem.shape, s)
+                for s in (plan.problem.src_strides, plan.problem.dst_strides))
+    src.view[...] = scrambled(plan.problem.shape, item)
+    kernel = ragged_transpose_kernel(replace(plan.config, group=2))
+    engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
+    assert dst.view.tobytes() == src.view.tobytes()
+
+
+@pytest.mark.parametrize("cut", [32, 64, 128])
+@pytest.mark.parametrize("item, tile, threads", [(1, (64, 256), 128), (2, (64, 128), 128), (4, (32, 64), 256), (8, (64, 32), 256),
+                                                 (16, (64, 16), 128)])
+def test_cuts_at_sectors_and_at_lines(engine, item, tile, threads, cut):
+    rows, columns = 131, 75
+    src, dst = (Strided(aligned(rows * columns + 3, SIZES[item]), 3, (columns, rows), s) for s in ((1, columns), (rows, 1)))
+    src.view[...] = scrambled((columns, rows), item)
+    plan = plan_copy(copy_problem(src, dst), engine.device)
+    config = replace(plan.config, cut=cut, tile=tile, threads=threads)
+    blocks = -(-columns // tile[0]) * -(-(rows + config.border) // tile[1])
+    launch = replace(plan.launches[0], kernel=ragged_transpose_kernel(config), grid=(blocks, 1, 1))
+    engine.run(replace(plan, launches=(launch,)), src=src, dst=dst)
+    assert dst.view.tobytes() == src.view.tobytes()
+
+
+def test_which_transposes_are_of_this_kind():
+    for item in SIZES:
+        assert isinstance(ragged(item).config, RaggedConfig)
+        assert not isinstance(ragged(item, (8192, 8192)).config, RaggedConfig)
+        assert isinstance(ragged(item, (8192, 8192), dst_alignment=item).config, RaggedConfig) == (item < 16)
+        assert not isinstance(ragged(item, (37, 10**5)).config, RaggedConfig) or item < 16
+        assert not isinstance(ragged(item, (10**5, 37)).config, RaggedConfig)
+    assert ragged(4, (2**16 + 1, 2**14 + 1)).config.wide and not ragged(4).config.wide
+
+
+def test_misuse():
+    with pytest.raises(CodegenError, match="begin anywhere"):
+        RaggedConfig(4, 4, 16, 16, (64, 64))
+    with pytest.raises(CodegenError, match="begin anywhere"):
+        RaggedConfig(4, 4, 4, 16, (64, 64), cut=8)
+    with pytest.raises(CodegenError, match="does not divide"):
+        ragged_transpose_kernel(RaggedConfig(16, 16, 16, 16, (32, 32)))
+
+
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("few", [2, 3, 4, 5, 8])
+def test_few_rows_and_few_columns(engine, item, few):
+    """Both of 3 x 10^7 and its transpose: tiles as long as the others are large, and no bank conflicts on either side."""
+    for many, options in ((1029, {}), (1040, {"src_offset": 1, "dst_offset": 3}), (2100, {"src_pad": 1, "dst_pad": 2})):
+        for shape in ((few, many), (many, few)):
+            plan = move(engine, scrambled(shape, item), (1, 0), **options)
+            facts = {name: text for name, text in plan.facts.items() if name.startswith("shared") and name.endswith("sT")}
+            assert facts and all("no bank conflict" in text for text in facts.values()), (plan.config, facts)
+    assert move(engine, scrambled((few, 1024), item), (1, 0)).config.load == 16
+
+
+def test_tiles_of_few_rows_and_few_columns():
+    for item in SIZES:
+        assert ragged(item, (10**7, 3)).config.tile == (256 * (16 // item), 4)
+        assert (ragged(item, (3, 10**7)).config.tile[0] == 8) == (item >= 4)
