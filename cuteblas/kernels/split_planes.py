@@ -6,7 +6,8 @@ Each row of the operand is scaled by a power of two, so that its largest element
 * bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
 
 A block owns whole rows. Short ones stay in its registers; others are read once for their largest elements and again, mostly from
-cache, to be split. What it learns about a row is kept beside the planes: see :data:`FIELDS`.
+cache, to be split. Beside the planes stand the exponent of each row, which undoes its scaling, and what each block learns about
+its rows: see :data:`RECORD`.
 
 Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
 element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
@@ -29,18 +30,20 @@ from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ..layout.symbolic import IntLike, ceil_div, equal, less, maximum
 from .common import OperandAccess, matrix_at, strides_of
 
-__all__ = ["FIELDS", "FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
+__all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
-FIELDS = 3
-"""Words that are kept of each row.
+RECORD = 2
+"""Numbers, float32, that a block leaves of its rows.
 
-0. The exponent that undoes the scaling, and a mark if the row has an infinity, a NaN, or elements too small even for bf16x6.
-1. As bits of a float32: what the row needs of the other operand's rows, ``z + 3t`` for ``z`` zeros and ``t`` elements that are too
-   small for fp16x3, or 0 if it has none of the latter.
-2. As bits of a float32: what the row offers, a lower bound of its sum of magnitudes over its largest one; plenty, if all are zero.
+0. The most that one of them needs of the other operand's rows: ``z + 3t`` for ``z`` zeros and ``t`` elements that are too small for
+   fp16x3, or 0 if it has none of the latter. Infinity if a row has an infinity, a NaN, or elements too small even for bf16x6.
+1. The least that one of them offers: a lower bound of its sum of magnitudes over its largest one; plenty, if all are zero.
 
 docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an operand needs more than any row of the other offers.
 """
+
+PLENTY = 2.0**127
+"""What no row offers is offered by no rows at all."""
 
 _WARP = 32
 _PARTS = {"float32": 1, "complex64": 2}
@@ -189,6 +192,8 @@ class SplitConfig:
         Whether offsets need 64 bits.
     gate : int, optional
         The value of the word at ``gate`` without which the kernel does nothing.
+    judged : bool
+        Whether blocks leave a :data:`RECORD` of their rows.
     """
 
     format: str
@@ -196,6 +201,7 @@ class SplitConfig:
     b: SplitOperand
     wide: bool = False
     gate: int | None = None
+    judged: bool = False
 
     def __post_init__(self) -> None:
         if prod(self.a.threads) != prod(self.b.threads):
@@ -209,7 +215,7 @@ class SplitConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
+        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}{'_judged' if self.judged else ''}"
                 f"{'' if self.gate is None else f'_if{self.gate}'}")
 
 
@@ -219,9 +225,9 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
 
     The first ``blocks_first`` blocks split the first of :attr:`SplitConfig.sides`, the others the second one. Parameters of the
     kernel: the gate if there is one; ``blocks_first``; then for A and for B (names end in ``A`` and ``B``) pointers X (the
-    operand), P (planes) and R (int32, (rows, field)); extents M (rows), K of the operand; the strides of X that are not fixed at 1;
-    that of P along the mode in which it is not contiguous, that from plane to plane; the extents of the batch modes, then the
-    strides of X there, of P and of R.
+    operand), P (planes), R (int32, the exponents of the rows) and, if they are judged, S (float32, a :data:`RECORD` of each block);
+    extents M (rows), K of the operand; the strides of X that are not fixed at 1; that of P along the mode in which it is not
+    contiguous, that from plane to plane; the extents of the batch modes, then the strides of X there, of P and of R.
     """
     form = FORMATS[config.format]
     k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", wide=config.wide,
@@ -231,7 +237,7 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     else:
         k.precedes()
     blocks_first = k.integer("blocks_first")
-    parts = {side: _Operand(k, form, side, operand) for side, operand in (("A", config.a), ("B", config.b))}
+    parts = {side: _Operand(k, form, side, operand, config.judged) for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
     block = k.block_index("block", "x")
     with k.when(less(block, blocks_first)):
@@ -244,12 +250,13 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
 class _Operand:
     """One operand: its parameters, and the work of a block."""
 
-    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand):
+    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand, judged: bool):
         self._k, self._form, self._side, self._config = k, form, side, config
         width = config.x.width
         self._x = k.pointer(f"X{side}", config.element, alignment=width * dtype(config.element).bytes)
         self._p = k.pointer(f"P{side}", form.element, const=False, alignment=16)
         self._r = k.pointer(f"R{side}", "int32", const=False, alignment=4)
+        self._s = k.pointer(f"S{side}", "float32", const=False, alignment=8) if judged else None
         self._extents = tuple(k.integer(f"{name}{side}", multiple=width if config.x.unit == mode else 1)
                               for mode, name in enumerate("MK"))
         self._stride_x = strides_of(k, f"X{side}", "mk", config.x)
@@ -290,7 +297,8 @@ class _Operand:
             return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
 
         results = config.tile[0], tj
-        along = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))(0, 0, 0)[1]
+        corner = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))(0, 0, 0)
+        along = corner[1]
 
         # Lanes of a warp that share rows fold by shuffles; what is left of a row is one part for each warp that has it.
         apart = 1 if config.k_major else ti
@@ -335,11 +343,13 @@ class _Operand:
                     k.emit(f"{top(*of_row(v)).c} = cb::max({top(*of_row(v)).c}, cb::magnitude_bits({part}));")
         fold((top, "max"))
 
-        k.comment("Split, and count what is zero or small")
-        shift, zeros, small, lost = (k.registers(name, "int32", mine_alone) for name in ("shift", "zeros", "small", "lost"))
-        sums = k.registers("sums", "float32", mine_alone)
-        for counter in (zeros, small, lost, sums):
-            k.fill(counter)
+        k.comment("Split" + (", and count what is zero or small" if self._s else ""))
+        shift = k.registers("shift", "int32", mine_alone)
+        if self._s:
+            zeros, small = (k.registers(name, "int32", mine_alone) for name in ("zeros", "small"))
+            sums = k.registers("sums", "float32", mine_alone)
+            for counter in (zeros, small, sums):
+                k.fill(counter)
         with k.loops((vi, 1, 1)) as at:
             k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
         # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side, across
@@ -361,15 +371,15 @@ class _Operand:
             here = exists[_, _, _, step]
             if not config.once:
                 k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
+            if self._s:
+                k.emit(f"float least = {narrow!r}f;")
             with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                 row = of_row(v)
                 rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
                 for rest, part in zip(rests, parts_of(read(v, i, j).c), strict=True):
                     k.emit(f"float {rest} = cb::scalbn({part}, {shift(*row).c});")
-                with k.when(here.at((v, i, j))):
-                    for rest in rests:
-                        k.emit(f"cb::count_magnitude({rest}, {narrow!r}f, {broad!r}f, {zeros(*row).c}, {small(*row).c}, "
-                               f"{lost(*row).c}, {sums(*row).c});")
+                    if self._s:
+                        k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
                 for p in range(form.planes):
                     for number, rest in enumerate(rests):
                         (first, _same), *others = [(planes[p, strip](v * side_by_side + which, i, j).c, opposite)
@@ -381,22 +391,44 @@ class _Operand:
                             k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
             for at, plane in planes.items():
                 k.copy(plane, targets[at][_, _, _, step], width=width * side_by_side, guard=writable[_, _, _, step])
+            if self._s:
+                # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
+                k.emit(f"if (least < {narrow!r}f) {{")
+                with k.loops((vi * vj, 1, config.unroll)) as (v, i, j), k.when(here.at((v, i, j))):
+                    row = of_row(v)
+                    for part in parts_of(read(v, i, j).c):
+                        k.emit(f"cb::count_magnitude(cb::scalbn({part}, {shift(*row).c}), {narrow!r}f, {broad!r}f, "
+                               f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
+                k.emit("}")
 
         k.comment("What is known of the rows")
-        fold(*((counter, "add") for counter in (zeros, small, lost, sums)))
 
         def owned(tensor: Tensor) -> Tensor:
             return folder.partition(local_tile(tensor, results, (tile, 0)), k.thread)
 
         first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
-        mR = matrix_at(self._r, (M, tj), (FIELDS, 0), batch, self._batch_r, item)
-        word = k.registers("word", "int32", mine_alone)
-        largest = f"{2.0**(form.top + 1)!r}f"
-        fields = ("cb::row_word({shift}, {top}, {lost})", "cb::row_need({zeros}, {small})",
-                  "cb::row_offer({sums}, " + largest + ")")
-        for field, text in enumerate(fields):
-            tRgR = k.pin(f"tRgR{field}", owned(Tensor(mR.engine + field, mR.layout)))
-            with k.loops((vi, 1, 1)) as at:
-                kept = {t.engine.name: t(*at).c for t in (shift, top, lost, zeros, small, sums)}
-                k.emit(f"{word(*at).c} = {text.format(**kept)};")
-            k.copy(word, tRgR, width=1, guard=first)
+        tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
+        with k.loops((vi, 1, 1)) as at:
+            k.emit(f"{shift(*at).c} = -{shift(*at).c};")
+        k.copy(shift, tRgR, width=1, guard=first)
+        if not self._s:
+            return
+        fold(*((counter, "add") for counter in (zeros, small, sums)))
+        record = k.registers("record", "float32", Layout(RECORD))
+        need, offer = record(0).c, record(1).c
+        k.emit(f"{need} = 0.0f, {offer} = {PLENTY!r}f;")
+        with k.loops((vi, 1, 1)) as at, k.when(first.at(at)):
+            k.emit(f"{need} = cb::max({need}, cb::row_need({zeros(*at).c}, {small(*at).c}, {sums(*at).c}));")
+            k.emit(f"{offer} = cb::min({offer}, cb::row_offer({sums(*at).c}, {2.0**(form.top + 1)!r}f));")
+        if ti > 1:
+            records, other = k.shared("records", "float32", Layout((RECORD, ti))), k.registers("other", "float32", Layout(RECORD))
+            with k.when(equal(along, 0)):
+                k.copy(record, records[_, corner[0] // vi], width=RECORD)
+            k.barrier()
+        with k.when(equal(k.thread, 0)):
+            if ti > 1:
+                with k.loop("i", ti, start=1) as i:
+                    k.copy(records[_, i], other, width=RECORD)
+                    k.emit(f"{need} = cb::max({need}, {other(0).c});")
+                    k.emit(f"{offer} = cb::min({offer}, {other(1).c});")
+            k.copy(record, Tensor(self._s, Layout((RECORD, block + 1)))[_, block], width=RECORD)

@@ -11,7 +11,7 @@ from ..codegen.kernel import TensorMapSpec
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_split import GemmSplitConfig, gemm_split
 from ..kernels.persistent import DEPTH
-from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
+from ..kernels.split_planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
 from .operands import (
     NARROW_SPAN,
     Oriented,
@@ -119,9 +119,10 @@ class _Planes:
     present : tuple of bool
         For each batch mode of the problem, innermost first, whether the operand has it.
     row_strides : tuple of int
-        Of what is known of the rows, for each batch mode of the problem, innermost first.
-    rows_at, planes_at, end : int
-        Offsets in the workspace, in bytes, of the rows, of the planes, and of what is behind.
+        Of the exponents of the rows, for each batch mode of the problem, innermost first.
+    rows_at, records_at, planes_at, end : int
+        Offsets in the workspace, in bytes, of the exponents of rows, of what blocks say of their rows, of the planes, and of what
+        is behind.
     span : int
         The largest distance between two elements of the operand or of its planes.
     """
@@ -134,6 +135,7 @@ class _Planes:
     present: tuple[bool, ...]
     row_strides: tuple[int, ...]
     rows_at: int
+    records_at: int
     planes_at: int
     end: int
     span: int
@@ -171,25 +173,26 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
     pitch = -(-along // _ROW_MULTIPLE) * _ROW_MULTIPLE
     plane = pitch * across
     batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
-    row_strides, count = _compact((batch[i] for i in own), rows * FIELDS)
-    planes_at = at + _aligned(4 * count)
-    end = planes_at + _aligned(elements * dtype(form.element).bytes)
+    row_strides, count = _compact((batch[i] for i in own), rows)
     access = OperandAccess(unit, width, element.is_complex and operand.conj)
     config = _reading(SplitOperand(access, (1, 1), len(own), element.name, doubled), rows, k)
+    blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+    records_at = at + _aligned(4 * count)
+    planes_at = records_at + _aligned(4 * RECORD * blocks)
+    end = planes_at + _aligned(elements * dtype(form.element).bytes)
     numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
     for q, i in enumerate(own):
         numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
                     f"dR_l{q}": row_strides[q]}
     values = {name: Argument(value=value) for name, value in numbers.items()}
     values |= {"X": Argument(role=role), "P": Argument(role="workspace", offset=planes_at),
-               "R": Argument(role="workspace", offset=at)}
-    blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+               "R": Argument(role="workspace", offset=at), "S": Argument(role="workspace", offset=records_at)}
     steps = iter(row_strides)
     spread = tuple(next(steps) if here else 0 for here in present)
     extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, blocks, extents, (*strides, *batch_strides), present, spread, at, planes_at, end,
-                   max(operand_span(operand, (rows, k), batch), elements))
+    return _Planes(config, values, blocks, extents, (*strides, *batch_strides), present, spread, at, records_at, planes_at,
+                   end, max(operand_span(operand, (rows, k), batch), elements))
 
 
 def _reading(operand: SplitOperand, rows: int, k: int) -> SplitOperand:
@@ -217,9 +220,9 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> Launch:
+def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None, judged: bool) -> Launch:
     """The launch that splits both operands."""
-    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate)
+    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate, judged)
     kernel = split_planes(config)
     values = {"blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace")}
     for side, planes in (("A", a), ("B", b)):
@@ -263,7 +266,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
 def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan that is never less accurate than native arithmetic: the device itself decides what the elements allow.
 
-    fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split_planes.FIELDS`);
+    fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split_planes.RECORD`);
     bf16x6 if that fails, where it is faster than native arithmetic; native arithmetic if elements of a row lie more than 2^100
     apart, and for infinities and NaNs. Kernels that are not chosen return at once.
 
@@ -342,7 +345,7 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
     a = _split(form, p.a, facing.roles[0], p.m, p.k, p.batch, at)
     b = _split(form, p.b, facing.roles[1], p.n, p.k, p.batch, a.end, second=True)
     launch, config = _product(form, p, a, b, device, lacking, gate)
-    return (_splitter(form, a, b, gate), launch), config, b.end
+    return (_splitter(form, a, b, gate, lacking is not None), launch), config, b.end
 
 
 def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: DeviceInfo, lacking: int | None,
@@ -358,11 +361,12 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace")}
     if config.staged:
         values["mapC"] = Argument(role="c", tensor_map=staged_map(p))
-    for name, planes, box, rows in zip("AB", (a, b), config.boxes, (p.m, p.n), strict=True):
+    for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)
         values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)
         values[f"R{name}"] = Argument(role="workspace", offset=planes.rows_at)
-        values[f"R{name}_rows"] = Argument(value=rows * prod(planes.extents[3:]))
+        values[f"S{name}"] = Argument(role="workspace", offset=planes.records_at)
+        values[f"S{name}_count"] = Argument(value=planes.blocks)
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
     for q, i in enumerate(inner):
         numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],

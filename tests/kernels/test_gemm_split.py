@@ -180,6 +180,51 @@ def test_infinities_and_nans_are_where_ieee_puts_them(engine, value, where):
     np.testing.assert_array_equal(c, want)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("where", ["a", "b"])
+@pytest.mark.parametrize("matrix, row", [(0, 0), (0, 39), (1, 20), (1, 39)])
+def test_the_device_looks_at_every_row_of_every_matrix(engine, order, where, matrix, row):
+    """One row in one matrix of a batch has an infinity: the whole product falls back, whichever block of the splitter found it."""
+    hopper(engine)
+    rng = np.random.default_rng(15)
+    a, b = rng.standard_normal((2, 40, 70)).astype("f4"), rng.standard_normal((2, 70, 40)).astype("f4")
+    (a if where == "a" else b.swapaxes(1, 2))[matrix, row, 5] = np.inf
+    c, _plan = product(engine, a, b, plan_guarded, a_order=order, b_order=order)
+    want, _plan = product(engine, a, b, plan_simt, a_order=order, b_order=order)
+    np.testing.assert_array_equal(c, want)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shared", ["a", "b"])
+def test_the_device_looks_at_rows_of_broadcast_operands(engine, order, shared):
+    """The operand that all products share has a row with too many small elements for what the last row of the other one offers."""
+    hopper(engine)
+    rng = np.random.default_rng(16)
+    a, b = rng.standard_normal((3, 40, 200)).astype("f4"), rng.standard_normal((3, 200, 40)).astype("f4")
+    own, other = (a, b.swapaxes(1, 2)) if shared == "a" else (b.swapaxes(1, 2), a)
+    own[:] = own[:1]
+    own[:, 39, :5] *= np.float32(2.0**-30)
+    rest = other[2, 39, 40:].copy()
+    other[2, 39, 40:] = 0
+    for enough in (False, True):
+        if enough:
+            other[2, 39, 40:] = rest
+        pa, pb = place(a, order), place(b, order)
+        pc = place(np.full((3, 40, 40), np.nan, "f4"))
+        if shared == "a":
+            pa = replace(pa, strides=(0, *pa.strides[1:]))
+        else:
+            pb = replace(pb, strides=(0, *pb.strides[1:]))
+        results = []
+        for plan_for in (plan_guarded, plan_simt, lambda p, d: plan_split(p, d, "fp16x3")):
+            pc.view[...] = np.nan
+            engine.run(plan_for(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+            results.append(pc.view.copy())
+        guarded, native, split = results
+        assert not np.array_equal(native, split)
+        np.testing.assert_array_equal(guarded, split if enough else native)
+
+
 def test_subnormal_operands_keep_their_bits(engine):
     hopper(engine)
     rng = np.random.default_rng(11)
