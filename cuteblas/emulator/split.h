@@ -3,7 +3,12 @@
 
 namespace cb {
 
-inline uint magnitude_bits(float x) { return detail::bit_cast<uint>(x) & 0x7fffffffu; }
+inline float absolute_value(float x) { return detail::bit_cast<float>(detail::bit_cast<uint>(x) & 0x7fffffffu); }
+
+inline void largest_magnitude(float x, float& top) {
+    float const magnitude = absolute_value(x);
+    top = magnitude > top ? magnitude : top;
+}
 
 inline float power_of_two(int n) { return detail::bit_cast<float>(static_cast<uint>(n + 127) << 23); }
 
@@ -13,13 +18,13 @@ inline float scalbn(float x, int n) {
     return x * power_of_two(n - rest) * power_of_two(rest);
 }
 
-inline int row_shift(uint top, int limit) {
+inline int row_shift(float largest, int limit) {
+    uint const top = detail::bit_cast<uint>(largest);
     if (top == 0 || top >= 0x7f800000u) return 0;
     return limit - (top >= 0x00800000u ? static_cast<int>(top >> 23) - 127 : -118 - __builtin_clz(top));
 }
 
 inline float infinite() { return detail::bit_cast<float>(0x7f800000u); }
-inline float absolute_value(float x) { return detail::bit_cast<float>(magnitude_bits(x)); }
 inline bool row_is_marked(float sum) { return !(sum < infinite()); }
 inline float row_need(int zeros, int small, float sum) {
     if (row_is_marked(sum)) return infinite();

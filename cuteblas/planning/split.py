@@ -34,14 +34,14 @@ __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_gu
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
 _SPLIT_THREADS = 512
-_SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows; no more than 16 bytes
-_NUMBERS = 16                        # real numbers that a thread keeps of rows that are read once
-_MOST_AT_ONCE = 4                    # accesses of rows that are read twice
-_FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
+_RUN_BYTES = 16                      # of the neighbours that a thread splits together
+_NUMBERS = 16                        # real numbers that a thread splits at a time
+_AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
+_RESERVED = 1 << 10                  # bytes of shared memory that the driver takes of each block's
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
 _FEWEST_BLOCKS = 128
-_READINGS = 2                        # of an element, the second time mostly from L2
+_READINGS = 2                        # of an element; its rate was measured while rows were read twice
 _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
@@ -154,28 +154,31 @@ def _compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
     return tuple(strides), step
 
 
-def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...], at: int, *,
-           second: bool = False) -> _Planes:
-    """How an operand is split into the workspace from ``at`` on; complex rows of the second operand are doubled."""
+def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperand:
+    """How an operand is read; who reads what of it is still open."""
     element = dtype(operand.dtype)
-    parts, doubled = (2, second) if element.is_complex else (1, False)
+    own = [stride for stride in operand.batch_strides if stride]
+    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
+    run = _RUN_BYTES // element.bytes
+    width = 1
+    if unit is not None:
+        width = gcd(run, max(1, operand.alignment // element.bytes), (rows, k)[unit], operand.strides[1 - unit], *own)
+    access = OperandAccess(unit, width, element.is_complex and operand.conj)
+    return SplitOperand(access, (1, 1), run, len(own), element.name, doubled)
+
+
+def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...],
+           at: int) -> _Planes:
+    """An operand that is split into the workspace from ``at`` on."""
+    parts, doubled, k_major = config.parts, config.doubled, config.k_major
     inner = range(len(batch) - 1, -1, -1)
     present = tuple(operand.batch_strides[i] != 0 for i in inner)
     own = [i for i, here in zip(inner, present, strict=True) if here]
-    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
-    width = 1
-    if unit is not None:
-        others = operand.strides[1 - unit], *(operand.batch_strides[i] for i in own)
-        most = min(_SPLIT_VECTOR[unit == 1], 16 // element.bytes)
-        width = gcd(most, max(1, operand.alignment // element.bytes), (rows, k)[unit], *others)
-    k_major = unit != 0
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
     pitch = -(-along // _ROW_MULTIPLE) * _ROW_MULTIPLE
     plane = pitch * across
     batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
     row_strides, count = _compact((batch[i] for i in own), rows)
-    access = OperandAccess(unit, width, element.is_complex and operand.conj)
-    config = _reading(SplitOperand(access, (1, 1), len(own), element.name, doubled), rows, k)
     blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
     records_at = at + _aligned(4 * count)
     planes_at = records_at + _aligned(4 * RECORD * blocks)
@@ -195,24 +198,41 @@ def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, b
                    end, max(operand_span(operand, (rows, k), batch), elements))
 
 
-def _reading(operand: SplitOperand, rows: int, k: int) -> SplitOperand:
-    """An operand whose blocks read whole rows well: threads along rows and K, accesses at once, and whether that is all.
+def _readings(p: GemmProblem, device: DeviceInfo) -> list[SplitOperand]:
+    """How blocks look at rows of A and of B twice; complex rows of B are doubled.
 
-    Short rows stay in registers. Of others so few are read, where they are contiguous, that they are still in cache when they are
-    read again.
+    Two blocks share a multiprocessor if that leaves nearly all of a row in shared memory: one brings rows while the other splits
+    them. If not, each has all of the shared memory.
     """
-    x, k_major, item = operand.x, operand.k_major, dtype(operand.element).bytes
-    unroll = max(1, _NUMBERS // (x.width * operand.parts))
-    along = _power_of_two(_SPLIT_THREADS * unroll * (x.width if k_major else 1) // k)
-    if along >= 1 and (k_major or along * x.width * item >= _BYTES_ACROSS):
-        along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (x.width * item))
-        return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=unroll, once=True)
+    most = device.shared_bytes_per_block
+    operands = [(_accessed(x, rows, p.k, doubled), rows) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
+    shared = [_reading(x, rows, p.k, (most + _RESERVED) // 2 - _RESERVED, short=True) for x, rows in operands]
+    if all(x.slots == 0 or p.k * (1 - _AGAIN) <= x.slots * x.tile[1] for x in shared):
+        return shared
+    return [_reading(x, rows, p.k, most, short=False) for x, rows in operands]
+
+
+def _reading(operand: SplitOperand, rows: int, k: int, limit: int, *, short: bool) -> SplitOperand:
+    """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
+
+    Short rows stay in registers if they may. Others lie in shared memory, of which a block has at most ``limit`` bytes.
+    """
+    run, k_major, item = operand.run, operand.k_major, dtype(operand.element).bytes
+    operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
+    along = _power_of_two(_SPLIT_THREADS * operand.unroll * (run if k_major else 1) // k)
+    if short and along >= 1 and (k_major or along * run * item >= _BYTES_ACROSS):
+        along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (run * item))
+        return replace(operand, threads=(along, _SPLIT_THREADS // along))
     if k_major:
-        along = min(_MOST_ROWS, max(1, _power_of_two(_FIRST_LEVEL // (item * k))))
+        along = min(_MOST_ROWS, max(1, _power_of_two(limit // (item * k))))
     else:
-        along = _BYTES_ACROSS // (_SPLIT_VECTOR[False] * item)
-        along *= 2 if rows >= 2 * along * x.width * _FEWEST_BLOCKS else 1
-    return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=min(unroll, _MOST_AT_ONCE))
+        along = _BYTES_ACROSS // (run * item)
+        fits = operand.parts == 2 or 2 * _BYTES_ACROSS * k <= limit
+        along *= 2 if fits and rows >= 2 * along * run * _FEWEST_BLOCKS else 1
+    found = replace(operand, threads=(along, _SPLIT_THREADS // along))
+    fixed, step = found.shared_bytes, replace(found, slots=2).shared_bytes - found.shared_bytes
+    wanted = 1 << (-(-k // found.tile[1]) - 1).bit_length()     # few different kernels
+    return replace(found, slots=max(2, min((limit - fixed) // (step // 2), wanted)))
 
 
 def _power_of_two(limit: int) -> int:
@@ -342,8 +362,9 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
               gate: int | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
     """What splits both operands and multiplies them, in the workspace from ``at`` on; and where the workspace ends."""
     p = facing.problem
-    a = _split(form, p.a, facing.roles[0], p.m, p.k, p.batch, at)
-    b = _split(form, p.b, facing.roles[1], p.n, p.k, p.batch, a.end, second=True)
+    reading_a, reading_b = _readings(p, device)
+    a = _split(form, reading_a, p.a, facing.roles[0], p.m, p.k, p.batch, at)
+    b = _split(form, reading_b, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
     launch, config = _product(form, p, a, b, device, lacking, gate)
     return (_splitter(form, a, b, gate, lacking is not None), launch), config, b.end
 

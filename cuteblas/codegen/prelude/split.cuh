@@ -1,7 +1,6 @@
 // cuteblas prelude, float32 as sums of 16-bit planes: scaling by powers of two, and what is known of a row.
 namespace cb {
 
-CB_DEVICE unsigned magnitude_bits(float x) { return static_cast<unsigned>(__float_as_int(x)) & 0x7fffffffu; }
 CB_DEVICE float power_of_two(int n) { return __int_as_float((n + 127) << 23); }            // -126 <= n <= 127
 
 // x * 2^n, rounded at most once: a second factor is needed only where the first cannot reach a subnormal result.
@@ -10,8 +9,11 @@ CB_DEVICE float scalbn(float x, int n) {
   int const rest = n < -126 || n > 126 ? n / 2 : 0;
   return __fmul_rn(__fmul_rn(x, power_of_two(n - rest)), power_of_two(rest));
 }
-// The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero, infinity and NaN.
-CB_DEVICE int row_shift(unsigned top, int limit) {
+// The largest of magnitudes; NaNs do not count.
+CB_DEVICE void largest_magnitude(float x, float& top) { top = fmaxf(top, fabsf(x)); }
+// The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero and infinity.
+CB_DEVICE int row_shift(float largest, int limit) {
+  unsigned const top = static_cast<unsigned>(__float_as_int(largest));
   if (top == 0 || top >= 0x7f800000u) return 0;
   return limit - (top >= 0x00800000u ? static_cast<int>(top >> 23) - 127 : -118 - __clz(static_cast<int>(top)));
 }
