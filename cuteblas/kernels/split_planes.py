@@ -25,7 +25,7 @@ from math import prod
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
-from ..codegen.engine import CodegenError
+from ..codegen.engine import CodegenError, Pointer
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
@@ -402,20 +402,25 @@ class _Operand:
         with k.loops((vi, 1, 1)) as at:
             k.emit(f"{shift(*at).c} = -{shift(*at).c};")
         k.copy(shift, tRgR, width=1, guard=first)
-        if not self._s:
-            return
-        if config.slots:
-            k.barrier()
-        owner, (zeros_, small_, sums_) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
+        if self._s:
+            if config.slots:
+                k.barrier()
+            self._leave_record(self._s, block, tile, fold, zeros, small, sums)
+
+    def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold, zeros: Tensor, small: Tensor,
+                      sums: Tensor) -> None:
+        """Fold what threads have counted to the record of the block."""
+        k, M = self._k, self._extents[0]
+        row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
         record = k.registers("record", "float32", Layout(RECORD))
         need, offer = record(0).c, record(1).c
         k.emit(f"{need} = 0.0f, {offer} = {PLENTY!r}f;")
-        with k.when(all_of(fold.has_row, less(tile * config.tile[0] + owner, M))):
-            k.emit(f"{need} = cb::row_need({zeros_}, {small_}, {sums_});")
-            k.emit(f"{offer} = cb::row_offer({sums_}, {2.0**(form.top + 1)!r}f);")
+        with k.when(all_of(fold.has_row, less(tile * self._config.tile[0] + row, M))):
+            k.emit(f"{need} = cb::row_need({z}, {t}, {total});")
+            k.emit(f"{offer} = cb::row_offer({total}, {2.0**(self._form.top + 1)!r}f);")
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
-            k.copy(record, Tensor(self._s, Layout((RECORD, block + 1)))[_, block], width=RECORD)
+            k.copy(record, Tensor(records, Layout((RECORD, block + 1)))[_, block], width=RECORD)
 
 
 class _Fold:
