@@ -96,7 +96,7 @@ class KernelBuilder:
         self._params: list[Param] = []
         self._lines: list[str] = []
         self._indent = 1
-        self._shared_bytes = 0
+        self._shared_bytes = self._shared_next = 0
         self._shared_at: dict[str, int] = {}
         self._names: set[str] = set()
         self._access = AccessCounter(threads)
@@ -164,12 +164,20 @@ class KernelBuilder:
         """A tensor in the block's shared memory; ``over``: where the tensor of that name lies, which is not in use meanwhile."""
         dt = dtype(element)
         elements = _cosize(layout)
-        offset = -(-self._shared_bytes // alignment) * alignment if over is None else self._shared_at[over]
+        offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
         self._shared_at[name] = offset
-        self._shared_bytes = max(self._shared_bytes, offset + elements * dt.bytes)
+        self._shared_next = max(self._shared_next, offset + elements * dt.bytes)
+        self._shared_bytes = max(self._shared_bytes, self._shared_next)
         self.emit(f"{dt.ctype}* const {self._fresh(name)} = cb::shared_memory<{dt.ctype}>({offset});")
         self.note(f"{name}: shared {dt.name} {layout}, {elements * dt.bytes} bytes")
         return Tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """Tensors in shared memory that are used inside alone: others take their place behind, after a barrier."""
+        start = self._shared_next
+        yield
+        self._shared_next = start
 
     def registers(self, name: str, element: str, layout: Layout) -> Tensor:
         """A fragment: a tensor in the thread's registers."""

@@ -237,7 +237,11 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             tXgX = k.pin(f"tXg{name}", mine(matrix_at(pointer, (extent, K), stride, own, steps, of_batch)))
             exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor((extent, K)))), (extent, K))
             tXsX = k.pin(f"tXs{name}", copy.partition(ring, lane))
-            k.copy(tXgX, tXsX[_, _, _, stage], width=access.width, guard=exists)
+            rest = (size(tXsX.layout.inner[i]) for i in (1, 2))
+            _inner, outer = sorted(zip(rest, (1, 2), strict=True))
+            with k.loop("i", outer[0], unroll=False) as i:
+                at = (_, i, _) if outer[1] == 1 else (_, _, i)
+                k.copy(tXgX[at], tXsX[(*at, stage)], width=access.width, guard=exists[at])
 
     k.emit("bool in_range = true;")
 

@@ -21,7 +21,7 @@ from ..codegen.hopper import MatrixDescriptor, TmaBox, WgmmaMma, WgmmaOperand, o
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import ArithTuple, Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
-from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less
+from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum
 from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
 from .persistent import (
@@ -38,12 +38,12 @@ from .persistent import (
     persistent_traits,
     ring_of_tiles,
 )
-from .split_planes import FIELDS, FORMATS
+from .split_planes import FORMATS, PLENTY, RECORD
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
 _WARP = 32
-_ROWS_AT_ONCE = 6                   # rows that a thread asks for before it looks at them
+_RECORDS_AT_ONCE = 6                # that a thread asks for before it looks at them
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class GemmSplitConfig:
         What is done instead of ``alpha * sum + beta * C``.
     lacking : int, optional
         If given, the kernel looks at what is known of all rows, keeps a verdict at ``status``, and does nothing unless it is 0: it
-        is 2 if a row is marked, else this number (1 or 2) if a row of an operand needs more than one of the other operand offers.
+        is 2 if nothing is enough for a row, else this number (1 or 2) if a row of an operand needs more than one of the other
+        operand offers.
     gate : int, optional
         The value of the word at ``gate`` without which the kernel does nothing.
     element : str
@@ -154,10 +155,10 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     -------
     GeneratedKernel
         Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes), and of C if it is staged;
-        pointers RA and RB to what is known of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not
-        fixed at 1; the extents of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, the number
-        of rows at RA and at RB and the pointer to the status; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid
-        is one-dimensional and may have fewer blocks than tiles.
+        pointers RA and RB to the exponents of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not
+        fixed at 1; the extents of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, pointers SA
+        and SB to the records of the blocks that split A and B, the numbers of these, and the pointer to the status; those of the
+        :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and may have fewer blocks than tiles.
     """
     form, (box_a, box_b) = FORMATS[config.format], config.boxes
     mma = config.mma
@@ -184,15 +185,17 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     batch = tuple(k.integer(f"L{i}") for i in modes)
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
     batch_rows = [tuple(k.integer(f"d{name}_l{i}") for i in modes) for name in ("RA", "RB")]
-    counts = [k.integer(f"{name}_rows") for name in ("RA", "RB")] if config.lacking is not None else []
-    status = k.pointer("status", "uint32", const=False, alignment=4) if config.lacking is not None else None
+    judges = config.lacking is not None
+    records = [k.pointer(name, "float32", alignment=4 * RECORD) for name in ("SA", "SB") if judges]
+    counts = [k.integer(f"{name}_count") for name in ("SA", "SB") if judges]
+    status = k.pointer("status", "uint32", const=False, alignment=4) if judges else None
     epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     # The planes of a stage lie one after the other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
     staged = StagedC(k, config.output, mma) if config.staged else None
     if status is not None and config.lacking is not None:
-        _judge(k, list(zip(rows_of, counts, strict=True)), status, config.lacking, "sC" if staged else None)
+        _judge(k, list(zip(records, counts, strict=True)), status, config.lacking, "sC" if staged else None)
     epilogue.load_scalars()
     step = *config.tile, DEPTH // parts
     block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b))
@@ -258,7 +261,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
             tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
                             for name, pointer, strides, steps in
-                            zip(("RA", "RB"), rows_of, ((FIELDS, 0), (0, FIELDS)), batch_rows, strict=True))
+                            zip(("RA", "RB"), rows_of, ((1, 0), (0, 1)), batch_rows, strict=True))
             elements = Layout((run, 2, config.columns // 8))
             pair, half, column = (size(elements[i]) for i in range(rank(elements)))
             sums = total if parts == 1 else k.registers("sums", config.element, elements)
@@ -267,7 +270,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             with k.loops((column,), "n") as (n,):
                 k.copy(tCgRB[_, 0, n], tCrRB, width=1, guard=guard[_, 0, n])
                 with k.loops((pair, half)) as (i, h):
-                    exponent = f"cb::row_exponent({tCrRA(h).c}) + cb::row_exponent({tCrRB(i).c})"
+                    exponent = f"{tCrRA(h).c} + {tCrRB(i).c}"
                     own = [total(i * parts + part, h, n).c for part in range(parts)]
                     for each in own:
                         k.emit(f"{each} = cb::scalbn({each}, {exponent});")
@@ -285,31 +288,32 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
 def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, over: str | None) -> None:
     """Keep a verdict on all rows, and leave unless it is 0: the planes hold what the product needs."""
-    k.comment("A verdict on all rows of both operands: see FIELDS of split_planes")
-    reader, rows = TiledCopy(Layout(k.threads), (1,)), Layout((1, _ROWS_AT_ONCE))
-    step = (k.threads * _ROWS_AT_ONCE,)
-    k.emit("bool marked = false;")
-    word, need, offer = (k.registers(kept, "int32", rows) for kept in ("word", "need", "offer"))
+    k.comment("A verdict on all rows of both operands: see RECORD of split_planes")
+    reader, step = TiledCopy(Layout((1, k.threads)), (RECORD, 1)), (RECORD, k.threads * _RECORDS_AT_ONCE)
+    at_once = Layout((RECORD, 1, _RECORDS_AT_ONCE))
 
-    def mine(tensor: Tensor) -> Tensor:                 # (1, rows at once, step)
-        return reader.partition(local_tile(tensor, step, (_,)), k.thread)
+    def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
+        return reader.partition(local_tile(tensor, step, (0, _)), k.thread)
 
+    found, sources, exist = [], [], []
     for pointer, count in operands:
         name = pointer.name
-        k.emit(f"float need_{name} = 0.0f, offer_{name} = {2.0**127!r}f;")
-        fields = [k.pin(f"t{name}{field}", mine(Tensor(pointer + field, Layout(count, FIELDS)))) for field in range(FIELDS)]
-        exists = Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((count,)))), (count,))
-        with k.loop("i", ceil_div(count, step[0])) as i:
-            for fragment, source in zip((word, need, offer), fields, strict=True):
-                k.copy(source[_, _, i], fragment, width=1, guard=exists[_, _, i])
-            with k.loops((_ROWS_AT_ONCE,)) as (j,), k.when(exists.at((0, j, i))):
-                k.emit(f"marked = marked || cb::row_is_marked({word(0, j).c});")
-                k.emit(f"need_{name} = cb::max(need_{name}, cb::row_value({need(0, j).c}));")
-                k.emit(f"offer_{name} = cb::min(offer_{name}, cb::row_value({offer(0, j).c}));")
+        k.emit(f"float need_{name} = 0.0f, offer_{name} = {PLENTY!r}f;")
+        found.append(k.registers(f"found_{name}", "float32", at_once))
+        sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((RECORD, count))))))
+        exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((RECORD, count)))), (None, count)))
+    with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1])) as i:
+        for source, fragment, exists in zip(sources, found, exist, strict=True):
+            k.copy(source[_, _, _, i], fragment, width=RECORD, guard=exists[_, _, _, i])
+        for (pointer, _count), fragment, exists in zip(operands, found, exist, strict=True):
+            need, offer = f"need_{pointer.name}", f"offer_{pointer.name}"
+            with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
+                k.emit(f"{need} = cb::max({need}, {fragment(0, 0, j).c});")
+                k.emit(f"{offer} = cb::min({offer}, {fragment(1, 0, j).c});")
     a, b = (pointer.name for pointer, _count in operands)
     _fold_limits(k, over, f"need_{a}", f"offer_{b}", f"need_{b}", f"offer_{a}")
     k.emit(f"bool const lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
-    k.emit(f"unsigned const verdict = cb::syncthreads_or(marked) ? 2u : lacking ? {lacking}u : 0u;")
+    k.emit(f"unsigned const verdict = cb::max(need_{a}, need_{b}) > {PLENTY!r}f ? 2u : lacking ? {lacking}u : 0u;")
     with k.when(all_of(equal(k.thread, 0), equal(k.block_index("judge", "x"), 0))):
         k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
     k.emit("if (verdict != 0u) return;")

@@ -5,8 +5,9 @@ Each row of the operand is scaled by a power of two, so that its largest element
 * fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and ``lo = rn((y - hi) 2^11)``;
 * bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
 
-A block owns whole rows. Short ones stay in its registers; others are read once for their largest elements and again, mostly from
-cache, to be split. What it learns about a row is kept beside the planes: see :data:`FIELDS`.
+A block owns whole rows, which it looks at twice: for their largest elements, and to split them. Meanwhile short ones stay in
+registers and others in shared memory, so that all of a row, or most of a long one, is read once. Beside the planes stand the
+exponent of each row, which undoes its scaling, and what each block learns about its rows: see :data:`RECORD`.
 
 Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
 element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
@@ -16,33 +17,37 @@ the complex product with the parts of its elements side by side.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
-from ..codegen.engine import CodegenError
+from ..codegen.engine import CodegenError, Pointer
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ..layout.symbolic import IntLike, ceil_div, equal, less, maximum
+from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
 from .common import OperandAccess, matrix_at, strides_of
 
-__all__ = ["FIELDS", "FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
+__all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
-FIELDS = 3
-"""Words that are kept of each row.
+RECORD = 2
+"""Numbers, float32, that a block leaves of its rows.
 
-0. The exponent that undoes the scaling, and a mark if the row has an infinity, a NaN, or elements too small even for bf16x6.
-1. As bits of a float32: what the row needs of the other operand's rows, ``z + 3t`` for ``z`` zeros and ``t`` elements that are too
-   small for fp16x3, or 0 if it has none of the latter.
-2. As bits of a float32: what the row offers, a lower bound of its sum of magnitudes over its largest one; plenty, if all are zero.
+0. The most that one of them needs of the other operand's rows: ``z + 3t`` for ``z`` zeros and ``t`` elements that are too small for
+   fp16x3, or 0 if it has none of the latter. Infinity if a row has an infinity, a NaN, or elements too small even for bf16x6.
+1. The least that one of them offers: a lower bound of its sum of magnitudes over its largest one; plenty, if all are zero.
 
 docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an operand needs more than any row of the other offers.
 """
 
-_WARP = 32
+PLENTY = 2.0**127
+"""What no row offers is offered by no rows at all."""
+
+_WARP, _WORD = 32, 4
 _PARTS = {"float32": 1, "complex64": 2}
 
 
@@ -96,6 +101,9 @@ class SplitOperand:
         How the operand (rows, K) is read.
     threads : tuple of int
         Threads of a block along rows and K, powers of two.
+    run : int
+        Neighbours that a thread splits together, along K if planes are contiguous there, else along rows; so many are written at
+        once, even if they cannot be read at once.
     batch_modes : int
         Number of batch modes.
     element : str
@@ -103,22 +111,25 @@ class SplitOperand:
     doubled : bool
         Whether each row of complex elements is two rows of the planes.
     unroll : int
-        Accesses that a thread makes at once.
-    once : bool
-        Whether rows are so short that one step reads them, and they are not read again.
+        Runs that a thread splits in one step along K.
+    slots : int
+        Steps whose elements are in shared memory at the same time; 0 if one step is all of K, whose elements stay in registers.
     """
 
     x: OperandAccess
     threads: tuple[int, int]
+    run: int = 1
     batch_modes: int = 0
     element: str = "float32"
     doubled: bool = False
     unroll: int = 4
-    once: bool = False
+    slots: int = 0
 
     def __post_init__(self) -> None:
         if any(n < 1 or n & (n - 1) for n in self.threads):
             raise CodegenError(f"threads are powers of two, got {self}")
+        if self.run % self.x.width or self.slots == 1:
+            raise CodegenError(f"a run is read as whole vectors, and shared memory has none or several steps, got {self}")
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
             raise CodegenError(f"float32 and complex64 are split, and only the latter is doubled or conjugated, got {self}")
 
@@ -158,21 +169,43 @@ class SplitOperand:
 
     @property
     def values(self) -> tuple[int, int]:
-        """Elements of one access along rows and K."""
-        return (1, self.x.width) if self.k_major else (self.x.width, 1)
+        """Elements of a run along rows and K."""
+        return (1, self.run) if self.k_major else (self.run, 1)
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows of a block, and elements along K that it reads in one step."""
+        """Rows of a block, and elements along K that it splits in one step."""
         (ti, tj), (vi, vj) = self.threads, self.values
         return ti * vi, tj * vj * self.unroll
+
+    @property
+    def order(self) -> Layout:
+        """Threads along rows and K: neighbours along what is contiguous."""
+        return Layout(self.threads, (self.threads[1], 1) if self.k_major else (1, self.threads[0]))
+
+    @property
+    def reader(self) -> TiledCopy:
+        """Who splits what of a step."""
+        return TiledCopy(self.order, self.values)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a warp that share rows."""
+        return max(1, min(self.threads[1], _WARP // (1 if self.k_major else self.threads[0])))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory for the rows, and for what each warp finds in them first."""
+        rows, depth = self.tile
+        return rows * (self.slots * depth * dtype(self.element).bytes + self.threads[1] // self.lanes * _WORD)
 
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
         unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
         kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
-        return f"{kind}{unit}{self.x.width}_{self.threads[0]}x{self.threads[1]}x{self.unroll}{'o' * self.once}_b{self.batch_modes}"
+        shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
+        return f"{kind}{unit}{self.x.width}_{shape}_{f's{self.slots}' if self.slots else 'o'}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -189,6 +222,8 @@ class SplitConfig:
         Whether offsets need 64 bits.
     gate : int, optional
         The value of the word at ``gate`` without which the kernel does nothing.
+    judged : bool
+        Whether blocks leave a :data:`RECORD` of their rows.
     """
 
     format: str
@@ -196,6 +231,7 @@ class SplitConfig:
     b: SplitOperand
     wide: bool = False
     gate: int | None = None
+    judged: bool = False
 
     def __post_init__(self) -> None:
         if prod(self.a.threads) != prod(self.b.threads):
@@ -209,7 +245,7 @@ class SplitConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
+        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}{'_judged' if self.judged else ''}"
                 f"{'' if self.gate is None else f'_if{self.gate}'}")
 
 
@@ -219,24 +255,24 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
 
     The first ``blocks_first`` blocks split the first of :attr:`SplitConfig.sides`, the others the second one. Parameters of the
     kernel: the gate if there is one; ``blocks_first``; then for A and for B (names end in ``A`` and ``B``) pointers X (the
-    operand), P (planes) and R (int32, (rows, field)); extents M (rows), K of the operand; the strides of X that are not fixed at 1;
-    that of P along the mode in which it is not contiguous, that from plane to plane; the extents of the batch modes, then the
-    strides of X there, of P and of R.
+    operand), P (planes), R (int32, the exponents of the rows) and, if they are judged, S (float32, a :data:`RECORD` of each block);
+    extents M (rows), K of the operand; the strides of X that are not fixed at 1; that of P along the mode in which it is not
+    contiguous, that from plane to plane; the extents of the batch modes, then the strides of X there, of P and of R.
     """
     form = FORMATS[config.format]
-    k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", wide=config.wide,
+    k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", min_blocks=2, wide=config.wide,
                       summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
     if config.gate is not None:
         k.gate(config.gate)
     else:
         k.precedes()
     blocks_first = k.integer("blocks_first")
-    parts = {side: _Operand(k, form, side, operand) for side, operand in (("A", config.a), ("B", config.b))}
+    parts = {side: _Operand(k, form, side, operand, config.judged) for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
     block = k.block_index("block", "x")
-    with k.when(less(block, blocks_first)):
+    with k.when(less(block, blocks_first)), k.scratch():
         parts[first].split(block)
-    with k.otherwise():
+    with k.otherwise(), k.scratch():
         parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)))
     return k.build()
 
@@ -244,12 +280,13 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
 class _Operand:
     """One operand: its parameters, and the work of a block."""
 
-    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand):
+    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand, judged: bool):
         self._k, self._form, self._side, self._config = k, form, side, config
         width = config.x.width
         self._x = k.pointer(f"X{side}", config.element, alignment=width * dtype(config.element).bytes)
         self._p = k.pointer(f"P{side}", form.element, const=False, alignment=16)
         self._r = k.pointer(f"R{side}", "int32", const=False, alignment=4)
+        self._s = k.pointer(f"S{side}", "float32", const=False, alignment=8) if judged else None
         self._extents = tuple(k.integer(f"{name}{side}", multiple=width if config.x.unit == mode else 1)
                               for mode, name in enumerate("MK"))
         self._stride_x = strides_of(k, f"X{side}", "mk", config.x)
@@ -263,10 +300,9 @@ class _Operand:
     def split(self, block: IntLike) -> None:
         """Split the rows of a block."""
         k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
-        (ti, tj), (vi, vj), width = config.threads, config.values, config.x.width
-        order = Layout(config.threads, (tj, 1) if config.k_major else (1, ti))
+        (vi, vj), tj, order = config.values, config.threads[1], config.order
         folder = TiledCopy(order, (vi, 1))
-        k.note(f"{self._side}: threads {order}, each {config.values} elements at a time")
+        k.note(f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}")
         tiles = k.let("tiles", ceil_div(M, config.tile[0]))
         tile = k.let("tile", block % tiles) if batch else block
         item: IntLike = k.let("item", block // tiles) if batch else 0
@@ -278,10 +314,8 @@ class _Operand:
 
         tXgX = k.pin("tXgX", mine(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
         exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
-        fragment = Layout((vi * vj, 1, config.unroll))
-        read = k.registers("tXrX", config.element, fragment)
+        read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
         mine_alone = Layout((vi, 1, 1))
-        steps = 1 if config.once else k.let("steps", ceil_div(K, config.tile[1]))
 
         def of_row(v: IntLike) -> tuple[IntLike, int, int]:     # where the row of a value stands in what is kept of rows
             return (v if vi > 1 else 0), 0, 0
@@ -289,114 +323,249 @@ class _Operand:
         def parts_of(value: str) -> list[str]:
             return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
 
-        results = config.tile[0], tj
-        along = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))(0, 0, 0)[1]
+        fold = _Fold(k, config)
 
-        # Lanes of a warp that share rows fold by shuffles; what is left of a row is one part for each warp that has it.
-        apart = 1 if config.k_major else ti
-        lanes = max(1, min(tj, _WARP // apart))
-        parts_left = tj // lanes
-        by_part = (parts_left, 1) if config.k_major else (1, config.tile[0])
-        part_of_row = k.let("part_of_row", along // lanes)
-
-        def fold(*totals: tuple[Tensor, str]) -> None:
-            """Fold what threads along K have, always in the same order; every thread gets what its rows have."""
-            for total, combine in totals:
-                for mask in (apart << i for i in range(lanes.bit_length() - 1)):
-                    with k.loops((vi, 1, 1)) as at:
-                        k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, cb::shuffle_xor({total(*at).c}, {mask}));")
-            if parts_left == 1:
-                return
-            kept = []
-            for total, combine in totals:
-                name, element = total.engine.name, total.engine.dtype.name
-                shared = k.shared(f"s_{name}", element, Layout((config.tile[0], parts_left), by_part))
-                everywhere = Layout((*results, parts_left), (by_part[0], 0, by_part[1]))        # the same for all threads along K
-                tRsR = k.pin(f"tRs_{name}", folder.partition(Tensor(shared.engine, everywhere), k.thread))
-                kept.append((total, combine, tRsR, k.registers(f"part_{name}", element, mine_alone)))
-            with k.when(equal(along % lanes, 0)):
-                for total, _combine, tRsR, _part in kept:
-                    k.copy(total, tRsR[_, _, _, part_of_row], width=1)
-            k.barrier()
-            for total, combine, tRsR, part in kept:
-                k.copy(tRsR[_, _, _, 0], total, width=1)
-                with k.loop("p", parts_left, start=1) as p:
-                    k.copy(tRsR[_, _, _, p], part, width=1)
-                    with k.loops((vi, 1, 1)) as at:
-                        k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, {part(*at).c});")
-
-        k.comment("The largest magnitudes of the rows, as bits")
-        top = k.registers("top", "uint32", mine_alone)
-        k.fill(top)
-        with k.loop("step", steps) as step:
-            k.copy(tXgX[_, _, _, step], read, width=width, guard=exists[_, _, _, step])
-            with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+        # What is counted is folded in the place of the rows.
+        with k.scratch() if config.slots else nullcontext():
+            strip = _Strip(k, config, K, tXgX, exists, read)
+            k.comment("The largest magnitudes of the rows")
+            top = k.registers("top", "float32", mine_alone)
+            k.fill(top)
+            with strip.steps(), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                 for part in parts_of(read(v, i, j).c):
-                    k.emit(f"{top(*of_row(v)).c} = cb::max({top(*of_row(v)).c}, cb::magnitude_bits({part}));")
-        fold((top, "max"))
+                    k.emit(f"cb::largest_magnitude({part}, {top(*of_row(v)).c});")
+            fold.to_all(top, "max")
 
-        k.comment("Split, and count what is zero or small")
-        shift, zeros, small, lost = (k.registers(name, "int32", mine_alone) for name in ("shift", "zeros", "small", "lost"))
-        sums = k.registers("sums", "float32", mine_alone)
-        for counter in (zeros, small, lost, sums):
-            k.fill(counter)
-        with k.loops((vi, 1, 1)) as at:
-            k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
-        # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side, across
-        # it they are in strips.
-        spread, strips = config.spread, config.strips
-        extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
-        strides = (self._rows_of_p * strips, 1) if config.k_major else (1, self._rows_of_p * strips)
-        strides_p = *strides, self._rows_of_p, self._planes_of_p
-        mP = matrix_at(self._p, (*extents, strips, form.planes), strides_p, batch, self._batch_p, item)
-        names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
-        split = Layout((vi * vj * side_by_side, 1, config.unroll))
-        planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}
-        targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
-        writable = exists
-        if side_by_side > 1:
-            writable = Guard(k.pin("tXcP", mine(make_identity_tensor(extents), spread)), extents)
-        narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
-        with k.loop("step", steps) as step:
-            here = exists[_, _, _, step]
-            if not config.once:
-                k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
-            with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
-                row = of_row(v)
-                rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
-                for rest, part in zip(rests, parts_of(read(v, i, j).c), strict=True):
-                    k.emit(f"float {rest} = cb::scalbn({part}, {shift(*row).c});")
-                with k.when(here.at((v, i, j))):
-                    for rest in rests:
-                        k.emit(f"cb::count_magnitude({rest}, {narrow!r}f, {broad!r}f, {zeros(*row).c}, {small(*row).c}, "
-                               f"{lost(*row).c}, {sums(*row).c});")
-                for p in range(form.planes):
-                    for number, rest in enumerate(rests):
-                        (first, _same), *others = [(planes[p, strip](v * side_by_side + which, i, j).c, opposite)
-                                                   for strip, which, opposite in config.places(number)]
-                        k.emit(f"{first} = cb::convert<{dtype(form.element).ctype}>({rest});")
-                        for place, opposite in others:
-                            k.emit(f"{place} = {f'cb::opposite({first})' if opposite else first};")
-                        if p + 1 < form.planes:
-                            k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
-            for at, plane in planes.items():
-                k.copy(plane, targets[at][_, _, _, step], width=width * side_by_side, guard=writable[_, _, _, step])
+            k.comment("Split" + (", and count what is zero or small" if self._s else ""))
+            shift = k.registers("shift", "int32", mine_alone)
+            if self._s:
+                zeros, small = (k.registers(name, "int32", mine_alone) for name in ("zeros", "small"))
+                sums = k.registers("sums", "float32", mine_alone)
+                for counter in (zeros, small, sums):
+                    k.fill(counter)
+            with k.loops((vi, 1, 1)) as at:
+                k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
+            # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side,
+            # across it they are in strips.
+            spread, strips = config.spread, config.strips
+            extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
+            strides = (self._rows_of_p * strips, 1) if config.k_major else (1, self._rows_of_p * strips)
+            strides_p = *strides, self._rows_of_p, self._planes_of_p
+            mP = matrix_at(self._p, (*extents, strips, form.planes), strides_p, batch, self._batch_p, item)
+            names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
+            split = Layout((vi * vj * side_by_side, 1))
+            planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}
+            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
+            # Runs are written as a whole: what is behind the last element is a zero in what pads the planes.
+            whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
+            writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
+            narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
+            with strip.steps(again=True) as step, k.loop("j", config.unroll, unroll=True) as j:
+                here, now = exists[_, _, j, step], (_, _, j, step)
+                if self._s:
+                    k.emit(f"float least = {narrow!r}f;")
+                with k.loops((vi * vj,)) as (v,):
+                    row = of_row(v)
+                    rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
+                    for rest, part in zip(rests, parts_of(read(v, 0, j).c), strict=True):
+                        k.emit(f"float {rest} = cb::scalbn({part}, {shift(*row).c});")
+                        if self._s:
+                            k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
+                    for p in range(form.planes):
+                        for number, rest in enumerate(rests):
+                            (first, _same), *others = [(planes[p, strip](v * side_by_side + which, 0).c, opposite)
+                                                       for strip, which, opposite in config.places(number)]
+                            k.emit(f"{first} = cb::convert<{dtype(form.element).ctype}>({rest});")
+                            for place, opposite in others:
+                                k.emit(f"{place} = {f'cb::opposite({first})' if opposite else first};")
+                            if p + 1 < form.planes:
+                                k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
+                for which, plane in planes.items():
+                    k.copy(plane, targets[which][now], width=config.run * side_by_side, guard=writable[now])
+                if self._s:
+                    # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
+                    k.emit(f"if (least < {narrow!r}f) {{")
+                    with k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+                        row = of_row(v)
+                        for part in parts_of(read(v, 0, j).c):
+                            k.emit(f"cb::count_magnitude(cb::scalbn({part}, {shift(*row).c}), {narrow!r}f, {broad!r}f, "
+                                   f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
+                    k.emit("}")
 
         k.comment("What is known of the rows")
-        fold(*((counter, "add") for counter in (zeros, small, lost, sums)))
 
         def owned(tensor: Tensor) -> Tensor:
-            return folder.partition(local_tile(tensor, results, (tile, 0)), k.thread)
+            return folder.partition(local_tile(tensor, (config.tile[0], tj), (tile, 0)), k.thread)
 
         first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
-        mR = matrix_at(self._r, (M, tj), (FIELDS, 0), batch, self._batch_r, item)
-        word = k.registers("word", "int32", mine_alone)
-        largest = f"{2.0**(form.top + 1)!r}f"
-        fields = ("cb::row_word({shift}, {top}, {lost})", "cb::row_need({zeros}, {small})",
-                  "cb::row_offer({sums}, " + largest + ")")
-        for field, text in enumerate(fields):
-            tRgR = k.pin(f"tRgR{field}", owned(Tensor(mR.engine + field, mR.layout)))
-            with k.loops((vi, 1, 1)) as at:
-                kept = {t.engine.name: t(*at).c for t in (shift, top, lost, zeros, small, sums)}
-                k.emit(f"{word(*at).c} = {text.format(**kept)};")
-            k.copy(word, tRgR, width=1, guard=first)
+        tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
+        with k.loops((vi, 1, 1)) as at:
+            k.emit(f"{shift(*at).c} = -{shift(*at).c};")
+        k.copy(shift, tRgR, width=1, guard=first)
+        if self._s:
+            if config.slots:
+                k.barrier()
+            self._leave_record(self._s, block, tile, fold, zeros, small, sums)
+
+    def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold, zeros: Tensor, small: Tensor,
+                      sums: Tensor) -> None:
+        """Fold what threads have counted to the record of the block."""
+        k, M = self._k, self._extents[0]
+        row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
+        record = k.registers("record", "float32", Layout(RECORD))
+        need, offer = record(0).c, record(1).c
+        k.emit(f"{need} = 0.0f, {offer} = {PLENTY!r}f;")
+        with k.when(all_of(fold.has_row, less(tile * self._config.tile[0] + row, M))):
+            k.emit(f"{need} = cb::row_need({z}, {t}, {total});")
+            k.emit(f"{offer} = cb::row_offer({total}, {2.0**(self._form.top + 1)!r}f);")
+        fold.to_one(record)
+        with k.when(equal(k.thread, 0)):
+            k.copy(record, Tensor(records, Layout((RECORD, block + 1)))[_, block], width=RECORD)
+
+
+class _Fold:
+    """Folding what threads have of rows: lanes of a warp by shuffles, warps through shared memory, always in the same order.
+
+    Each warp leaves one part of a row; then there is a thread for each part of each row, parts side by side.
+    """
+
+    def __init__(self, k: KernelBuilder, config: SplitOperand):
+        self._k, self._config, self._rows = k, config, config.tile[0]
+        (ti, tj), (vi, _vj) = config.threads, config.values
+        self._values = (vi, 1, 1)
+        self._apart, self._parts = 1 if config.k_major else ti, tj // config.lanes
+        self._by_part = (self._parts, 1) if config.k_major else (1, self._rows)
+        self._folder = TiledCopy(config.order, (vi, 1))
+        self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
+        self.has_row = less(k.thread, self._rows * self._parts)
+
+    def _shuffle(self, name: str, combine: str, masks: Iterable[int]) -> None:
+        for mask in masks:
+            self._k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
+
+    def _in_warps(self, total: Tensor, combine: str) -> None:
+        with self._k.loops(self._values) as at:
+            self._shuffle(total(*at).c, combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
+
+    def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Leave parts of rows in shared memory: as those who split see them, and this thread's; fold the latter in registers."""
+        k, parts, found = self._k, self._parts, []
+        for total, combine in totals:
+            self._in_warps(total, combine)
+            name, element = total.engine.name, total.engine.dtype.name
+            shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
+            everywhere = Layout((self._rows, self._config.threads[1], parts), (self._by_part[0], 0, self._by_part[1]))
+            seen = k.pin(f"tRs_{name}", self._folder.partition(Tensor(shared.engine, everywhere), k.thread))
+            own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, k.thread // parts, k.thread % parts]
+            found.append((seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1))))
+        with k.when(equal(self._along % self._config.lanes, 0)):
+            for (total, _combine), (seen, _own, _part) in zip(totals, found, strict=True):
+                k.copy(total, seen[_, _, _, self._along // self._config.lanes], width=1)
+        k.barrier()
+        for _seen, _own, part in found:
+            k.fill(part)
+        with k.when(self.has_row):
+            for _seen, own, part in found:
+                k.copy(own, part, width=1)
+        for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
+            self._shuffle(part(0).c, combine, (1 << i for i in range(parts.bit_length() - 1)))
+        return found
+
+    def to_all(self, total: Tensor, combine: str) -> None:
+        """Every thread gets what its rows have."""
+        if self._parts == 1:
+            self._in_warps(total, combine)
+            return
+        ((seen, own, part),) = self._parts_of((total, combine))
+        with self._k.when(self.has_row):
+            self._k.copy(part, own, width=1)
+        self._k.barrier()
+        self._k.copy(seen[_, _, _, 0], total, width=1)
+
+    def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[str]]:
+        """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
+        found = self._parts_of(*totals)
+        return self._k.thread // self._parts, [part(0).c for _seen, _own, part in found]
+
+    def to_one(self, record: Tensor) -> None:
+        """Thread 0 gets the record of all rows from those of each."""
+        k, warps = self._k, -(-self._rows * self._parts // _WARP)
+        combines = ("max", "min")
+        masks = [1 << i for i in range(self._parts.bit_length() - 1, _WARP.bit_length() - 1)]
+        for at, combine in enumerate(combines):
+            self._shuffle(record(at).c, combine, masks)
+        if warps == 1:
+            return
+        records = k.shared("records", "float32", Layout((RECORD, warps)))
+        other = k.registers("other", "float32", Layout(RECORD))
+        with k.when(all_of(self.has_row, equal(k.thread % _WARP, 0))):
+            k.copy(record, records[_, k.thread // _WARP], width=RECORD)
+        k.barrier()
+        with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
+            k.copy(records[_, i], other, width=RECORD)
+            for at, combine in enumerate(combines):
+                k.emit(f"{record(at).c} = cb::{combine}({record(at).c}, {other(at).c});")
+
+
+class _Strip:
+    """The rows of a block on their way through shared memory, step by step; every thread brings what it looks at itself.
+
+    Steps follow each other in a ring of slots, so many are on their way at first, and one less later. Those that the first pass
+    leaves in the ring begin the second one. Where there are others, it brings them again, into the slots that it leaves.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    config : SplitOperand
+        How the operand is split.
+    depth : int
+        Its extent K.
+    source, exists
+        What this thread splits of the operand, step by step, and which elements of that exist.
+    fragment : Tensor
+        Where the elements of a step come to lie.
+    """
+
+    def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, source: Tensor, exists: Guard, fragment: Tensor):
+        self._k, self._slots, self._run, self._width = k, config.slots, config.run, config.x.width
+        self._source, self._exists, self._fragment = source, exists, fragment
+        if not self._slots:
+            return
+        rows, columns = config.tile[0], config.tile[1] * self._slots
+        ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
+        self._ring = k.pin("tXsX", config.reader.partition(local_tile(ring, config.tile, (0, _)), k.thread))
+        self._steps = k.let("steps", ceil_div(depth, config.tile[1]))
+        self._left = k.let("left", maximum(self._steps - self._slots, 0))
+        with k.loop("ahead", self._slots) as position:
+            self._bring(position, position, less(position, self._steps))
+
+    def _bring(self, position: IntLike, step: IntLike, condition: Expr | bool) -> None:
+        """Ask for a step, under a condition; in any case that closes a group of copies."""
+        with self._k.when(condition):
+            self._k.copy(self._source[_, _, _, step], self._ring[_, _, _, position % self._slots], width=self._width,
+                         guard=self._exists[_, _, _, step])
+        self._k.commit()
+
+    @contextmanager
+    def steps(self, again: bool = False) -> Iterator[IntLike]:
+        """A loop over the steps, in any order, whose elements lie in the fragment."""
+        k = self._k
+        if not self._slots:
+            if not again:
+                k.copy(self._source[_, _, _, 0], self._fragment, width=self._width, guard=self._exists[_, _, _, 0])
+            yield 0
+            return
+        first: IntLike = self._left if again else 0
+        with k.loop("position", first + self._steps, start=first) as position:
+            k.wait(self._slots - 2)
+            # The slot of the step before is free: the wait keeps the compiler from reading it later.
+            following = k.let("following", position + self._slots - 1)
+            if again:
+                more = all_of(less(self._steps - 1, following), less(following, first + self._steps))
+                self._bring(following, following - self._steps, more)
+            else:
+                with k.when(less(0, position)):
+                    self._bring(following, following, less(following, self._steps))
+            k.copy(self._ring[_, _, _, position % self._slots], self._fragment, width=self._run)
+            yield k.let("step", select(less(position, self._steps), position, position - self._steps)) if again else position

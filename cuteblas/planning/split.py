@@ -11,7 +11,7 @@ from ..codegen.kernel import TensorMapSpec
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_split import GemmSplitConfig, gemm_split
 from ..kernels.persistent import DEPTH
-from ..kernels.split_planes import FIELDS, FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
+from ..kernels.split_planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
 from .operands import (
     NARROW_SPAN,
     Oriented,
@@ -35,14 +35,14 @@ __all__ = ["LEAST_K", "STAGES", "WORTH", "behind_status", "guarded_seconds", "pa
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
 _SPLIT_THREADS = 512
-_SPLIT_VECTOR = {True: 4, False: 2}  # elements along K, along rows; no more than 16 bytes
-_NUMBERS = 16                        # real numbers that a thread keeps of rows that are read once
-_MOST_AT_ONCE = 4                    # accesses of rows that are read twice
-_FIRST_LEVEL = 96 << 10              # bytes of rows that stay in a multiprocessor's cache until they are read again, for each block
+_RUN_BYTES = 16                      # of the neighbours that a thread splits together
+_NUMBERS = 16                        # real numbers that a thread splits at a time
+_AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
+_RESERVED = 1 << 10                  # bytes of shared memory that the driver takes of each block's
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
 _FEWEST_BLOCKS = 128
-_READINGS = 2                        # of an element, the second time mostly from L2
+_READINGS = 2                        # of an element; its rate was measured while rows were read twice
 _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
@@ -120,9 +120,10 @@ class _Planes:
     present : tuple of bool
         For each batch mode of the problem, innermost first, whether the operand has it.
     row_strides : tuple of int
-        Of what is known of the rows, for each batch mode of the problem, innermost first.
-    rows_at, planes_at, end : int
-        Offsets in the workspace, in bytes, of the rows, of the planes, and of what is behind.
+        Of the exponents of the rows, for each batch mode of the problem, innermost first.
+    rows_at, records_at, planes_at, end : int
+        Offsets in the workspace, in bytes, of the exponents of rows, of what blocks say of their rows, of the planes, and of what
+        is behind.
     span : int
         The largest distance between two elements of the operand or of its planes.
     """
@@ -135,6 +136,7 @@ class _Planes:
     present: tuple[bool, ...]
     row_strides: tuple[int, ...]
     rows_at: int
+    records_at: int
     planes_at: int
     end: int
     span: int
@@ -153,64 +155,85 @@ def _compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
     return tuple(strides), step
 
 
-def _split(form: SplitFormat, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...], at: int, *,
-           second: bool = False) -> _Planes:
-    """How an operand is split into the workspace from ``at`` on; complex rows of the second operand are doubled."""
+def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperand:
+    """How an operand is read; who reads what of it is still open."""
     element = dtype(operand.dtype)
-    parts, doubled = (2, second) if element.is_complex else (1, False)
+    own = [stride for stride in operand.batch_strides if stride]
+    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
+    run = _RUN_BYTES // element.bytes
+    width = 1
+    if unit is not None:
+        width = gcd(run, max(1, operand.alignment // element.bytes), (rows, k)[unit], operand.strides[1 - unit], *own)
+    access = OperandAccess(unit, width, element.is_complex and operand.conj)
+    return SplitOperand(access, (1, 1), run, len(own), element.name, doubled)
+
+
+def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...],
+           at: int) -> _Planes:
+    """An operand that is split into the workspace from ``at`` on."""
+    parts, doubled, k_major = config.parts, config.doubled, config.k_major
     inner = range(len(batch) - 1, -1, -1)
     present = tuple(operand.batch_strides[i] != 0 for i in inner)
     own = [i for i, here in zip(inner, present, strict=True) if here]
-    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
-    width = 1
-    if unit is not None:
-        others = operand.strides[1 - unit], *(operand.batch_strides[i] for i in own)
-        most = min(_SPLIT_VECTOR[unit == 1], 16 // element.bytes)
-        width = gcd(most, max(1, operand.alignment // element.bytes), (rows, k)[unit], *others)
-    k_major = unit != 0
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
     pitch = -(-along // _ROW_MULTIPLE) * _ROW_MULTIPLE
     plane = pitch * across
     batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
-    row_strides, count = _compact((batch[i] for i in own), rows * FIELDS)
-    planes_at = at + _aligned(4 * count)
+    row_strides, count = _compact((batch[i] for i in own), rows)
+    blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+    records_at = at + _aligned(4 * count)
+    planes_at = records_at + _aligned(4 * RECORD * blocks)
     end = planes_at + _aligned(elements * dtype(form.element).bytes)
-    access = OperandAccess(unit, width, element.is_complex and operand.conj)
-    config = _reading(SplitOperand(access, (1, 1), len(own), element.name, doubled), rows, k)
     numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
     for q, i in enumerate(own):
         numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
                     f"dR_l{q}": row_strides[q]}
     values = {name: Argument(value=value) for name, value in numbers.items()}
     values |= {"X": Argument(role=role), "P": Argument(role="workspace", offset=planes_at),
-               "R": Argument(role="workspace", offset=at)}
-    blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+               "R": Argument(role="workspace", offset=at), "S": Argument(role="workspace", offset=records_at)}
     steps = iter(row_strides)
     spread = tuple(next(steps) if here else 0 for here in present)
     extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, blocks, extents, (*strides, *batch_strides), present, spread, at, planes_at, end,
-                   max(operand_span(operand, (rows, k), batch), elements))
+    return _Planes(config, values, blocks, extents, (*strides, *batch_strides), present, spread, at, records_at, planes_at,
+                   end, max(operand_span(operand, (rows, k), batch), elements))
 
 
-def _reading(operand: SplitOperand, rows: int, k: int) -> SplitOperand:
-    """An operand whose blocks read whole rows well: threads along rows and K, accesses at once, and whether that is all.
+def _readings(p: GemmProblem, device: DeviceInfo) -> list[SplitOperand]:
+    """How blocks look at rows of A and of B twice; complex rows of B are doubled.
 
-    Short rows stay in registers. Of others so few are read, where they are contiguous, that they are still in cache when they are
-    read again.
+    Two blocks share a multiprocessor if that leaves nearly all of a row in shared memory: one brings rows while the other splits
+    them. If not, each has all of the shared memory.
     """
-    x, k_major, item = operand.x, operand.k_major, dtype(operand.element).bytes
-    unroll = max(1, _NUMBERS // (x.width * operand.parts))
-    along = _power_of_two(_SPLIT_THREADS * unroll * (x.width if k_major else 1) // k)
-    if along >= 1 and (k_major or along * x.width * item >= _BYTES_ACROSS):
-        along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (x.width * item))
-        return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=unroll, once=True)
+    most = device.shared_bytes_per_block
+    operands = [(_accessed(x, rows, p.k, doubled), rows) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
+    shared = [_reading(x, rows, p.k, (most + _RESERVED) // 2 - _RESERVED, short=True) for x, rows in operands]
+    if all(x.slots == 0 or p.k * (1 - _AGAIN) <= x.slots * x.tile[1] for x in shared):
+        return shared
+    return [_reading(x, rows, p.k, most, short=False) for x, rows in operands]
+
+
+def _reading(operand: SplitOperand, rows: int, k: int, limit: int, *, short: bool) -> SplitOperand:
+    """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
+
+    Short rows stay in registers if they may. Others lie in shared memory, of which a block has at most ``limit`` bytes.
+    """
+    run, k_major, item = operand.run, operand.k_major, dtype(operand.element).bytes
+    operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
+    along = _power_of_two(_SPLIT_THREADS * operand.unroll * (run if k_major else 1) // k)
+    if short and along >= 1 and (k_major or along * run * item >= _BYTES_ACROSS):
+        along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (run * item))
+        return replace(operand, threads=(along, _SPLIT_THREADS // along))
     if k_major:
-        along = min(_MOST_ROWS, max(1, _power_of_two(_FIRST_LEVEL // (item * k))))
+        along = min(_MOST_ROWS, max(1, _power_of_two(limit // (item * k))))
     else:
-        along = _BYTES_ACROSS // (_SPLIT_VECTOR[False] * item)
-        along *= 2 if rows >= 2 * along * x.width * _FEWEST_BLOCKS else 1
-    return replace(operand, threads=(along, _SPLIT_THREADS // along), unroll=min(unroll, _MOST_AT_ONCE))
+        along = _BYTES_ACROSS // (run * item)
+        fits = operand.parts == 2 or 2 * _BYTES_ACROSS * k <= limit
+        along *= 2 if fits and rows >= 2 * along * run * _FEWEST_BLOCKS else 1
+    found = replace(operand, threads=(along, _SPLIT_THREADS // along))
+    fixed, step = found.shared_bytes, replace(found, slots=2).shared_bytes - found.shared_bytes
+    wanted = 1 << (-(-k // found.tile[1]) - 1).bit_length()     # few different kernels
+    return replace(found, slots=max(2, min((limit - fixed) // (step // 2), wanted)))
 
 
 def _power_of_two(limit: int) -> int:
@@ -218,9 +241,9 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None) -> Launch:
+def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None, judged: bool) -> Launch:
     """The launch that splits both operands."""
-    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate)
+    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate, judged)
     kernel = split_planes(config)
     values = {"blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace"),
               "gate_words": Argument(value=1)}
@@ -265,7 +288,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
 def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan that is never less accurate than native arithmetic: the device itself decides what the elements allow.
 
-    fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split_planes.FIELDS`);
+    fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split_planes.RECORD`);
     bf16x6 if that fails, where it is faster than native arithmetic; native arithmetic if elements of a row lie more than 2^100
     apart, and for infinities and NaNs. Kernels that are not chosen return at once.
 
@@ -343,10 +366,11 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
               gate: int | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
     """What splits both operands and multiplies them, in the workspace from ``at`` on; and where the workspace ends."""
     p = facing.problem
-    a = _split(form, p.a, facing.roles[0], p.m, p.k, p.batch, at)
-    b = _split(form, p.b, facing.roles[1], p.n, p.k, p.batch, a.end, second=True)
+    reading_a, reading_b = _readings(p, device)
+    a = _split(form, reading_a, p.a, facing.roles[0], p.m, p.k, p.batch, at)
+    b = _split(form, reading_b, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
     launch, config = _product(form, p, a, b, device, lacking, gate)
-    return (_splitter(form, a, b, gate), launch), config, b.end
+    return (_splitter(form, a, b, gate, lacking is not None), launch), config, b.end
 
 
 def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: DeviceInfo, lacking: int | None,
@@ -363,11 +387,12 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
               "gate_words": Argument(value=1)}
     if config.staged:
         values["mapC"] = Argument(role="c", tensor_map=staged_map(p))
-    for name, planes, box, rows in zip("AB", (a, b), config.boxes, (p.m, p.n), strict=True):
+    for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)
         values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)
         values[f"R{name}"] = Argument(role="workspace", offset=planes.rows_at)
-        values[f"R{name}_rows"] = Argument(value=rows * prod(planes.extents[3:]))
+        values[f"S{name}"] = Argument(role="workspace", offset=planes.records_at)
+        values[f"S{name}_count"] = Argument(value=planes.blocks)
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
     for q, i in enumerate(inner):
         numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],

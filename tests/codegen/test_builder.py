@@ -153,6 +153,21 @@ def test_shared_tensors_that_are_not_in_use_at_the_same_time_may_share_memory():
     assert "cb::named_barrier_sync((tid >> 4) + 1, 32);" in kernel.body
 
 
+def test_scratch_is_free_again_behind():
+    k = KernelBuilder("probe", 32)
+    k.shared("kept", "float32", Layout(32))
+    with k.scratch():
+        k.shared("first", "float32", Layout(64))
+        with k.scratch():
+            k.shared("inner", "float32", Layout(32))
+        k.shared("second", "float32", Layout(32))
+    k.shared("behind", "float32", Layout(32))
+    kernel = k.build()
+    for name, offset in (("first", 128), ("inner", 384), ("second", 384), ("behind", 128)):
+        assert f"{name} = cb::shared_memory<float>({offset});" in kernel.body
+    assert kernel.shared_bytes == 512
+
+
 def test_control_flow_and_names():
     k = builder(wide=True)
     n = k.integer("n")

@@ -1,5 +1,6 @@
 """float32 products on 16-bit tensor cores: planes, products, and who decides which algorithm is accurate enough."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -61,6 +62,45 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
     c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), a_order=a_order, b_order=b_order, c_order=c_order, pad=pad)
     assert plan.family == "gemm_split" and len(plan.launches) == 2
     assert units(c, a, b) <= limit(k)
+
+
+# Where rows lie across K and in shared memory, a step is 512 of K. Two blocks that share a multiprocessor keep 3 each, which is
+# enough up to K of 2194; beyond, a block keeps 7.
+@pytest.mark.parametrize("k", [512, 513, 1537, 2195, 3600, 4097])
+def test_rows_that_do_not_fit_into_shared_memory(engine, k):
+    """Whatever is read again, and from where: planes are those of rows along K, and so is what is known of them."""
+    hopper(engine)
+    rng = np.random.default_rng(k)
+    a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
+    a[3, k - 1], b[k - 1, 17], b[0, 2] = 2.0**-40, 2.0**-41, 2.0**-42
+    across, mixed, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y) for x, y in ("FC", "CC", "CF"))
+    slots = 0 if k <= 512 else 2 if k <= 1024 else 3 if k <= 2194 else 7
+    assert slots_of(across[1]) == (slots, slots) and slots_of(along[1]) == (0, 0)
+    assert slots_of(mixed[1])[1] == slots and (slots_of(mixed[1])[0] > 0) == (slots == 7)
+    np.testing.assert_array_equal(across[0], along[0])
+    np.testing.assert_array_equal(mixed[0], along[0])
+    assert units(along[0], a, b) <= limit(k)
+
+
+@pytest.mark.parametrize("orders", ["FC", "CC", "FF"])
+@pytest.mark.parametrize("element, pad", [("f4", 0), ("f4", 1), ("c8", 0), ("c8", 3)])
+@pytest.mark.parametrize("k", [2600])
+def test_most_of_long_rows_is_read_again(engine, element, orders, pad, k):
+    """As with far longer rows: of two slots, each is filled many times."""
+    hopper(engine)
+    rng = np.random.default_rng(k)
+    a, b = (rng.integers(-60, 61, s).astype(element) for s in ((2, 21, k), (2, k, 19)))
+    if element == "c8":
+        a.imag, b.imag = rng.integers(-60, 61, a.shape), rng.integers(-60, 61, b.shape)
+    small = replace(engine.device, shared_bytes_per_block=12 << 10)
+    c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0], b_order=orders[1], pad=pad)
+    assert slots_of(plan) == (2, 2)
+    np.testing.assert_array_equal(c, a @ b)
+
+
+def slots_of(plan):
+    """Steps of rows of A and of B that are in shared memory while they are split."""
+    return tuple(int(slots or 0) for slots in re.findall(r"_(?:o|s(\d+))_b\d", plan.launches[0].kernel.name))
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -178,6 +218,51 @@ def test_infinities_and_nans_are_where_ieee_puts_them(engine, value, where):
     c, _plan = product(engine, a, b, plan_guarded)
     want, _plan = product(engine, a, b, plan_simt)
     np.testing.assert_array_equal(c, want)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("where", ["a", "b"])
+@pytest.mark.parametrize("matrix, row", [(0, 0), (0, 15), (1, 20), (1, 39)])
+def test_the_device_looks_at_every_row_of_every_matrix(engine, order, where, matrix, row):
+    """One row in one matrix of a batch has an infinity: the whole product falls back, whichever block of the splitter found it."""
+    hopper(engine)
+    rng = np.random.default_rng(15)
+    a, b = rng.standard_normal((2, 40, 70)).astype("f4"), rng.standard_normal((2, 70, 40)).astype("f4")
+    (a if where == "a" else b.swapaxes(1, 2))[matrix, row, 5] = np.inf
+    c, _plan = product(engine, a, b, plan_guarded, a_order=order, b_order=order)
+    want, _plan = product(engine, a, b, plan_simt, a_order=order, b_order=order)
+    np.testing.assert_array_equal(c, want)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shared", ["a", "b"])
+def test_the_device_looks_at_rows_of_broadcast_operands(engine, order, shared):
+    """The operand that all products share has a row with too many small elements for what the last row of the other one offers."""
+    hopper(engine)
+    rng = np.random.default_rng(16)
+    a, b = rng.standard_normal((3, 40, 200)).astype("f4"), rng.standard_normal((3, 200, 40)).astype("f4")
+    own, other = (a, b.swapaxes(1, 2)) if shared == "a" else (b.swapaxes(1, 2), a)
+    own[:] = own[:1]
+    own[:, 39, :5] *= np.float32(2.0**-30)
+    rest = other[2, 39, 40:].copy()
+    other[2, 39, 40:] = 0
+    for enough in (False, True):
+        if enough:
+            other[2, 39, 40:] = rest
+        pa, pb = place(a, order), place(b, order)
+        pc = place(np.full((3, 40, 40), np.nan, "f4"))
+        if shared == "a":
+            pa = replace(pa, strides=(0, *pa.strides[1:]))
+        else:
+            pb = replace(pb, strides=(0, *pb.strides[1:]))
+        results = []
+        for plan_for in (plan_guarded, plan_simt, lambda p, d: plan_split(p, d, "fp16x3")):
+            pc.view[...] = np.nan
+            engine.run(plan_for(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+            results.append(pc.view.copy())
+        guarded, native, split = results
+        assert not np.array_equal(native, split)
+        np.testing.assert_array_equal(guarded, split if enough else native)
 
 
 def test_subnormal_operands_keep_their_bits(engine):

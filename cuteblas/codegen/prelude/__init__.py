@@ -20,7 +20,7 @@ _WGMMA_RS = re.compile(r"cb::wgmma_m64k16_rs<(\d+), (cb::half|cb::bfloat16), ([0
 _VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power|minimum|maximum|negative|absolute|sign|square|"
                      r"reciprocal|floor|ceil|rint|exp|exp2|expm1|log|log2|log1p|sqrt|sin|cos|tanh|erf|sigmoid|(not_)?equal|"
                      r"(less|greater)(_equal)?|logical_(and|or|xor|not)|isnan|where|real|imag|conj)[(<]")
-_SPLIT = re.compile(r"cb::(magnitude_bits|power_of_two|scalbn|row_|count_magnitude|plane_rest|split_pair|pairs_are|"
+_SPLIT = re.compile(r"cb::(largest_magnitude|power_of_two|scalbn|row_|count_magnitude|plane_rest|split_pair|pairs_are|"
                     r"wgmma_delivered)")
 _MMA = re.compile(r"cb::mma_m(\d+)n(\d+)k(\d+)<(cb::half|cb::bfloat16|signed char|double)>")
 _COMPLEX_MMA = "cb::complex_mma_"

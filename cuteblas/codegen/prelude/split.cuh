@@ -1,7 +1,6 @@
 // cuteblas prelude, float32 as sums of 16-bit planes: scaling by powers of two, and what is known of a row.
 namespace cb {
 
-CB_DEVICE unsigned magnitude_bits(float x) { return static_cast<unsigned>(__float_as_int(x)) & 0x7fffffffu; }
 CB_DEVICE float power_of_two(int n) { return __int_as_float((n + 127) << 23); }            // -126 <= n <= 127
 
 // x * 2^n, rounded at most once: a second factor is needed only where the first cannot reach a subnormal result.
@@ -10,25 +9,33 @@ CB_DEVICE float scalbn(float x, int n) {
   int const rest = n < -126 || n > 126 ? n / 2 : 0;
   return __fmul_rn(__fmul_rn(x, power_of_two(n - rest)), power_of_two(rest));
 }
-// The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero, infinity and NaN.
-CB_DEVICE int row_shift(unsigned top, int limit) {
+// The largest of magnitudes; NaNs do not count.
+CB_DEVICE void largest_magnitude(float x, float& top) { top = fmaxf(top, fabsf(x)); }
+// The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero and infinity.
+CB_DEVICE int row_shift(float largest, int limit) {
+  unsigned const top = static_cast<unsigned>(__float_as_int(largest));
   if (top == 0 || top >= 0x7f800000u) return 0;
   return limit - (top >= 0x00800000u ? static_cast<int>(top >> 23) - 127 : -118 - __clz(static_cast<int>(top)));
 }
-// What is known of a row: the exponent that undoes its scaling, with a mark on rows of infinities, NaNs and elements too small to split.
-CB_DEVICE int row_word(int shift, unsigned top, int lost) { return (1024 - shift) | (top >= 0x7f800000u || lost ? 1 << 16 : 0); }
-CB_DEVICE int row_exponent(int word) { return (word & 0xffff) - 1024; }
-CB_DEVICE bool row_is_marked(int word) { return word >> 16; }
-CB_DEVICE int row_need(int zeros, int small) { return __float_as_int(small ? static_cast<float>(zeros) + 3.0f * static_cast<float>(small) : 0.0f); }
-CB_DEVICE int row_offer(float sum, float largest) { return __float_as_int(sum == 0.0f ? largest : __fdiv_rn(sum, largest)); }
-CB_DEVICE float row_value(int bits) { return __int_as_float(bits); }
-
-CB_DEVICE void count_magnitude(float x, float narrow, float broad, int& zeros, int& small, int& lost, float& sum) {
+// What a row needs of the other operand's rows, and what it offers to them. A sum that is not finite marks a row: it has an infinity, a
+// NaN, or an element too small to split. Such a row needs more than there is.
+CB_DEVICE bool row_is_marked(float sum) { return !(sum < __int_as_float(0x7f800000)); }
+CB_DEVICE float row_need(int zeros, int small, float sum) {
+  if (row_is_marked(sum)) return __int_as_float(0x7f800000);
+  return small ? static_cast<float>(zeros) + 3.0f * static_cast<float>(small) : 0.0f;
+}
+CB_DEVICE float row_offer(float sum, float largest) { return sum == 0.0f || row_is_marked(sum) ? largest : __fdiv_rn(sum, largest); }
+// The sum of magnitudes, and the least of them.
+CB_DEVICE void add_magnitude(float x, float& sum, float& least) {
+  sum = __fadd_rn(sum, fabsf(x));
+  least = fminf(least, fabsf(x));
+}
+// Count what is zero or small; what is too small to split makes the sum of the row infinite.
+CB_DEVICE void count_magnitude(float x, float narrow, float broad, int& zeros, int& small, float& sum) {
   float const magnitude = fabsf(x);
   zeros += magnitude == 0.0f;
   small += magnitude < narrow && magnitude > 0.0f;
-  lost += magnitude < broad && magnitude > 0.0f;
-  sum = __fadd_rn(sum, magnitude);
+  if (magnitude < broad && magnitude > 0.0f) sum = __int_as_float(0x7f800000);
 }
 
 template <class Plane> CB_DEVICE Plane opposite(Plane x) { return Plane{static_cast<unsigned short>(x.bits ^ 0x8000u)}; }
