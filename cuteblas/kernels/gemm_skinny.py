@@ -8,8 +8,8 @@ warpgroup splits B into planes in shared memory. Six products of planes make the
 others, which have accumulators of their own.
 
 Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
-underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen. Each block says at ``status`` if a number was outside of
-it, so that a kernel that comes later computes C again by native arithmetic.
+underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen. Each block says at ``status`` if a number was outside
+of it, so that a kernel that comes later computes C again by native arithmetic.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ _PLANES = 3
 _MAIN, _CORRECTIONS = ((0, 0),), ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1))
 _BUFFERS = 2                        # of B's planes in shared memory, and of A's in registers
 _GROUPS = 2
+_VECTORS = OperandAccess(1, 4)      # along K, of 16 bytes
 _REGISTERS = 80, 176                # of threads that do not multiply, and of those that do
 
 
@@ -102,8 +103,8 @@ class SkinnyConfig:
     output: str
     columns: int = 64
     stages: int = 3
-    a: OperandAccess = OperandAccess(1, 4)
-    b: OperandAccess = OperandAccess(1, 4)
+    a: OperandAccess = _VECTORS
+    b: OperandAccess = _VECTORS
     tma: bool = True
     c: OperandAccess = PAIRS
     alpha: str = "one"
@@ -165,10 +166,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     -------
     GeneratedKernel
         Parameters: tensor maps A (M, K) and B (N, K) with the batch modes that they have, or without TMA pointers A and B; pointers
-        C and status, a word for each block; extents M, N and K; that of a slice of K if there are several; the strides of A, B and
-        C that are not fixed at 1, of A and B without TMA; the extents of the batch modes, slices last, then the strides of C there
-        and, without TMA, those of A and of B but for slices; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and
-        may have fewer blocks than tiles.
+        C and status, a word for each block; extents M, N and K; that of a slice of K if there are several; without TMA, the strides
+        of A and of B that are not fixed at 1; those of C; the extents of the batch modes, slices last, then the strides of C there
+        and, without TMA, those of A and of B; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is
+        one-dimensional and may have fewer blocks than tiles.
     """
     mma, (box_a, box_b) = config.mma, config.boxes
     if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
@@ -188,7 +189,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     # What vectors run along is a multiple of their width.
     along_m, along_n, along_k = (1 if config.tma else max([1, *(x.width for x in which if x.unit == unit)])
                                  for which, unit in ((accesses[:1], 0), (accesses[1:], 0), (accesses, 1)))
-    M, N, K = k.integer("M", multiple=along_m), k.integer("N", multiple=max(along_n, config.c.width)), k.integer("K", multiple=along_k)
+    M, N = k.integer("M", multiple=along_m), k.integer("N", multiple=max(along_n, config.c.width))
+    K = k.integer("K", multiple=along_k)
     chunk = k.integer("chunk", multiple=DEPTH) if config.slices else K
     strides = [] if config.tma else [strides_of(k, *pair) for pair in zip(names, ("mk", "nk"), accesses, strict=True)]
     stride_c = strides_of(k, "C", "mn", config.c)
@@ -219,8 +221,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     def load_by_tma(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
         own = TileOfC(tile.m, tile.n, tile.batch[:len(config.batch_a)])
         depth = (first_k_tile(tile) + k_tile) * DEPTH
-        for tensor_map, box, ring, row, present in zip(maps, config.boxes, (sA, sB), (tile.m * config.rows, tile.n * config.columns),
-                                                       (config.batch_a, config.batch_b), strict=True):
+        corners = tile.m * config.rows, tile.n * config.columns
+        for tensor_map, box, ring, row, present in zip(maps, config.boxes, (sA, sB), corners, (config.batch_a, config.batch_b),
+                                                       strict=True):
             tma_load(k, tensor_map, box, own.corner(row, depth, present), ring[_, _, stage], barrier)
 
     def load_by_threads(tile: TileOfC, k_tile: IntLike, stage: IntLike, lane: IntLike) -> None:

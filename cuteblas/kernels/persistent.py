@@ -30,8 +30,8 @@ from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, sele
 from .common import OperandAccess, grouped_raster
 from .epilogue import FusedEpilogue
 
-__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "WARP", "Cluster", "Consumer", "PersistentBlock", "Stage", "StagedC",
-           "TileOfC", "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
+__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "WARP", "Cluster", "Consumer", "PersistentBlock", "Stage",
+           "StagedC", "TileOfC", "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
 
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""

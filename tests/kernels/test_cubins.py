@@ -94,10 +94,11 @@ def test_kernels_that_judge_do_not_spill(form, columns, stages, tmp_path):
 
 
 @pytest.mark.parametrize("columns, stages", skinny.STAGES.items())
-@pytest.mark.parametrize("k_major_a, k_major_b", list(product([True, False], repeat=2)))
-def test_skinny_products_do_not_spill(k_major_a, k_major_b, columns, stages, tmp_path):
-    for traits in ({}, {"alpha": "value", "c": OperandAccess(None), "slices": True, "batch_a": (True,), "batch_b": (True,)}):
-        kernel = gemm_skinny(SkinnyConfig("float32", columns, stages, k_major_a, k_major_b, **traits))
+@pytest.mark.parametrize("a, b", list(product([OperandAccess(0, 4), OperandAccess(1, 4)], repeat=2)))
+def test_skinny_products_do_not_spill(a, b, columns, stages, tmp_path):
+    more = {"alpha": "value", "c": OperandAccess(None), "slices": True, "batch_a": (True,), "batch_b": (True,)}
+    for traits in ({}, more, {"tma": False}, {"tma": False, "a": replace(a, width=1), "b": replace(b, width=1)}):
+        kernel = gemm_skinny(SkinnyConfig("float32", columns, stages, **{"a": a, "b": b, **traits}))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
