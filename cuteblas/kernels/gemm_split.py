@@ -80,8 +80,8 @@ class GemmSplitConfig:
         The value of the word at ``gate`` without which the kernel does nothing.
     element : str
         Type of the elements that were split, float32 or complex64.
-    staged : bool
-        Whether C is written by TMA, through shared memory.
+    staged : {"tma", "rows"}, optional
+        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
     """
 
     format: str
@@ -100,7 +100,7 @@ class GemmSplitConfig:
     lacking: int | None = None
     gate: int | None = None
     element: str = "float32"
-    staged: bool = False
+    staged: str | None = None
 
     @property
     def parts(self) -> int:
@@ -154,7 +154,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes), and of C if it is staged;
+        Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes), and of C if TMA writes it;
         pointers RA and RB to the exponents of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not
         fixed at 1; the extents of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, pointers SA
         and SB to the records of the blocks that split A and B, the numbers of these, and the pointer to the status; those of the
@@ -176,7 +176,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     else:
         k.follows()
     map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
-    map_c = k.tensor_map("mapC") if config.staged else ""
+    map_c = k.tensor_map("mapC") if config.staged == "tma" else None
     rows_of = [k.pointer(name, "int32", alignment=4) for name in ("RA", "RB")]
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
     M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
@@ -193,7 +193,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
     # The planes of a stage lie one after the other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
-    staged = StagedC(k, config.output, mma) if config.staged else None
+    staged = StagedC(k, config.output, mma, map_c) if config.staged else None
     if status is not None and config.lacking is not None:
         _judge(k, list(zip(records, counts, strict=True)), status, config.lacking, "sC" if staged else None)
     epilogue.load_scalars()
@@ -276,8 +276,9 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                         k.emit(f"{each} = cb::scalbn({each}, {exponent});")
                     if parts == 2:
                         k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
-            gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
-            pieces = staged.pieces_of(map_c, tile) if staged else None
+            mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
+            gC = tiled(mC)
+            pieces = staged.pieces_of(tile, mC, (M, N)) if staged else None
             epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled, pieces)
 
         return Consumer(start, multiply, settle, finish, staged.leave if staged else lambda: None)

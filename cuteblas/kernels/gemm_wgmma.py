@@ -73,8 +73,8 @@ class WgmmaConfig:
         What is done instead of ``alpha * sum + beta * C``.
     cluster : Cluster
         Blocks that share operands.
-    staged : bool
-        Whether C is written by TMA, through shared memory.
+    staged : {"tma", "rows"}, optional
+        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
     """
 
     element: str
@@ -92,7 +92,7 @@ class WgmmaConfig:
     wide: bool = False
     epilogue: FusedEpilogue | None = None
     cluster: Cluster = ALONE
-    staged: bool = False
+    staged: str | None = None
 
     @property
     def rows(self) -> int:
@@ -130,7 +130,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: tensor maps A, B, and C if it is staged; pointer C; extents M, N, K; the strides of C (M, N) that are not fixed
+        Parameters: tensor maps A, B, and C if TMA writes it; pointer C; extents M, N, K; the strides of C (M, N) that are not fixed
         at 1; the extents of the batch modes, then the strides of C there; those of the
         :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional, a multiple of the cluster, and may have fewer
         blocks than tiles.
@@ -148,7 +148,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                               f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
                               f"accumulators {mma.tv_c}")
     map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
-    map_c = k.tensor_map("mapC") if config.staged else ""
+    map_c = k.tensor_map("mapC") if config.staged == "tma" else None
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
     M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
     stride_c = strides_of(k, "C", "mn", config.c)
@@ -158,7 +158,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
     tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))
     sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
-    staged = StagedC(k, config.output, mma) if config.staged else None
+    staged = StagedC(k, config.output, mma, map_c) if config.staged else None
     epilogue.load_scalars()
     step = config.rows, config.columns, DEPTH
     block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, config.cluster, (map_a, map_b))
@@ -190,11 +190,12 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
             def partition(tensor: Tensor) -> Tensor:
                 return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
 
-            gC = local_tile(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch), mma.tile, at)
+            mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
+            gC = local_tile(mC, mma.tile, at)
             guard = None
             if staged is None or epilogue.touches_memory:
                 guard = Guard(k.pin("tCcC", partition(local_tile(make_identity_tensor((M, N)), mma.tile, at))), (M, N))
-            pieces = staged.pieces_of(map_c, tile) if staged else None
+            pieces = staged.pieces_of(tile, mC, (M, N)) if staged else None
             epilogue.store(tCrC, partition, gC, guard, (M, N), batch, tile.batch, lambda matrix: local_tile(matrix, mma.tile, at),
                            pieces)
 

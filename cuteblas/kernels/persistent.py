@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..codegen.builder import KernelBuilder
+from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.hopper import (
     Mbarriers,
@@ -24,8 +24,20 @@ from ..codegen.hopper import (
     tma_store,
     tma_store_wait,
 )
-from ..codegen.tiled import partition
-from ..layout import ArithTuple, ComposedLayout, Layout, Swizzle, Tensor, _, idx2crd, local_tile, make_layout, size
+from ..codegen.tiled import TiledCopy, partition
+from ..layout import (
+    ArithTuple,
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    _,
+    idx2crd,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+    size,
+)
 from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, select
 from .common import OperandAccess, grouped_raster
 from .epilogue import FusedEpilogue
@@ -115,15 +127,15 @@ def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, b
 
 def persistent_traits(tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], c: OperandAccess, scalars: tuple[str, str],
                       batch: tuple[tuple[bool, ...], tuple[bool, ...]], wide: bool, epilogue: FusedEpilogue | None,
-                      cluster: Cluster = ALONE, staged: bool = False) -> str:
+                      cluster: Cluster = ALONE, staged: str | None = None) -> str:
     """The part of a kernel's name that says how operands are accessed and C is written."""
     major = "".join("k" if x else "m" for x in k_major)
     unit = {0: "m", 1: "n", None: "s"}[c.unit]
     modes = "".join("nabc"[x + 2 * y] for x, y in zip(*batch, strict=True))
     alpha, beta = scalars
-    return (f"{tile[0]}x{tile[1]}x{DEPTH}_s{stages}{cluster.tag}_{major}{unit}{c.width}{'t' if staged else ''}_{alpha[0]}{beta[0]}"
-            f"_b{modes}{'_wide' if wide else ''}"
-            + (f"_{epilogue.tag}" if epilogue else ""))
+    written = f"{unit}{c.width}{staged[0] if staged else ''}"
+    return (f"{tile[0]}x{tile[1]}x{DEPTH}_s{stages}{cluster.tag}_{major}{written}_{alpha[0]}{beta[0]}_b{modes}"
+            f"{'_wide' if wide else ''}" + (f"_{epilogue.tag}" if epilogue else ""))
 
 
 class Consumer(NamedTuple):
@@ -437,10 +449,12 @@ class PersistentBlock:
 
 
 class StagedC:
-    """Tiles of C on their way through shared memory: warpgroups write their rows there piece by piece, TMA takes them away.
+    """Tiles of C on their way through shared memory: warpgroups write their rows there piece by piece, and what takes them away
+    writes whole lines of C.
 
     A piece is as wide as a line of 128 bytes, swizzled, so that pairs of 2-byte elements are written without bank conflicts. While
-    TMA reads one, the next one is written, and it still does so while the next tile is multiplied.
+    TMA reads one, the next one is written, and it still does so while the next tile is multiplied. Where no tensor map describes C,
+    the warpgroup itself takes pieces away, a warp a row at a time.
 
     Parameters
     ----------
@@ -450,10 +464,12 @@ class StagedC:
         C's type.
     mma : WgmmaMma
         Who has what of a tile of C.
+    tensor_map : str, optional
+        C's, if TMA takes pieces away.
     """
 
-    def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma):
-        self._k, self._groups, self._box = k, mma.groups, self.box_of(element)
+    def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma, tensor_map: str | None = None):
+        self._k, self._groups, self._element, self._box, self._map = k, mma.groups, element, self.box_of(element), tensor_map
         self._columns = size(self._box.layout.inner[1])
         self._count = mma.tile[1] // self._columns
         self._slots = 1 if self._count % _PIECES else _PIECES
@@ -472,22 +488,57 @@ class StagedC:
         return TmaBox(element, ComposedLayout(Swizzle(3, chunk, 3), 0, Layout((64, line), (line, 1))))
 
     @contextmanager
-    def pieces_of(self, tensor_map: str, tile: TileOfC) -> Iterator[tuple[IntLike, Tensor]]:
-        """A loop over the pieces of a tile: yields the number of one and this thread's part of it, and stores what was written."""
+    def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: tuple[IntLike, IntLike]) -> Iterator[tuple[IntLike, Tensor]]:
+        """A loop over the pieces of a tile: yields the number of one and this thread's part of it, and stores what was written.
+
+        Parameters
+        ----------
+        tile : TileOfC
+            The tile.
+        matrix : Tensor
+            The whole of C, (M, N).
+        extents : tuple
+            M and N.
+        """
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         with k.loop("piece", self._count, unroll=True) as piece:
             stage = self._sC[_, _, piece % self._slots, group]
-            with k.when(equal(lane, 0)):
-                tma_store_wait(k, self._slots - 1)
-            k.group_barrier(1 + group, GROUP)
+            if self._map is not None:
+                with k.when(equal(lane, 0)):
+                    tma_store_wait(k, self._slots - 1)
+            if self._map is not None or self._slots == 1:
+                k.group_barrier(1 + group, GROUP)
             yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c, lane).map_domain(lambda layout: layout[0]))
-            k.emit("cb::fence_proxy_async();")
-            k.group_barrier(1 + group, GROUP)
-            with k.when(equal(lane, 0)):
-                corner = tile.corner_of_c(64 * (tile.m * self._groups + group), self._columns * (tile.n * self._count + piece))
-                tma_store(k, tensor_map, self._box, corner, stage)
+            at = tile.m * self._groups + group, tile.n * self._count + piece
+            if self._map is None:
+                k.group_barrier(1 + group, GROUP)
+                self._write_rows(stage, matrix, extents, at, lane)
+            else:
+                k.emit("cb::fence_proxy_async();")
+                k.group_barrier(1 + group, GROUP)
+                with k.when(equal(lane, 0)):
+                    corner = tile.corner_of_c(64 * at[0], self._columns * at[1])
+                    tma_store(k, self._map, self._box, corner, stage)
+
+    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: tuple[IntLike, IntLike], at: tuple[IntLike, IntLike],
+                    lane: IntLike) -> None:
+        """Take a piece away, each warp a line of it at a time."""
+        k, lanes = self._k, min(WARP, self._columns)
+        rows = TiledCopy(Layout((GROUP // lanes, lanes), (lanes, 1)), (1, 1))
+
+        def mine(tensor: Tensor) -> Tensor:
+            return rows.partition(local_tile(tensor, (64, self._columns), at), lane)
+
+        tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
+        exists = Guard(k.pin("tWcC", mine(make_identity_tensor(extents))), extents)
+        shape = tuple(size(tWsC.layout.inner[i]) for i in range(3))
+        taken = k.registers("tWrC", self._element, Layout(shape))
+        k.copy(tWsC, taken, width=1)
+        k.copy(taken, tWgC, width=1, guard=exists)
 
     def leave(self) -> None:
         """Wait until TMA has read everything."""
+        if self._map is None:
+            return
         with self._k.when(equal(self._k.thread % GROUP, 0)):
             tma_store_wait(self._k)

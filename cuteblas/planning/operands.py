@@ -17,7 +17,7 @@ from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
 __all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
-           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map",
+           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map", "staging",
            "unit_mode", "why_not_mapped", "why_not_staged"]
 
 Roles = dict[str, Role]
@@ -185,6 +185,11 @@ def why_not_staged(p: GemmProblem) -> str | None:
     if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= 2**40 for _n, s in modes):
         return f"its strides {(*p.c.strides, *p.c.batch_strides)} are no positive multiples of {_TMA_ALIGNMENT} bytes"
     return "it has more than three batch modes" if len(p.batch) > 3 else None
+
+
+def staging(p: GemmProblem) -> str | None:
+    """How C goes through shared memory: away by TMA if a tensor map describes it, row by row if its rows are contiguous at all."""
+    return "tma" if why_not_staged(p) is None else "rows" if p.c.strides[1] == 1 else None
 
 
 def staged_map(p: GemmProblem) -> TensorMapSpec:

@@ -31,8 +31,9 @@ __all__ = ["STAGES", "plan_skinny", "skinny_seconds", "why_not_skinny"]
 
 _STATUS_BYTES = 1024                 # in front of the workspace: a word for each block
 STAGES = {64: 3, 32: 4}             # by columns of a tile
-_STAGE_SECONDS = {64: 1.5e-6, 32: 0.7e-6}       # of a stage of K, the operands being in L2
+_STAGE_SECONDS = {64: 1.5e-6, 32: 0.95e-6}      # of a stage of K, the operands being in L2
 _MEMORY_STAGE_SECONDS = 1.12e-6      # of one that comes from memory while the whole device reads
+_THREADS_STAGE_SECONDS = 2.65e-6     # of one that threads read, element by element
 _IN_L2 = 32 << 20                    # bytes of an operand that are still there
 _TILE_SECONDS = 0.5e-6               # to start and to write a tile of C
 _OVERHEAD_SECONDS = 7e-6             # launches, of which one does nothing
@@ -83,6 +84,8 @@ def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, and the number of slices of K, with the least estimated time."""
     outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
     slowest = _MEMORY_STAGE_SECONDS if 4 * p.m * p.k * prod(p.batch) > _IN_L2 else 0.0
+    if _why_not_tma(p) is not None:
+        slowest = _THREADS_STAGE_SECONDS
 
     def estimate(columns: int, slices: int) -> Choice[int]:
         chunk = -(-stages // slices)
@@ -126,7 +129,10 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     native = plan_simt(problem, device, gate=OUT_OF_RANGE)
     launches += [behind_status(launch, _STATUS_BYTES, multiply.grid[0]) for launch in native.launches]
     low, high = RANGE
+    unmapped = _why_not_tma(facing.problem)
+    by = "TMA" if unmapped is None else f"threads, as {unmapped}"
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
+              f"operands are read by {by}; "
               f"tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
     return Plan(problem, device, "gemm_skinny", config, overlapping(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,

@@ -23,7 +23,7 @@ from .operands import (
     output_span,
     pairs_along_n,
     staged_map,
-    why_not_staged,
+    staging,
 )
 from .plan import Argument, Launch, Plan, Role, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -381,11 +381,11 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
     config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
-                             gate=gate, element=p.a.dtype, staged=why_not_staged(p) is None)
+                             gate=gate, element=p.a.dtype, staged=staging(p))
     kernel = gemm_split(config)
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace"),
               "gate_words": Argument(value=1)}
-    if config.staged:
+    if config.staged == "tma":
         values["mapC"] = Argument(role="c", tensor_map=staged_map(p))
     for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)

@@ -19,6 +19,7 @@ from .operands import (
     output_span,
     pairs_along_n,
     staged_map,
+    staging,
     why_not_mapped,
     why_not_staged,
 )
@@ -125,12 +126,12 @@ def _product(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None, o
     c, unstaged = pairs_along_n(p), why_not_staged(p)
     config = WgmmaConfig(p.a.dtype, p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
                          p.beta, batch_a, batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width), tile.cluster,
-                         unstaged is None)
+                         staging(p))
     kernel = gemm_wgmma(config)
     values = {"C": Argument(role=output)}
     for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
         values[name] = Argument(role=role, tensor_map=operand_map(box, o, (extent, p.k), p.batch))
-    if config.staged:
+    if config.staged == "tma":
         values["mapC"] = Argument(role=output, tensor_map=staged_map(p))
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
     numbers |= {f"L{q}": p.batch[i] for q, i in enumerate(inner)} | {f"dC_l{q}": p.c.batch_strides[i] for q, i in enumerate(inner)}

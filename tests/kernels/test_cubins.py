@@ -78,8 +78,8 @@ def test_products_do_not_spill(element, candidate, tmp_path):
 def test_tensor_core_products_do_not_spill(tile, tmp_path):
     """Written by threads and by TMA, alone and in pairs; with alpha and beta."""
     shape = {"groups": tile.groups, "columns": tile.columns, "stages": tile.stages}
-    for traits in ({}, {"k_major_a": False, "k_major_b": False}, {"staged": True}, {"staged": True, "cluster": Cluster(2, 1)},
-                   {"staged": True, "alpha": "value", "beta": "value"}):
+    for traits in ({}, {"k_major_a": False, "k_major_b": False}, {"staged": "tma"}, {"staged": "tma", "cluster": Cluster(2, 1)},
+                   {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"}):
         kernel = gemm_wgmma(WgmmaConfig("float16", "float32", **shape, **traits))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
@@ -88,7 +88,7 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
 
 @pytest.mark.parametrize("form, columns, stages", [(*key, stages) for key, stages in STAGES.items()])
 def test_kernels_that_judge_do_not_spill(form, columns, stages, tmp_path):
-    kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, staged=True, lacking=2))
+    kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, staged="tma", lacking=2))
     assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
     assert kernel.shared_bytes <= H200.shared_bytes_per_block
 

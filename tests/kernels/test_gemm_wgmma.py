@@ -100,7 +100,8 @@ def test_clusters_walk_over_batches(engine, tile, alpha, beta, pad):
     rng = np.random.default_rng(10)
     a, b = values(rng, (2, 2, 72, 128), "bfloat16"), values(rng, (2, 2, 128, 136), "bfloat16")
     plan = run(engine, a, b, "float32", alpha=alpha, beta=beta, c_pad=pad, tile=tile, blocks=tile.cluster.size)
-    assert plan.config.staged == (pad != 1) and ("by TMA" if pad != 1 else "by threads: its strides") in plan.reason
+    staged, why = ("tma", "by TMA") if pad != 1 else ("rows", "by threads: its strides")
+    assert plan.config.staged == staged and why in plan.reason
 
 
 @pytest.mark.parametrize("orders, beta, c_pad", [("CCC", 0, 0), ("FCF", 2, 0), ("CFC", 1, 3)])
@@ -120,7 +121,7 @@ def test_slices_of_k_are_added_in_order(engine, orders, beta, c_pad):
 def test_tiles_and_slices_leave_few_multiprocessors_idle(m, n, k, tile, slices):
     a, b, c = Operand("float16", (k, 1)), Operand("float16", (1, n)), Operand("float16", (n, 1))
     plan = plan_wgmma(GemmProblem(m, n, k, a, b, c), H200)
-    assert ((plan.config.rows, plan.config.columns), plan.config.staged) == (tile, True)
+    assert ((plan.config.rows, plan.config.columns), plan.config.staged) == (tile, "tma")
     assert len(plan.launches) == 1 + (slices > 1) and (slices == 1 or f"K in {slices} slices" in plan.reason)
     assert plan.launches[0].grid[0] <= H200.multiprocessors
 
