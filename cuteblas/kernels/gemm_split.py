@@ -57,7 +57,7 @@ class GemmSplitConfig:
     output : str
         NumPy's name of C's type.
     columns : int
-        Columns of a tile of accumulators; it has 128 rows.
+        Columns of a tile of accumulators.
     stages : int
         Stages of the ring.
     k_major_a, k_major_b : bool
@@ -82,6 +82,8 @@ class GemmSplitConfig:
         Type of the elements that were split, float32 or complex64.
     staged : {"tma", "rows"}, optional
         Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
+    groups : int
+        Multiplying warpgroups, 64 rows of C each.
     """
 
     format: str
@@ -101,16 +103,12 @@ class GemmSplitConfig:
     gate: int | None = None
     element: str = "float32"
     staged: str | None = None
+    groups: int = 2
 
     @property
     def parts(self) -> int:
         """Accumulators of an element of C, and real products of a product of two elements along K."""
         return 2 if dtype(self.element).is_complex else 1
-
-    @property
-    def groups(self) -> int:
-        """Multiplying warpgroups, 64 rows of C each."""
-        return 2
 
     @property
     def rows(self) -> int:

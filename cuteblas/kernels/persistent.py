@@ -114,10 +114,16 @@ ALONE = Cluster()
 
 
 def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE) -> tuple[TmaBox, TmaBox]:
-    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes."""
-    box_a, box_b = (TmaBox(element, operand_layout(extent, DEPTH, element, major))
-                    for extent, major in zip((rows // cluster.n, columns // cluster.m), k_major, strict=True))
-    return box_a, box_b
+    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes.
+
+    What is not contiguous along K comes in whole lines, perhaps of more columns than are multiplied.
+    """
+    line = _LINE // dtype(element).bytes
+
+    def box(extent: int, major: bool) -> TmaBox:
+        return TmaBox(element, operand_layout(extent if major else -(-extent // line) * line, DEPTH, element, major))
+
+    return box(rows // cluster.n, k_major[0]), box(columns // cluster.m, k_major[1])
 
 
 def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, bool], parts: int = 1) -> WgmmaMma:

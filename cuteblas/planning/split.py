@@ -47,10 +47,14 @@ _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
 _THIRD_SECONDS = 40e-6               # what a third algorithm, which costs two launches in every call, has to win at least
-_OVERHEAD_SECONDS = 7.5e-6           # launches, of which some return at once, and the ends of those that work
+_OVERHEAD_SECONDS = 10.5e-6          # launches, of which some return at once, and the ends of those that work
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
-STAGES = {("fp16x3", 128): 3, ("fp16x3", 64): 4, ("bf16x6", 128): 2, ("bf16x6", 64): 2}
-_SHARE = {128: 1.0, 64: 0.65}        # of the time of a tile, by its columns: narrow instructions read more of shared memory
+STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 96): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
+          ("bf16x6", 2, 128): 2, ("bf16x6", 2, 96): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
+"""Stages of the ring by format, multiplying warpgroups of 64 rows and columns of a tile."""
+
+_SHARE = {(2, 128): 1.0, (2, 96): 0.77, (2, 64): 0.52, (1, 64): 0.4}
+"""Of the time of a tile, by warpgroups and columns: narrow instructions read more of shared memory."""
 
 
 _SPLIT_TYPES = ("float32", "complex64")
@@ -319,23 +323,26 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
     """The estimated time of splitting and multiplying; docs/performance/gemm-split.md has the measurements behind it."""
     p = _facing(problem).problem
-    parts, read = parts_of(p), _READINGS * dtype(p.a.dtype).bytes
-    moved = sum(_elements(p, operand, rows) * (read + 2 * form.planes * numbers)
+    parts, item = parts_of(p), dtype(p.a.dtype).bytes
+    moved = sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers)
                 for operand, rows, numbers in ((p.a, p.m, parts), (p.b, p.n, parts**2)))
     splitting = moved / (_SPLIT_RATE * device.bandwidth)
     products = parts * (len(form.main) + len(form.corrections))
-    return splitting + _waves(p, device, _columns(p, device)) * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)
+    return splitting + _waves(p, device, _tile(p, device)) * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)
 
 
-def _waves(p: GemmProblem, device: DeviceInfo, columns: int) -> float:
-    """How often every multiprocessor works on a tile, in units of the time of a tile with 128 columns."""
-    tiles = -(-p.m // 128) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
-    return -(-tiles // device.multiprocessors) * _SHARE[columns]
+def _waves(p: GemmProblem, device: DeviceInfo, tile: tuple[int, int]) -> float:
+    """How often every multiprocessor works on a tile, in units of the time of a tile of 128 x 128."""
+    groups, columns = tile
+    tiles = -(-p.m // (64 * groups)) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
+    return -(-tiles // device.multiprocessors) * _SHARE[tile]
 
 
-def _columns(p: GemmProblem, device: DeviceInfo) -> int:
-    """Columns of a tile: fewer where that leaves fewer multiprocessors without work."""
-    return min(_SHARE, key=lambda columns: _waves(p, device, columns))
+def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
+    """Warpgroups and columns of a tile: fewer where that leaves fewer multiprocessors without work."""
+    line = 128 // dtype(p.c.dtype).bytes            # of C in shared memory
+    whole = (tile for tile in _SHARE if tile[1] // parts_of(p) % line == 0)
+    return min(whole, key=lambda tile: _waves(p, device, tile))
 
 
 def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
@@ -377,11 +384,11 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
              gate: int | None) -> tuple[Launch, GemmSplitConfig]:
     """The launch that multiplies planes."""
     c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
-    columns = _columns(p, device)
-    config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, columns], k_major_a=a.config.k_major,
+    groups, columns = _tile(p, device)
+    config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
-                             gate=gate, element=p.a.dtype, staged=staging(p))
+                             gate=gate, element=p.a.dtype, staged=staging(p), groups=groups)
     kernel = gemm_split(config)
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace"),
               "gate_words": Argument(value=1)}

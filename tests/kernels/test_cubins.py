@@ -86,11 +86,12 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
 
 
-@pytest.mark.parametrize("form, columns, stages", [(*key, stages) for key, stages in STAGES.items()])
-def test_kernels_that_judge_do_not_spill(form, columns, stages, tmp_path):
-    kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, staged="tma", lacking=2))
-    assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
-    assert kernel.shared_bytes <= H200.shared_bytes_per_block
+@pytest.mark.parametrize("form, groups, columns, stages", [(*key, stages) for key, stages in STAGES.items()])
+def test_kernels_that_judge_do_not_spill(form, groups, columns, stages, tmp_path):
+    for traits in ({"staged": "tma"}, {"staged": "rows", "k_major_b": False}):
+        kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, lacking=2, groups=groups, **traits))
+        assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
+        assert kernel.shared_bytes <= H200.shared_bytes_per_block
 
 
 @pytest.mark.parametrize("columns, stages", skinny.STAGES.items())
@@ -105,7 +106,7 @@ def test_skinny_products_do_not_spill(a, b, columns, stages, tmp_path):
 
 
 @pytest.mark.parametrize("scalars", ["one zero", "value value"])
-@pytest.mark.parametrize("extent, columns", [(400, 64), (4096, 128)])
+@pytest.mark.parametrize("extent, columns", [(400, 64), (1000, 64), (1100, 96), (4096, 128)])
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("element", ["float32", "complex64"])
 def test_split_products_do_not_spill(element, form, extent, columns, scalars, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split_planes import FORMATS
-from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning import H200, plan_gemm, split
 from cuteblas.planning.problem import Fusion
 from cuteblas.planning.simt import plan_simt
 from cuteblas.planning.split import plan_guarded, plan_split, why_not_split
@@ -101,6 +101,21 @@ def test_most_of_long_rows_is_read_again(engine, element, orders, pad, k):
 def slots_of(plan):
     """Steps of rows of A and of B that are in shared memory while they are split."""
     return tuple(int(slots or 0) for slots in re.findall(r"_(?:o|s(\d+))_b\d", plan.launches[0].kernel.name))
+
+
+@pytest.mark.parametrize("b_order", ["C", "F"])
+@pytest.mark.parametrize("n", [200, 201])
+@pytest.mark.parametrize("tile", split._SHARE, ids=str)
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
+    """Rows of C by TMA and by warps."""
+    hopper(engine)
+    monkeypatch.setattr(split, "_SHARE", {tile: 1.0})
+    rng = np.random.default_rng(n)
+    a, b = rng.standard_normal((140, 130)).astype("f4"), rng.standard_normal((130, n)).astype("f4")
+    c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), b_order=b_order)
+    assert (plan.config.groups, plan.config.columns) == tile and plan.config.staged == ("rows" if n % 4 else "tma")
+    assert units(c, a, b) <= limit(130)
 
 
 @pytest.mark.parametrize("form", FORMATS)
