@@ -61,6 +61,7 @@ WARP = 32
 """Threads of a warp."""
 
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
+_ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
 _PIECES = 2                         # of C that a warpgroup has in shared memory
 _LINE, _CHUNK = 128, 16             # bytes of a line of C in shared memory, and what a swizzle moves as one
 
@@ -114,16 +115,10 @@ ALONE = Cluster()
 
 
 def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE) -> tuple[TmaBox, TmaBox]:
-    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes.
-
-    What is not contiguous along K comes in whole lines, perhaps of more columns than are multiplied.
-    """
-    line = _LINE // dtype(element).bytes
-
-    def box(extent: int, major: bool) -> TmaBox:
-        return TmaBox(element, operand_layout(extent if major else -(-extent // line) * line, DEPTH, element, major))
-
-    return box(rows // cluster.n, k_major[0]), box(columns // cluster.m, k_major[1])
+    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes."""
+    box_a, box_b = (TmaBox(element, operand_layout(extent, DEPTH, element, major))
+                    for extent, major in zip((rows // cluster.n, columns // cluster.m), k_major, strict=True))
+    return box_a, box_b
 
 
 def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, bool], parts: int = 1) -> WgmmaMma:
@@ -537,10 +532,14 @@ class StagedC:
 
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = Guard(k.pin("tWcC", mine(make_identity_tensor(extents))), extents)
-        shape = tuple(size(tWsC.layout.inner[i]) for i in range(3))
-        taken = k.registers("tWrC", self._element, Layout(shape))
-        k.copy(tWsC, taken, width=1)
-        k.copy(taken, tWgC, width=1, guard=exists)
+        _value, steps, across = (size(tWsC.layout.inner[i]) for i in range(3))
+        taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
+        with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
+            with k.loops((_ROWS_AT_ONCE,)) as (j,):
+                k.copy(tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _], width=1)
+            with k.loops((_ROWS_AT_ONCE,)) as (j,):
+                row = _ROWS_AT_ONCE * i + j
+                k.copy(taken[_, j, _], tWgC[_, row, _], width=1, guard=exists[_, row, _])
 
     def leave(self) -> None:
         """Wait until TMA has read everything."""

@@ -47,13 +47,13 @@ _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
 _THIRD_SECONDS = 40e-6               # what a third algorithm, which costs two launches in every call, has to win at least
-_OVERHEAD_SECONDS = 10.5e-6          # launches, of which some return at once, and the ends of those that work
+_OVERHEAD_SECONDS = 8e-6             # launches, of which some return at once, and the ends of those that work
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
-STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 96): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
-          ("bf16x6", 2, 128): 2, ("bf16x6", 2, 96): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
+STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
+          ("bf16x6", 2, 128): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
 """Stages of the ring by format, multiplying warpgroups of 64 rows and columns of a tile."""
 
-_SHARE = {(2, 128): 1.0, (2, 96): 0.77, (2, 64): 0.52, (1, 64): 0.4}
+_SHARE = {(2, 128): 1.0, (2, 64): 0.6, (1, 64): 0.37}
 """Of the time of a tile, by warpgroups and columns: narrow instructions read more of shared memory."""
 
 
@@ -340,9 +340,7 @@ def _waves(p: GemmProblem, device: DeviceInfo, tile: tuple[int, int]) -> float:
 
 def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
     """Warpgroups and columns of a tile: fewer where that leaves fewer multiprocessors without work."""
-    line = 128 // dtype(p.c.dtype).bytes            # of C in shared memory
-    whole = (tile for tile in _SHARE if tile[1] // parts_of(p) % line == 0)
-    return min(whole, key=lambda tile: _waves(p, device, tile))
+    return min(_SHARE, key=lambda tile: _waves(p, device, tile))
 
 
 def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
