@@ -16,6 +16,7 @@ __all__ = ["Gpu", "Host", "Machine", "medians", "versions"]
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30
+_CALLS_PER_FILL = 5             # calls that the host puts into the queue while the device fills that
 
 
 class Machine(Protocol):
@@ -84,12 +85,13 @@ class Gpu:
     def interval(self, call: Callable[[], Any], times: int) -> float:
         """Seconds between two events around the calls.
 
-        A long memset before the first event keeps the device busy while the host puts everything into the queue, so that no gap
-        between launches is counted; it also empties the L2 cache.
+        Long memsets before the first event keep the device busy while the host puts everything into the queue, so that no gap
+        between launches is counted; they also empty the L2 cache.
         """
         cuda = self.rival.cuda
         start, stop = cuda.Event(), cuda.Event()
-        self._filler.data.memset_async(0, self._filler.nbytes, cuda.get_current_stream())
+        for _ in range(-(-times // _CALLS_PER_FILL)):
+            self._filler.data.memset_async(0, self._filler.nbytes, cuda.get_current_stream())
         start.record()
         for _ in range(times):
             call()
