@@ -27,8 +27,8 @@ from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.kernel import GeneratedKernel
-from ..codegen.tiled import TiledCopy
-from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ..codegen.tiled import TiledCopy, partition
+from ..layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
 from .common import OperandAccess, matrix_at, strides_of
 
@@ -130,6 +130,8 @@ class SplitOperand:
             raise CodegenError(f"threads are powers of two, got {self}")
         if self.run % self.x.width or self.slots == 1:
             raise CodegenError(f"a run is read as whole vectors, and shared memory has none or several steps, got {self}")
+        if self.exchanged and prod(self.threads) % _WARP:
+            raise CodegenError(f"whole warps exchange what they bring, got {self}")
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
             raise CodegenError(f"float32 and complex64 are split, and only the latter is doubled or conjugated, got {self}")
 
@@ -187,6 +189,29 @@ class SplitOperand:
     def reader(self) -> TiledCopy:
         """Who splits what of a step."""
         return TiledCopy(self.order, self.values)
+
+    @property
+    def bringer(self) -> Layout:
+        """Who brings what of a step to shared memory: ``((thread), (element, vector))`` -> position in the tile of :attr:`reader`.
+
+        The lanes of a warp bring what they split. Where a run is several vectors, neighbouring lanes bring neighbouring vectors:
+        they read as few sectors, and write as few words of the same bank, as there can be.
+        """
+        if not self.exchanged:
+            return self.reader.tv
+        (ti, tj), vi, width = self.threads, self.values[0], self.x.width
+        rows, number = ti * vi, self.run // width
+        (along, others), (unit, other) = ((tj, ti), (rows, 1)) if self.k_major else ((ti, tj), (1, rows))
+        neighbours = min(along, _WARP)
+        lines = _WARP // neighbours
+        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((_WARP, number), (1, _WARP)))
+        warps = Layout((along // neighbours, others // lines), (neighbours * self.run * unit, lines * other))
+        return make_layout(make_layout(vectors[0], warps), make_layout(Layout(width, unit), vectors[1]))
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether threads bring to shared memory what others of their warp split."""
+        return self.slots > 0 and self.x.width < self.run
 
     @property
     def lanes(self) -> int:
@@ -312,8 +337,13 @@ class _Operand:
             step = config.tile[0] * spread[0], config.tile[1] * spread[1]
             return who.partition(local_tile(tensor, step, (tile, _)), k.thread)
 
-        tXgX = k.pin("tXgX", mine(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
-        exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
+        def brought(tensor: Tensor) -> Tensor:      # what this thread brings
+            return partition(local_tile(tensor, config.tile, (tile, _)), config.reader.tile, config.bringer, k.thread)
+
+        tXgX = k.pin("tXgX", brought(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
+        elements = make_identity_tensor((M, K))
+        exists = Guard(k.pin("tXcX", mine(elements)), (M, K))
+        there = Guard(k.pin("tBcX", brought(elements)), (M, K)) if config.exchanged else exists
         read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
         mine_alone = Layout((vi, 1, 1))
 
@@ -327,7 +357,7 @@ class _Operand:
 
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
-            strip = _Strip(k, config, K, tXgX, exists, read)
+            strip = _Strip(k, config, K, tXgX, there, read)
             k.comment("The largest magnitudes of the rows")
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
@@ -508,7 +538,7 @@ class _Fold:
 
 
 class _Strip:
-    """The rows of a block on their way through shared memory, step by step; every thread brings what it looks at itself.
+    """The rows of a block on their way through shared memory, step by step; every warp brings what it looks at itself.
 
     Steps follow each other in a ring of slots, so many are on their way at first, and one less later. Those that the first pass
     leaves in the ring begin the second one. Where there are others, it brings them again, into the slots that it leaves.
@@ -522,19 +552,24 @@ class _Strip:
     depth : int
         Its extent K.
     source, exists
-        What this thread splits of the operand, step by step, and which elements of that exist.
+        What this thread brings of the operand, step by step, and which elements of that exist.
     fragment : Tensor
         Where the elements of a step come to lie.
     """
 
     def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, source: Tensor, exists: Guard, fragment: Tensor):
         self._k, self._slots, self._run, self._width = k, config.slots, config.run, config.x.width
+        self._exchanged, self._unroll = config.exchanged, config.unroll
         self._source, self._exists, self._fragment = source, exists, fragment
         if not self._slots:
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
-        self._ring = k.pin("tXsX", config.reader.partition(local_tile(ring, config.tile, (0, _)), k.thread))
+        steps = local_tile(ring, config.tile, (0, _))
+        self._ring = k.pin("tXsX", config.reader.partition(steps, k.thread))
+        self._target = self._ring
+        if config.exchanged:
+            self._target = k.pin("tBsX", partition(steps, config.reader.tile, config.bringer, k.thread))
         self._steps = k.let("steps", ceil_div(depth, config.tile[1]))
         self._left = k.let("left", maximum(self._steps - self._slots, 0))
         with k.loop("ahead", self._slots) as position:
@@ -542,10 +577,18 @@ class _Strip:
 
     def _bring(self, position: IntLike, step: IntLike, condition: Expr | bool) -> None:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
-        with self._k.when(condition):
-            self._k.copy(self._source[_, _, _, step], self._ring[_, _, _, position % self._slots], width=self._width,
-                         guard=self._exists[_, _, _, step])
-        self._k.commit()
+        k = self._k
+        with k.when(condition):
+            # What is the same for all vectors of the step is computed once: the compiler does not find that by itself.
+            source = k.pin("tXgX_step", self._source[_, _, _, step])
+            target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
+            coordinates, (M, K) = self._exists.coordinates[_, _, _, step], self._exists.extents
+            row, first = coordinates(0, 0, 0)
+            behind = k.let("behind", K - first)
+            exists = Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (M, behind))
+            with k.loop("j", self._unroll, unroll=True) as j:
+                k.copy(k.pin("tXgX_run", source[_, _, j]), target[_, _, j], width=self._width, guard=exists[_, _, j])
+        k.commit()
 
     @contextmanager
     def steps(self, again: bool = False) -> Iterator[IntLike]:
@@ -559,6 +602,8 @@ class _Strip:
         first: IntLike = self._left if again else 0
         with k.loop("position", first + self._steps, start=first) as position:
             k.wait(self._slots - 2)
+            if self._exchanged:
+                k.warp_barrier()
             # The slot of the step before is free: the wait keeps the compiler from reading it later.
             following = k.let("following", position + self._slots - 1)
             if again:
