@@ -366,15 +366,30 @@ class _Operand:
                     k.emit(f"cb::largest_magnitude({part}, {top(*of_row(v)).c});")
             fold.to_all(top, "max")
 
+            k.comment("Exponents of the rows")
+
+            def owned(tensor: Tensor) -> Tensor:
+                return folder.partition(local_tile(tensor, (config.tile[0], tj), (tile, 0)), k.thread)
+
+            shift, factor, again = (k.registers(name, element, mine_alone)
+                                    for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
+            with k.loops((vi, 1, 1)) as at:
+                k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
+                k.emit(f"cb::row_factors({shift(*at).c}, {factor(*at).c}, {again(*at).c});")
+                k.emit(f"{shift(*at).c} = -{shift(*at).c};")
+            first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
+            tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
+            k.copy(shift, tRgR, width=1, guard=first)
+
+            def scaled(part: str, row: tuple[IntLike, int, int]) -> str:
+                return f"cb::scaled({part}, {factor(*row).c}, {again(*row).c})"
+
             k.comment("Split" + (", and count what is zero or small" if self._s else ""))
-            shift = k.registers("shift", "int32", mine_alone)
             if self._s:
                 zeros, small = (k.registers(name, "int32", mine_alone) for name in ("zeros", "small"))
                 sums = k.registers("sums", "float32", mine_alone)
                 for counter in (zeros, small, sums):
                     k.fill(counter)
-            with k.loops((vi, 1, 1)) as at:
-                k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
             # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side,
             # across it they are in strips.
             spread, strips = config.spread, config.strips
@@ -390,49 +405,44 @@ class _Operand:
             whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
             writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
-            with strip.steps(again=True) as step, k.loop("j", config.unroll, unroll=True) as j:
-                here, now = exists[_, _, j, step], (_, _, j, step)
-                if self._s:
-                    k.emit(f"float least = {narrow!r}f;")
-                with k.loops((vi * vj,)) as (v,):
-                    row = of_row(v)
-                    rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
-                    for rest, part in zip(rests, parts_of(read(v, 0, j).c), strict=True):
-                        k.emit(f"float {rest} = cb::scalbn({part}, {shift(*row).c});")
-                        if self._s:
-                            k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
-                    for p in range(form.planes):
-                        for number, rest in enumerate(rests):
-                            (first, _same), *others = [(planes[p, strip](v * side_by_side + which, 0).c, opposite)
-                                                       for strip, which, opposite in config.places(number)]
-                            k.emit(f"{first} = cb::convert<{dtype(form.element).ctype}>({rest});")
-                            for place, opposite in others:
-                                k.emit(f"{place} = {f'cb::opposite({first})' if opposite else first};")
-                            if p + 1 < form.planes:
-                                k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
-                for which, plane in planes.items():
-                    k.copy(plane, targets[which][now], width=config.run * side_by_side, guard=writable[now])
-                if self._s:
-                    # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
-                    k.emit(f"if (least < {narrow!r}f) {{")
-                    with k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+            with strip.steps(again=True) as step:
+                now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True) for at, name in names.items()}
+                room = _of_step(k, "room", writable, step)
+                with k.loop("j", config.unroll, unroll=True) as j:
+                    here = exists[_, _, j, step]
+                    if self._s:
+                        k.emit(f"float least = {narrow!r}f;")
+                    with k.loops((vi * vj,)) as (v,):
                         row = of_row(v)
-                        for part in parts_of(read(v, 0, j).c):
-                            k.emit(f"cb::count_magnitude(cb::scalbn({part}, {shift(*row).c}), {narrow!r}f, {broad!r}f, "
-                                   f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
-                    k.emit("}")
+                        rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
+                        for rest, part in zip(rests, parts_of(read(v, 0, j).c), strict=True):
+                            k.emit(f"float {rest} = {scaled(part, row)};")
+                            if self._s:
+                                k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
+                        for p in range(form.planes):
+                            for number, rest in enumerate(rests):
+                                (first, _same), *others = [(planes[p, strip](v * side_by_side + which, 0).c, opposite)
+                                                           for strip, which, opposite in config.places(number)]
+                                k.emit(f"{first} = cb::convert<{dtype(form.element).ctype}>({rest});")
+                                for place, opposite in others:
+                                    k.emit(f"{place} = {f'cb::opposite({first})' if opposite else first};")
+                                if p + 1 < form.planes:
+                                    k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
+                    with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
+                        for which, plane in planes.items():
+                            k.copy(plane, now[which][_, _, j], width=config.run * side_by_side)
+                    if self._s:
+                        # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
+                        k.emit(f"if (least < {narrow!r}f) {{")
+                        with k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+                            row = of_row(v)
+                            for part in parts_of(read(v, 0, j).c):
+                                k.emit(f"cb::count_magnitude({scaled(part, row)}, {narrow!r}f, {broad!r}f, "
+                                       f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
+                        k.emit("}")
 
-        k.comment("What is known of the rows")
-
-        def owned(tensor: Tensor) -> Tensor:
-            return folder.partition(local_tile(tensor, (config.tile[0], tj), (tile, 0)), k.thread)
-
-        first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
-        tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
-        with k.loops((vi, 1, 1)) as at:
-            k.emit(f"{shift(*at).c} = -{shift(*at).c};")
-        k.copy(shift, tRgR, width=1, guard=first)
         if self._s:
+            k.comment("What is known of the rows")
             if config.slots:
                 k.barrier()
             self._leave_record(self._s, block, tile, fold, zeros, small, sums)
@@ -451,6 +461,17 @@ class _Operand:
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
             k.copy(record, Tensor(records, Layout((RECORD, block + 1)))[_, block], width=RECORD)
+
+
+def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
+    """The guard of a step, which counts along K from what a thread has first.
+
+    So the constants between vectors are compared with one number, which the compiler does not find by itself.
+    """
+    coordinates, (rows, depth) = guard.coordinates[_, _, _, step], guard.extents
+    row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
+    assert depth is not None
+    return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (rows, k.let(name, depth - first)))
 
 
 class _Fold:
@@ -579,13 +600,9 @@ class _Strip:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
         k = self._k
         with k.when(condition):
-            # What is the same for all vectors of the step is computed once: the compiler does not find that by itself.
             source = k.pin("tXgX_step", self._source[_, _, _, step])
             target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
-            coordinates, (M, K) = self._exists.coordinates[_, _, _, step], self._exists.extents
-            row, first = coordinates(0, 0, 0)
-            behind = k.let("behind", K - first)
-            exists = Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (M, behind))
+            exists = _of_step(k, "behind", self._exists, step)
             with k.loop("j", self._unroll, unroll=True) as j:
                 k.copy(k.pin("tXgX_run", source[_, _, j]), target[_, _, j], width=self._width, guard=exists[_, _, j])
         k.commit()

@@ -9,6 +9,15 @@ CB_DEVICE float scalbn(float x, int n) {
   int const rest = n < -126 || n > 126 ? n / 2 : 0;
   return __fmul_rn(__fmul_rn(x, power_of_two(n - rest)), power_of_two(rest));
 }
+// The same in two parts: the factors, and the product.
+CB_DEVICE void row_factors(int n, float& first, float& second) {
+  n = min(max(n, -252), 252);
+  int const rest = n < -126 || n > 126 ? n / 2 : 0;
+  first = power_of_two(n - rest);
+  second = power_of_two(rest);
+  asm("" : "+f"(first), "+f"(second));         // they are not computed again wherever they are used
+}
+CB_DEVICE float scaled(float x, float first, float second) { return __fmul_rn(__fmul_rn(x, first), second); }
 // The largest of magnitudes; NaNs do not count.
 CB_DEVICE void largest_magnitude(float x, float& top) { top = fmaxf(top, fabsf(x)); }
 // The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero and infinity.
