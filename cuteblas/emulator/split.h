@@ -60,6 +60,12 @@ Plane opposite(Plane x) {
 }
 
 template <class Plane>
+void convert_pair(Plane& a, Plane& b, float x, float y) {
+    a = convert<Plane>(x);
+    b = convert<Plane>(y);
+}
+
+template <class Plane>
 float plane_rest(float x, Plane plane, float factor) {
     return (x - detail::to_float(plane)) * factor;
 }

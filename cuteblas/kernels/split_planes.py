@@ -412,21 +412,27 @@ class _Operand:
                     here = exists[_, _, j, step]
                     if self._s:
                         k.emit(f"float least = {narrow!r}f;")
-                    with k.loops((vi * vj,)) as (v,):
-                        row = of_row(v)
-                        rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
-                        for rest, part in zip(rests, parts_of(read(v, 0, j).c), strict=True):
-                            k.emit(f"float {rest} = {scaled(part, row)};")
+                    # Two numbers at a time are converted: neighbours, which share a word, or the parts of an element.
+                    pairs = 2 // config.parts
+                    with k.loops((vi * vj // pairs,)) as (pair,):
+                        values = [pair * pairs + i for i in range(pairs)]
+                        numbers = [part for v in values for part in parts_of(read(v, 0, j).c)]
+                        rests = [f"rest_{i}" for i in range(2)]
+                        for i, (rest, number) in enumerate(zip(rests, numbers, strict=True)):
+                            row = of_row(values[i // config.parts])
+                            k.emit(f"float {rest} = {scaled(number, row)};")
                             if self._s:
                                 k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
                         for p in range(form.planes):
-                            for number, rest in enumerate(rests):
-                                (first, _same), *others = [(planes[p, strip](v * side_by_side + which, 0).c, opposite)
-                                                           for strip, which, opposite in config.places(number)]
-                                k.emit(f"{first} = cb::convert<{dtype(form.element).ctype}>({rest});")
+                            placed = [[(planes[p, strip](values[i // config.parts] * side_by_side + which, 0), opposite)
+                                       for strip, which, opposite in config.places(i % config.parts)] for i in range(2)]
+                            firsts = [of_number[0][0].c for of_number in placed]
+                            k.emit(f"cb::convert_pair({', '.join(firsts + rests)});")
+                            for first, (_same, *others) in zip(firsts, placed, strict=True):
                                 for place, opposite in others:
-                                    k.emit(f"{place} = {f'cb::opposite({first})' if opposite else first};")
-                                if p + 1 < form.planes:
+                                    k.emit(f"{place.c} = {f'cb::opposite({first})' if opposite else first};")
+                            if p + 1 < form.planes:
+                                for rest, first in zip(rests, firsts, strict=True):
                                     k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
                     with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
                         for which, plane in planes.items():
