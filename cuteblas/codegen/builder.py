@@ -220,9 +220,10 @@ class KernelBuilder:
         """Change a mutable integer."""
         self.emit(f"{to_c(variable)} = {to_c(value)};")
 
-    def pin(self, name: str, tensor: Tensor) -> Tensor:
+    def pin(self, name: str, tensor: Tensor, *, settled: bool = False) -> Tensor:
         """Name a tensor in the source: its offset is computed once, where this stands.
 
+        The compiler may still compute it again wherever it is used, unless it is ``settled`` (in global memory).
         Of a tensor with nested modes that is seen through flat coordinates, offsets along modes of static extent are computed
         too: see :mod:`~cuteblas.codegen.nested`.
         """
@@ -235,7 +236,8 @@ class KernelBuilder:
                 layout = replace(layout, offset=self.let(f"{name}_offset", layout.offset))
             element = engine[0]
             const = " const" if engine.const else ""
-            self.emit(f"{engine.dtype.ctype}{const}* const {self._fresh(name)} = {element.address};")
+            address = f"cb::settled({element.address})" if settled else element.address
+            self.emit(f"{engine.dtype.ctype}{const}* const {self._fresh(name)} = {address};")
             low = bits_of(element.index) & -bits_of(element.index)
             alignment = min(engine.alignment, low * engine.dtype.bytes) if low > 0 else engine.alignment
             return Tensor(replace(engine, name=name, offset=0, alignment=alignment, origin=engine.origin + element.index), layout)

@@ -197,6 +197,11 @@ T* shared_memory(int byte_offset) {
     return reinterpret_cast<T*>(emulator::shared_window + emulator::shared_start + byte_offset);
 }
 
+template <class T>
+T* settled(T* g) {
+    return g;
+}
+
 template <class To, int Bytes, class From>
 To* aligned_down(From* g) {
     return reinterpret_cast<To*>(reinterpret_cast<unsigned long long>(g) & ~static_cast<unsigned long long>(Bytes - 1));

@@ -18,6 +18,14 @@ inline float scalbn(float x, int n) {
     return x * power_of_two(n - rest) * power_of_two(rest);
 }
 
+inline void row_factors(int n, float& first, float& second) {
+    n = n < -252 ? -252 : n > 252 ? 252 : n;
+    int const rest = n < -126 || n > 126 ? n / 2 : 0;
+    first = power_of_two(n - rest);
+    second = power_of_two(rest);
+}
+inline float scaled(float x, float first, float second) { return x * first * second; }
+
 inline int row_shift(float largest, int limit) {
     uint const top = detail::bit_cast<uint>(largest);
     if (top == 0 || top >= 0x7f800000u) return 0;
@@ -49,6 +57,12 @@ template <class Plane>
 Plane opposite(Plane x) {
     x.bits ^= 0x8000u;
     return x;
+}
+
+template <class Plane>
+void convert_pair(Plane& a, Plane& b, float x, float y) {
+    a = convert<Plane>(x);
+    b = convert<Plane>(y);
 }
 
 template <class Plane>

@@ -27,8 +27,8 @@ from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.kernel import GeneratedKernel
-from ..codegen.tiled import TiledCopy
-from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ..codegen.tiled import TiledCopy, partition
+from ..layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
 from .common import OperandAccess, matrix_at, strides_of
 
@@ -130,6 +130,8 @@ class SplitOperand:
             raise CodegenError(f"threads are powers of two, got {self}")
         if self.run % self.x.width or self.slots == 1:
             raise CodegenError(f"a run is read as whole vectors, and shared memory has none or several steps, got {self}")
+        if self.exchanged and prod(self.threads) % _WARP:
+            raise CodegenError(f"whole warps exchange what they bring, got {self}")
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
             raise CodegenError(f"float32 and complex64 are split, and only the latter is doubled or conjugated, got {self}")
 
@@ -187,6 +189,29 @@ class SplitOperand:
     def reader(self) -> TiledCopy:
         """Who splits what of a step."""
         return TiledCopy(self.order, self.values)
+
+    @property
+    def bringer(self) -> Layout:
+        """Who brings what of a step to shared memory: ``((thread), (element, vector))`` -> position in the tile of :attr:`reader`.
+
+        The lanes of a warp bring what they split. Where a run is several vectors, neighbouring lanes bring neighbouring vectors:
+        they read as few sectors, and write as few words of the same bank, as there can be.
+        """
+        if not self.exchanged:
+            return self.reader.tv
+        (ti, tj), vi, width = self.threads, self.values[0], self.x.width
+        rows, number = ti * vi, self.run // width
+        (along, others), (unit, other) = ((tj, ti), (rows, 1)) if self.k_major else ((ti, tj), (1, rows))
+        neighbours = min(along, _WARP)
+        lines = _WARP // neighbours
+        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((_WARP, number), (1, _WARP)))
+        warps = Layout((along // neighbours, others // lines), (neighbours * self.run * unit, lines * other))
+        return make_layout(make_layout(vectors[0], warps), make_layout(Layout(width, unit), vectors[1]))
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether threads bring to shared memory what others of their warp split."""
+        return self.slots > 0 and self.x.width < self.run
 
     @property
     def lanes(self) -> int:
@@ -312,8 +337,13 @@ class _Operand:
             step = config.tile[0] * spread[0], config.tile[1] * spread[1]
             return who.partition(local_tile(tensor, step, (tile, _)), k.thread)
 
-        tXgX = k.pin("tXgX", mine(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
-        exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
+        def brought(tensor: Tensor) -> Tensor:      # what this thread brings
+            return partition(local_tile(tensor, config.tile, (tile, _)), config.reader.tile, config.bringer, k.thread)
+
+        tXgX = k.pin("tXgX", brought(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
+        elements = make_identity_tensor((M, K))
+        exists = Guard(k.pin("tXcX", mine(elements)), (M, K))
+        there = Guard(k.pin("tBcX", brought(elements)), (M, K)) if config.exchanged else exists
         read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
         mine_alone = Layout((vi, 1, 1))
 
@@ -327,7 +357,7 @@ class _Operand:
 
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
-            strip = _Strip(k, config, K, tXgX, exists, read)
+            strip = _Strip(k, config, K, tXgX, there, read)
             k.comment("The largest magnitudes of the rows")
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
@@ -336,15 +366,30 @@ class _Operand:
                     k.emit(f"cb::largest_magnitude({part}, {top(*of_row(v)).c});")
             fold.to_all(top, "max")
 
+            k.comment("Exponents of the rows")
+
+            def owned(tensor: Tensor) -> Tensor:
+                return folder.partition(local_tile(tensor, (config.tile[0], tj), (tile, 0)), k.thread)
+
+            shift, factor, again = (k.registers(name, element, mine_alone)
+                                    for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
+            with k.loops((vi, 1, 1)) as at:
+                k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
+                k.emit(f"cb::row_factors({shift(*at).c}, {factor(*at).c}, {again(*at).c});")
+                k.emit(f"{shift(*at).c} = -{shift(*at).c};")
+            first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
+            tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
+            k.copy(shift, tRgR, width=1, guard=first)
+
+            def scaled(part: str, row: tuple[IntLike, int, int]) -> str:
+                return f"cb::scaled({part}, {factor(*row).c}, {again(*row).c})"
+
             k.comment("Split" + (", and count what is zero or small" if self._s else ""))
-            shift = k.registers("shift", "int32", mine_alone)
             if self._s:
                 zeros, small = (k.registers(name, "int32", mine_alone) for name in ("zeros", "small"))
                 sums = k.registers("sums", "float32", mine_alone)
                 for counter in (zeros, small, sums):
                     k.fill(counter)
-            with k.loops((vi, 1, 1)) as at:
-                k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
             # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side,
             # across it they are in strips.
             spread, strips = config.spread, config.strips
@@ -360,49 +405,50 @@ class _Operand:
             whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
             writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
-            with strip.steps(again=True) as step, k.loop("j", config.unroll, unroll=True) as j:
-                here, now = exists[_, _, j, step], (_, _, j, step)
-                if self._s:
-                    k.emit(f"float least = {narrow!r}f;")
-                with k.loops((vi * vj,)) as (v,):
-                    row = of_row(v)
-                    rests = ["rest"] if config.parts == 1 else ["rest_re", "rest_im"]
-                    for rest, part in zip(rests, parts_of(read(v, 0, j).c), strict=True):
-                        k.emit(f"float {rest} = cb::scalbn({part}, {shift(*row).c});")
-                        if self._s:
-                            k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
-                    for p in range(form.planes):
-                        for number, rest in enumerate(rests):
-                            (first, _same), *others = [(planes[p, strip](v * side_by_side + which, 0).c, opposite)
-                                                       for strip, which, opposite in config.places(number)]
-                            k.emit(f"{first} = cb::convert<{dtype(form.element).ctype}>({rest});")
-                            for place, opposite in others:
-                                k.emit(f"{place} = {f'cb::opposite({first})' if opposite else first};")
+            with strip.steps(again=True) as step:
+                now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True) for at, name in names.items()}
+                room = _of_step(k, "room", writable, step)
+                with k.loop("j", config.unroll, unroll=True) as j:
+                    here = exists[_, _, j, step]
+                    if self._s:
+                        k.emit(f"float least = {narrow!r}f;")
+                    # Two numbers at a time are converted: neighbours, which share a word, or the parts of an element.
+                    pairs = 2 // config.parts
+                    with k.loops((vi * vj // pairs,)) as (pair,):
+                        values = [pair * pairs + i for i in range(pairs)]
+                        numbers = [part for v in values for part in parts_of(read(v, 0, j).c)]
+                        rests = [f"rest_{i}" for i in range(2)]
+                        for i, (rest, number) in enumerate(zip(rests, numbers, strict=True)):
+                            row = of_row(values[i // config.parts])
+                            k.emit(f"float {rest} = {scaled(number, row)};")
+                            if self._s:
+                                k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
+                        for p in range(form.planes):
+                            placed = [[(planes[p, strip](values[i // config.parts] * side_by_side + which, 0), opposite)
+                                       for strip, which, opposite in config.places(i % config.parts)] for i in range(2)]
+                            firsts = [of_number[0][0].c for of_number in placed]
+                            k.emit(f"cb::convert_pair({', '.join(firsts + rests)});")
+                            for first, (_same, *others) in zip(firsts, placed, strict=True):
+                                for place, opposite in others:
+                                    k.emit(f"{place.c} = {f'cb::opposite({first})' if opposite else first};")
                             if p + 1 < form.planes:
-                                k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
-                for which, plane in planes.items():
-                    k.copy(plane, targets[which][now], width=config.run * side_by_side, guard=writable[now])
-                if self._s:
-                    # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
-                    k.emit(f"if (least < {narrow!r}f) {{")
-                    with k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
-                        row = of_row(v)
-                        for part in parts_of(read(v, 0, j).c):
-                            k.emit(f"cb::count_magnitude(cb::scalbn({part}, {shift(*row).c}), {narrow!r}f, {broad!r}f, "
-                                   f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
-                    k.emit("}")
+                                for rest, first in zip(rests, firsts, strict=True):
+                                    k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
+                    with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
+                        for which, plane in planes.items():
+                            k.copy(plane, now[which][_, _, j], width=config.run * side_by_side)
+                    if self._s:
+                        # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
+                        k.emit(f"if (least < {narrow!r}f) {{")
+                        with k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+                            row = of_row(v)
+                            for part in parts_of(read(v, 0, j).c):
+                                k.emit(f"cb::count_magnitude({scaled(part, row)}, {narrow!r}f, {broad!r}f, "
+                                       f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
+                        k.emit("}")
 
-        k.comment("What is known of the rows")
-
-        def owned(tensor: Tensor) -> Tensor:
-            return folder.partition(local_tile(tensor, (config.tile[0], tj), (tile, 0)), k.thread)
-
-        first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
-        tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
-        with k.loops((vi, 1, 1)) as at:
-            k.emit(f"{shift(*at).c} = -{shift(*at).c};")
-        k.copy(shift, tRgR, width=1, guard=first)
         if self._s:
+            k.comment("What is known of the rows")
             if config.slots:
                 k.barrier()
             self._leave_record(self._s, block, tile, fold, zeros, small, sums)
@@ -421,6 +467,17 @@ class _Operand:
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
             k.copy(record, Tensor(records, Layout((RECORD, block + 1)))[_, block], width=RECORD)
+
+
+def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
+    """The guard of a step, which counts along K from what a thread has first.
+
+    So the constants between vectors are compared with one number, which the compiler does not find by itself.
+    """
+    coordinates, (rows, depth) = guard.coordinates[_, _, _, step], guard.extents
+    row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
+    assert depth is not None
+    return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (rows, k.let(name, depth - first)))
 
 
 class _Fold:
@@ -508,7 +565,7 @@ class _Fold:
 
 
 class _Strip:
-    """The rows of a block on their way through shared memory, step by step; every thread brings what it looks at itself.
+    """The rows of a block on their way through shared memory, step by step; every warp brings what it looks at itself.
 
     Steps follow each other in a ring of slots, so many are on their way at first, and one less later. Those that the first pass
     leaves in the ring begin the second one. Where there are others, it brings them again, into the slots that it leaves.
@@ -522,19 +579,24 @@ class _Strip:
     depth : int
         Its extent K.
     source, exists
-        What this thread splits of the operand, step by step, and which elements of that exist.
+        What this thread brings of the operand, step by step, and which elements of that exist.
     fragment : Tensor
         Where the elements of a step come to lie.
     """
 
     def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, source: Tensor, exists: Guard, fragment: Tensor):
         self._k, self._slots, self._run, self._width = k, config.slots, config.run, config.x.width
+        self._exchanged, self._unroll = config.exchanged, config.unroll
         self._source, self._exists, self._fragment = source, exists, fragment
         if not self._slots:
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
-        self._ring = k.pin("tXsX", config.reader.partition(local_tile(ring, config.tile, (0, _)), k.thread))
+        steps = local_tile(ring, config.tile, (0, _))
+        self._ring = k.pin("tXsX", config.reader.partition(steps, k.thread))
+        self._target = self._ring
+        if config.exchanged:
+            self._target = k.pin("tBsX", partition(steps, config.reader.tile, config.bringer, k.thread))
         self._steps = k.let("steps", ceil_div(depth, config.tile[1]))
         self._left = k.let("left", maximum(self._steps - self._slots, 0))
         with k.loop("ahead", self._slots) as position:
@@ -542,10 +604,14 @@ class _Strip:
 
     def _bring(self, position: IntLike, step: IntLike, condition: Expr | bool) -> None:
         """Ask for a step, under a condition; in any case that closes a group of copies."""
-        with self._k.when(condition):
-            self._k.copy(self._source[_, _, _, step], self._ring[_, _, _, position % self._slots], width=self._width,
-                         guard=self._exists[_, _, _, step])
-        self._k.commit()
+        k = self._k
+        with k.when(condition):
+            source = k.pin("tXgX_step", self._source[_, _, _, step])
+            target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
+            exists = _of_step(k, "behind", self._exists, step)
+            with k.loop("j", self._unroll, unroll=True) as j:
+                k.copy(k.pin("tXgX_run", source[_, _, j]), target[_, _, j], width=self._width, guard=exists[_, _, j])
+        k.commit()
 
     @contextmanager
     def steps(self, again: bool = False) -> Iterator[IntLike]:
@@ -559,6 +625,8 @@ class _Strip:
         first: IntLike = self._left if again else 0
         with k.loop("position", first + self._steps, start=first) as position:
             k.wait(self._slots - 2)
+            if self._exchanged:
+                k.warp_barrier()
             # The slot of the step before is free: the wait keeps the compiler from reading it later.
             following = k.let("following", position + self._slots - 1)
             if again:

@@ -152,6 +152,13 @@ template <int N, class T> CB_DEVICE void store_global(T* g, T const* r, bool p) 
 template <int N, class T> CB_DEVICE void load_shared(T* r, T const* s) { read_vector<N>(r, s); }
 template <int N, class T> CB_DEVICE void store_shared(T* s, T const* r) { write_vector<N>(s, r); }
 
+// An address of global memory that the compiler computes here, once, instead of wherever it is used.
+template <class T> CB_DEVICE T* settled(T* g) {
+  asm("" : "+l"(g));
+  __builtin_assume(__isGlobal(g));
+  return g;
+}
+
 // The last multiple of some bytes that is not behind an address (by subtraction: the compiler sees that it is still global memory).
 template <class To, int Bytes, class From> CB_DEVICE To* aligned_down(From* g) {
   unsigned long long const behind = reinterpret_cast<unsigned long long>(g) & (Bytes - 1);

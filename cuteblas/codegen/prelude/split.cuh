@@ -9,6 +9,15 @@ CB_DEVICE float scalbn(float x, int n) {
   int const rest = n < -126 || n > 126 ? n / 2 : 0;
   return __fmul_rn(__fmul_rn(x, power_of_two(n - rest)), power_of_two(rest));
 }
+// The same in two parts: the factors, and the product.
+CB_DEVICE void row_factors(int n, float& first, float& second) {
+  n = min(max(n, -252), 252);
+  int const rest = n < -126 || n > 126 ? n / 2 : 0;
+  first = power_of_two(n - rest);
+  second = power_of_two(rest);
+  asm("" : "+f"(first), "+f"(second));         // they are not computed again wherever they are used
+}
+CB_DEVICE float scaled(float x, float first, float second) { return __fmul_rn(__fmul_rn(x, first), second); }
 // The largest of magnitudes; NaNs do not count.
 CB_DEVICE void largest_magnitude(float x, float& top) { top = fmaxf(top, fabsf(x)); }
 // The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero and infinity.
@@ -39,6 +48,13 @@ CB_DEVICE void count_magnitude(float x, float narrow, float broad, int& zeros, i
 }
 
 template <class Plane> CB_DEVICE Plane opposite(Plane x) { return Plane{static_cast<unsigned short>(x.bits ^ 0x8000u)}; }
+// Two conversions by one instruction, also where the numbers do not lie side by side.
+CB_DEVICE void convert_pair(half& a, half& b, float x, float y) {
+  asm("{ .reg .b32 t; cvt.rn.f16x2.f32 t, %3, %2; mov.b32 {%0, %1}, t; }" : "=h"(a.bits), "=h"(b.bits) : "f"(x), "f"(y));
+}
+CB_DEVICE void convert_pair(bfloat16& a, bfloat16& b, float x, float y) {
+  asm("{ .reg .b32 t; cvt.rn.bf16x2.f32 t, %3, %2; mov.b32 {%0, %1}, t; }" : "=h"(a.bits), "=h"(b.bits) : "f"(x), "f"(y));
+}
 template <class Plane> CB_DEVICE float plane_rest(float x, Plane plane, float factor) { return __fmul_rn(__fsub_rn(x, to_float(plane)), factor); }
 
 // Two floats as sums of three bfloat16 each, packed. What has been seen is kept: of the first ones, as bits and in each half alone,
