@@ -78,13 +78,20 @@ def matrix_at(pointer: Pointer, extents: tuple[Nested, ...], strides: tuple[Nest
 
 
 def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int],
-                  batched: bool, group: int = 0) -> tuple[IntLike, IntLike, IntLike]:
+                  batched: bool, group: int = 0, inner: IntLike = 1) -> tuple[IntLike, IntLike, IntLike]:
     """Tile coordinates of a block along two modes, and its flat batch index.
 
     The first mode is fastest; with ``group``, strips of so many tiles along it run one after the other, each along all of the
-    second.
+    second; in strips of one tile, ``inner`` indices of the batch have the same strip before its next.
     """
     block, tiles_0 = k.block_index("block", "x"), k.let("tiles_0", ceil_div(extents[0], tile[0]))
+    if group == 1:
+        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
+        tile_1, above = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)
+        if not batched:
+            return above, tile_1, 0
+        strip = k.let("strip", above // inner)
+        return (k.let("tile_0", strip % tiles_0), tile_1, k.let("batch", above % inner + strip // tiles_0 * inner))
     if group:
         tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
         if not batched:

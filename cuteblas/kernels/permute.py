@@ -22,11 +22,11 @@ from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, select
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, select, size
 from ..layout.symbolic import IntLike, ceil_div, less
-from .common import matrix_at, tile_of_block, transpose_words
+from .common import grouped_raster, matrix_at, tile_of_block, transpose_words
 
-__all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "TransposedTile", "batch_modes", "copy_kernel",
+__all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "TransposedTile", "batch_modes", "copy_kernel", "inner_batch",
            "transpose_in_place_kernel", "transpose_kernel", "transposed_tile"]
 
 _WORD = 4
@@ -93,6 +93,10 @@ class TransposeConfig:
         Whether offsets need 64 bits.
     group : int
         Tiles along J that run together before the next along I; 0 for all of them.
+    inner : int
+        In strips of one tile, batch modes of which all indices have a strip before the next strip begins.
+    min_blocks : int
+        Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put off reads to save registers.
     """
 
     item: int
@@ -106,10 +110,14 @@ class TransposeConfig:
     modes: int = 0
     wide: bool = False
     group: int = 0
+    inner: int = 0
+    min_blocks: int = 1
 
     def __post_init__(self) -> None:
         if self.word % self.item or self.load % self.word or self.store % self.word:
             raise CodegenError(f"a word is a multiple of an element and vectors are multiples of a word, got {self}")
+        if self.inner > (self.modes if self.group == 1 else 0):
+            raise CodegenError(f"batch modes share strips of one tile, got {self}")
 
     @property
     def packed(self) -> int:
@@ -132,7 +140,9 @@ class TransposeConfig:
         """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
-                f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}{'_wide' if self.wide else ''}")
+                f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}"
+                f"{f'_n{self.inner}' if self.inner else ''}{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}"
+                f"{'_wide' if self.wide else ''}")
 
 
 def batch_modes(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
@@ -141,6 +151,11 @@ def batch_modes(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int =
     source, target = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=vector) for i in range(modes))
                       for name, vector in (("S", vector_s), ("D", vector_d)))
     return extents, source, target
+
+
+def inner_batch(k: KernelBuilder, config: TransposeConfig, batch: tuple[IntLike, ...]) -> IntLike:
+    """How many indices of the batch have a strip of tiles before the next strip begins."""
+    return k.let("inner", size(batch[:config.inner])) if config.inner else 1
 
 
 @cache
@@ -191,7 +206,7 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     ds = (1 if config.src_unit else k.integer("dS_j", lo=None), k.integer("dS_i", lo=None, multiple=tile.vl))
     dd = (k.integer("dD_j", lo=None, multiple=tile.vs), 1 if config.dst_unit else k.integer("dD_i", lo=None))
     batch, batch_s, batch_d = batch_modes(k, config.modes, tile.vl, tile.vs)
-    bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0, config.group)
+    bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0, config.group, inner_batch(k, config, batch))
 
     source, target = (J // per_word, I), (J, I // per_word)                     # extents in words
     sT = k.shared("sT", word, config.shared)
@@ -207,7 +222,10 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
 
 @dataclass(frozen=True)
 class InPlaceConfig(TransposeConfig):
-    """What a ``transpose_in_place`` kernel is specialised on. The tile is square, and what is J in one tile is I in the other."""
+    """What a ``transpose_in_place`` kernel is specialised on. The tile is square, and what is J in one tile is I in the other.
+
+    Strips of :attr:`group` columns of pairs run one after the other; 0 for rows of pairs.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -245,9 +263,14 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(N, side))
     odd = k.let("odd", tiles % 2)
     columns = k.let("columns", tiles + 1 - odd)
-    height = k.let("height", (tiles + odd) // 2)
-    column, above = k.let("column", block % columns), k.let("above", block // columns)
-    row, index = (k.let("row", above % height), k.let("batch", above // height)) if batch else (above, 0)
+    rows = k.let("rows", (tiles + odd) // 2)
+    if config.group:
+        pairs = k.let("pairs", columns * rows)
+        pair, index = (k.let("pair", block % pairs), k.let("batch", block // pairs)) if batch else (block, 0)
+        column, row = grouped_raster(k, pair, columns, rows, config.group)
+    else:
+        column, above = k.let("column", block % columns), k.let("above", block // columns)
+        row, index = (k.let("row", above % rows), k.let("batch", above // rows)) if batch else (above, 0)
     p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
     with k.when(less(row + (-odd), column)):
         k.assign(p, row)
@@ -274,7 +297,7 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
 def transposed_tile(config: TransposeConfig, what: str) -> tuple[KernelBuilder, TransposedTile]:
     """The builder of a kernel that transposes tiles, and how its threads do it."""
     tile = TransposedTile(config)
-    k = KernelBuilder(config.name, config.threads, wide=config.wide,
+    k = KernelBuilder(config.name, config.threads, wide=config.wide, min_blocks=config.min_blocks,
                       summary=f"{what}: elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
                               f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
                               f"{tile.writer.tile} words")

@@ -34,7 +34,7 @@ from ..layout import (
 )
 from ..layout.symbolic import IntLike, all_of, less, to_c
 from .common import cut_words, matrix_at, tile_of_block
-from .permute import TransposeConfig, TransposedTile, batch_modes, transposed_tile
+from .permute import TransposeConfig, TransposedTile, batch_modes, inner_batch, transposed_tile
 
 __all__ = ["RaggedConfig", "ragged_transpose_kernel"]
 
@@ -95,7 +95,8 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
     extents = J, I = k.integer("J"), k.integer("I")
     ds, dd = (1, k.integer("dS_i", lo=None)), (k.integer("dD_j", lo=None), 1)
     batch, batch_s, batch_d = batch_modes(k, config.modes)
-    bj, bi, index = tile_of_block(k, (J, I + config.border), config.tile, config.modes > 0, config.group)
+    bj, bi, index = tile_of_block(k, (J, I + config.border), config.tile, config.modes > 0, config.group,
+                               inner_batch(k, config, batch))
     source, target = matrix_at(ps, extents, ds, batch, batch_s, index), matrix_at(pd, extents, dd, batch, batch_d, index)
 
     corner = k.let("first_j", bj * config.tile[0]), k.let("first_i", bi * config.tile[1] - config.border)

@@ -135,26 +135,29 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
 @dataclass(frozen=True)
 class _Tiling:
     """How transposes of one element size are cut up: the tile along (J, I) in elements, the bytes that a thread reads at once, the
-    threads of a block, and the tiles along J that run together (0: all).
+    threads of a block, the tiles along J that run together (0: all), each strip of them along all of I before the next, and the
+    blocks of which a multiprocessor has to hold the registers.
     """
 
     tile: tuple[int, int]
     load: int
     threads: int = 256
     group: int = 0
+    min_blocks: int = 1
 
 
 # By bytes of an element. What is written at once is 16 bytes. Reads are narrower for elements that are packed in registers, so that
 # each thread ends up with 16 bytes to put into shared memory.
-_TILES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 64), 8), 4: _Tiling((64, 64), 16), 8: _Tiling((64, 32), 16),
-          16: _Tiling((32, 32), 16)}
+_TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1), 4: _Tiling((64, 64), 16, group=1),
+          8: _Tiling((64, 32), 16, group=1), 16: _Tiling((32, 32), 16, group=32)}
 # The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
-_RAGGED = {1: _Tiling((128, 256), 4, 256, 16), 2: _Tiling((128, 128), 4, 512, 16), 4: _Tiling((64, 128), 4, 256, 16),
-           8: _Tiling((64, 64), 8, 256, 16), 16: _Tiling((64, 32), 16, 256, 16)}
-_CUTS = {1: 32, 2: 32, 4: 32, 8: 32, 16: 64}
+_RAGGED = {1: _Tiling((128, 128), 4, 256, 16), 2: _Tiling((128, 128), 4, 512, 8), 4: _Tiling((64, 128), 4, 256, 8, 4),
+           8: _Tiling((64, 64), 8, 256, 16, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
+_CUTS = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}
+_INNER = False                      # whether batch modes between I and J in the target have a strip before the next strip begins
 # Few and long: columns (J up to 8) of words, cut at lines, and rows (I up to 8), where a thread reads as many bytes at once as it
 # can and its warp writes elements of neighbouring rows.
-_FEW_COLUMNS = {4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128), 16: _Tiling((8, 128), 16, 64)}
+_FEW_COLUMNS = {4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128), 16: _Tiling((8, 128), 16, 64, 0, 10)}
 _FEW_ROWS, _MANY, _LINE = 8, 1024, 128
 _RAGGED_FROM = 32, 64               # extents along J and I from which tiles of that kind are filled
 _SECTOR = 32
@@ -177,15 +180,16 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
         return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _RAGGED[item], _CUTS[item])
     packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item
-    tile, threads = tiling.tile, tiling.threads
+    tile, threads, group = tiling.tile, tiling.threads, tiling.group
     if mode_i.dst == 1 and mode_i.extent <= _FEW_ROWS and mode_j.extent >= _MANY:
         load = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], 16) * item
         word = store = item
-        tile = threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())
+        tile, group = (threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())), 0
     elif not packed:                                     # one vector for both sides, so that neither meets a bank twice
         load = store = item if item < 4 else min(load, store)
     config = TransposeConfig(item, word, load, store, tile, threads, True, mode_i.dst == 1, len(others), is_wide(modes),
-                             tiling.group)
+                             group, _inner(group, mode_j, others),
+                             tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
     per_word = config.packed
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word,
                "dD_i": mode_i.dst}
@@ -196,6 +200,11 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
                    f"reads of {load} and writes of {store} bytes")
 
 
+def _inner(group: int, mode_j: Mode, others: list[Mode]) -> int:
+    """Batch modes that run before the next strip: those between I and J in the target."""
+    return sum(m.dst < mode_j.dst for m in others) if _INNER and group == 1 else 0
+
+
 def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
                  offsets: tuple[int, int], tiling: _Tiling, cut: int) -> Plan:
     """A transpose between rows that begin anywhere, along (J, I)."""
@@ -204,7 +213,7 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
     halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may lie beyond the array
     reach = Mode(1 + mode_i.extent + halo, mode_i.src, 1), Mode(1 + mode_j.extent + tiling.tile[0], 1, mode_j.dst), *others
     config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach),
-                          group=tiling.group, cut=cut)
+                          group=tiling.group, inner=_inner(tiling.group, mode_j, others), min_blocks=tiling.min_blocks, cut=cut)
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "dD_j": mode_j.dst}
     blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.border) // config.tile[1])
     return _finish(problem, device, "transpose", config, ragged_transpose_kernel(config), numbers, others, blocks, offsets,
@@ -212,10 +221,11 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
                    f"swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples of {cut}")
 
 
-# Bytes of an element -> side of a square tile in elements, and bytes that a thread reads at once.
-_SQUARES = {1: (128, 4), 2: (128, 8), 4: (64, 16), 8: (32, 16), 16: (16, 16)}
+# The same for tiles that change places; strips are of columns of pairs of tiles.
+_SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8), 4: _Tiling((64, 64), 16, min_blocks=5), 8: _Tiling((32, 32), 16),
+            16: _Tiling((16, 16), 16)}
 _SINGLE = {2: 64}                   # of elements that move one by one: a thread has those of two tiles in registers
-_THREADS, _BYTEWISE = 256, 512      # of a block; more where bytes move one by one: a thread has those of two tiles in registers
+_BYTEWISE = 512                     # threads where bytes move one by one
 
 
 def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]] | None:
@@ -237,7 +247,8 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
                          f"in the source and {problem.dst_strides} in the target")
     n, inner, outer, batch = found
     item, unit = problem.itemsize, inner == 1
-    side, load = _SQUARES[item]
+    tiling = _SQUARES[item]
+    side, load = tiling.tile[0], tiling.load
     others = [outer, *(m.dst for m in batch)]
     load, store = (_vector(problem, problem.dst_alignment, 0, n, others, limit) * item if unit else item for limit in (load, 16))
     packed = item < 4 and load >= 4 and store >= 4
@@ -248,8 +259,9 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     reach = (n - 1) * (abs(inner) + abs(outer)) + sum((m.extent - 1) * abs(m.dst) for m in batch)
     # Predicates stop threads, not addresses: those of the last tiles end beyond the matrix.
     beyond = 2 * side * (abs(inner) + abs(outer))
-    threads = _BYTEWISE if word == 1 else _THREADS
-    config = InPlaceConfig(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN)
+    threads = _BYTEWISE if word == 1 else tiling.threads
+    config = InPlaceConfig(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN,
+                           tiling.group, min_blocks=tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
     kernel, per_word = transpose_in_place_kernel(config), config.packed
     tiles = -(-n // side)
     numbers = {"N": n, "dD_j": inner, "dD_i": outer // per_word}

@@ -40,6 +40,27 @@ def test_five_modes(engine, axes):
 
 
 @pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("axes, modes", [((1, 0), 0), ((2, 1, 0), 1), ((3, 1, 2, 0), 2), ((1, 3, 2, 0), 2)], ids=str)
+def test_the_order_of_tiles(engine, item, axes, modes):
+    """Strips of all, one, two and more tiles, the last one narrower; strips of one tile for some or all of the batch."""
+    tile = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), item), H200).config.tile
+    shape = 2 * tile[1] + 32, *((2, 3)[:modes]), 4 * tile[0] + 16
+    values = scrambled(shape, item)
+    plan = move(engine, values, axes)
+    src, dst = (Strided(aligned(values.size, SIZES[item]), 0, plan.problem.shape, s)
+                for s in (plan.problem.src_strides, plan.problem.dst_strides))
+    src.view[...] = values.transpose(axes)
+    for group, inner in ((0, 0), (2, 0), (3, 0), (9, 0), *((1, n) for n in range(plan.config.modes + 1))):
+        kernel = transpose_kernel(replace(plan.config, group=group, inner=inner))
+        dst.base.view(np.uint8)[:] = 0xA5
+        engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
+        assert dst.view.tobytes() == src.view.tobytes()
+    for group, inner in ((2, 1), (1, plan.config.modes + 1)):
+        with pytest.raises(CodegenError, match="strips of one tile"):
+            replace(plan.config, group=group, inner=inner)
+
+
+@pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("options", [
     {"src_pad": 3}, {"dst_pad": 5}, {"src_pad": 16, "dst_pad": 16}, {"src_offset": 1}, {"dst_offset": 3},
     {"src_offset": 1, "dst_offset": 1, "src_pad": 1}], ids=str)

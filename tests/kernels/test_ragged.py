@@ -94,9 +94,11 @@ def test_a_batch_in_strips(engine, item):
     src, dst = (Strided(aligned(2 * 67 * 150, SIZES[item]), 0, plan.problem.shape, s)
                 for s in (plan.problem.src_strides, plan.problem.dst_strides))
     src.view[...] = scrambled(plan.problem.shape, item)
-    kernel = ragged_transpose_kernel(replace(plan.config, group=2))
-    engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
-    assert dst.view.tobytes() == src.view.tobytes()
+    for group, inner in ((2, 0), (1, 0), (1, 1)):
+        kernel = ragged_transpose_kernel(replace(plan.config, group=group, inner=inner))
+        dst.base.view(np.uint8)[:] = 0xA5
+        engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
+        assert dst.view.tobytes() == src.view.tobytes()
 
 
 @pytest.mark.parametrize("cut", [32, 64, 128])

@@ -62,6 +62,23 @@ def test_many_tiles(engine, item, n):
     turn(engine, n, item, pad=16 // item, seed=n)
 
 
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("tiles", [4, 5])
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+def test_strips_of_pairs(engine, item, tiles, batch):
+    """One column of pairs, strips that divide the rectangle of pairs and that do not, and one strip of more than all."""
+    side = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), item, in_place=True), H200).config.tile[0]
+    n = tiles * side - 16
+    plan = turn(engine, n, item, batch=batch)
+    x = Strided(aligned(int(np.prod((*batch, n, n))), SIZES[item]), 0, plan.problem.shape, plan.problem.dst_strides)
+    expected = np.swapaxes(scrambled(x.shape, item), -1, -2)
+    for group in (1, 2, 3, 8):
+        x.view[...] = scrambled(x.shape, item)
+        kernel = transpose_in_place_kernel(replace(plan.config, group=group))
+        engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), dst=x)
+        assert x.view.tobytes() == expected.tobytes()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("n", [4096, 8191])
