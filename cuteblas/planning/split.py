@@ -59,7 +59,7 @@ _SHARE = {(2, 128): 1.0, (2, 64): 0.6, (1, 64): 0.37}
 
 _SPLIT_TYPES = ("float32", "complex64")
 
-WORTH = 0.9
+WORTH = 0.85
 """A more complicated plan is taken if its estimate is below this part of the simpler one's."""
 
 LEAST_K = 256
