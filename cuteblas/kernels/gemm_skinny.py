@@ -1,7 +1,7 @@
 """``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without planes in memory.
 
-A is large and read once, B small. A stage of both comes to shared memory as it is, float32, by TMA where tensor maps describe the
-operands, else by the copies of a warpgroup. The multiplying warpgroups read A from
+A is large and read once, B small. A stage of both comes to shared memory as it is, float32, each by TMA where a tensor map
+describes it, else by the copies of a warpgroup. The multiplying warpgroups read A from
 there into the registers in which their instructions take it, and split it on the way, into three planes of bfloat16; another
 warpgroup splits B into planes in shared memory. Six products of planes make the result, as in
 :mod:`~cuteblas.kernels.gemm_split`'s bf16x6: that of the first ones is added in float32 after every stage, rounded, and so are the
@@ -14,7 +14,7 @@ of it, so that a kernel that comes later computes C again by native arithmetic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ..codegen.builder import Guard, KernelBuilder
@@ -84,8 +84,8 @@ class SkinnyConfig:
         Stages of the ring.
     a, b : OperandAccess
         Which mode of A and B has stride 1 and, without TMA, how they are read.
-    tma : bool
-        Whether TMA reads both.
+    tma : tuple of bool
+        Whether TMA reads A, and B.
     c : OperandAccess
         How C is written.
     alpha : {"one", "value", "device"}
@@ -105,7 +105,7 @@ class SkinnyConfig:
     stages: int = 3
     a: OperandAccess = _VECTORS
     b: OperandAccess = _VECTORS
-    tma: bool = True
+    tma: tuple[bool, bool] = (True, True)
     c: OperandAccess = PAIRS
     alpha: str = "one"
     batch_a: tuple[bool, ...] = ()
@@ -141,16 +141,55 @@ class SkinnyConfig:
         """The kernel's symbol."""
         traits = persistent_traits((self.rows, self.columns), self.stages, self.k_major, self.c, (self.alpha, "zero"),
                                    (self.batch_a, self.batch_b), self.wide, self.epilogue)
-        read = "" if self.tma else "".join(f"_{'mks'[2 if x.unit is None else x.unit]}{x.width}" for x in (self.a, self.b))
+        read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
+                       for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
         return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
 
 
-def _reader(access: OperandAccess) -> TiledCopy:
-    """How a warpgroup reads a tile, vectors along what is contiguous, a warp's whole lines of it as far as there are any."""
-    line = WARP // access.width
-    if access.unit == 0:
-        return TiledCopy(Layout((line, GROUP // line)), (access.width, 1))
-    return TiledCopy(Layout((GROUP // line, line), (line, 1)), (1, access.width))
+class _Source:
+    """One operand in global memory: its parameters, and how a warpgroup brings a tile of it where TMA does not."""
+
+    def __init__(self, k: KernelBuilder, name: str, access: OperandAccess, tma: bool, present: tuple[bool, ...]):
+        self._k, self._name, self._access, self.tma, self.present = k, name, access, tma, present
+        self.name_of_map = k.tensor_map(f"map{name}") if tma else ""
+        self._pointer = None if tma else k.pointer(name, "float32", alignment=4 * access.width)
+
+    def along(self, mode: int) -> int:
+        """What divides the extent of a mode: the width of vectors along it."""
+        return self._access.width if self._access.unit == mode and not self.tma else 1
+
+    def take_strides(self, modes: str) -> None:
+        """Parameters: strides that are not fixed at 1."""
+        self._strides = () if self.tma else strides_of(self._k, self._name, modes, self._access)
+
+    def take_batch_strides(self) -> None:
+        """Parameters: those of the batch modes that it has."""
+        self._batch_strides = () if self.tma else tuple(
+            self._k.integer(f"d{self._name}_l{i}", lo=None, multiple=self._access.width) if has else 0
+            for i, has in enumerate(self.present))
+
+    def load(self, extents: tuple[IntLike, IntLike], batch: tuple[IntLike, ...], index: tuple[IntLike, ...],
+             at: tuple[IntLike, IntLike], ring: Tensor, stage: IntLike, lane: IntLike) -> None:
+        """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is contiguous, whole lines."""
+        if self._pointer is None:
+            raise CodegenError(f"{self._name} is read by TMA")
+        k, access, name, own = self._k, self._access, self._name, len(self.present)
+        line = WARP // access.width
+        across = access.unit == 0
+        threads = Layout((line, GROUP // line)) if across else Layout((GROUP // line, line), (line, 1))
+        copy = TiledCopy(threads, (access.width, 1) if across else (1, access.width))
+        tile = size(ring.layout.inner[0]), DEPTH
+
+        def mine(tensor: Tensor) -> Tensor:
+            return copy.partition(local_tile(tensor, tile, at), lane)
+
+        matrix = matrix_at(self._pointer, extents, self._strides, batch[:own], self._batch_strides, index[:own])
+        tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}", copy.partition(ring, lane))
+        exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor(extents))), extents)
+        _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
+        with k.loop("i", most, unroll=False) as i:
+            some = (_, i, _) if mode == 1 else (_, _, i)
+            k.copy(tXgX[some], tXsX[(*some, stage)], width=access.width, guard=exists[some])
 
 
 @cache
@@ -165,8 +204,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: tensor maps A (M, K) and B (N, K) with the batch modes that they have, or without TMA pointers A and B; pointers
-        C and status, a word for each block; extents M, N and K; that of a slice of K if there are several; without TMA, the strides
+        Parameters: of A (M, K) and B (N, K) the tensor map with the batch modes that it has, or without TMA the pointer; pointers C
+        and status, a word for each block; extents M, N and K; that of a slice of K if there are several; without TMA, the strides
         of A and of B that are not fixed at 1; those of C; the extents of the batch modes, slices last, then the strides of C there
         and, without TMA, those of A and of B; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is
         one-dimensional and may have fewer blocks than tiles.
@@ -179,27 +218,21 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                               f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
                               f"A {mma.tv_a}, accumulators {mma.tv_c}")
     k.follows()
-    names = "AB"
-    maps = [k.tensor_map(f"map{name}") for name in names] if config.tma else []
-    accesses = (config.a, config.b)
-    pointers = [] if config.tma else [k.pointer(name, "float32", alignment=4 * access.width)
-                                      for name, access in zip(names, accesses, strict=True)]
+    a = _Source(k, "A", config.a, config.tma[0], config.batch_a)
+    b = _Source(k, "B", config.b, config.tma[1], config.batch_b)
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
     status = k.pointer("status", "uint32", const=False, alignment=4)
-    # What vectors run along is a multiple of their width.
-    along_m, along_n, along_k = (1 if config.tma else max([1, *(x.width for x in which if x.unit == unit)])
-                                 for which, unit in ((accesses[:1], 0), (accesses[1:], 0), (accesses, 1)))
-    M, N = k.integer("M", multiple=along_m), k.integer("N", multiple=max(along_n, config.c.width))
-    K = k.integer("K", multiple=along_k)
+    M, N = k.integer("M", multiple=a.along(0)), k.integer("N", multiple=max(b.along(0), config.c.width))
+    K = k.integer("K", multiple=max(a.along(1), b.along(1)))
     chunk = k.integer("chunk", multiple=DEPTH) if config.slices else K
-    strides = [] if config.tma else [strides_of(k, *pair) for pair in zip(names, ("mk", "nk"), accesses, strict=True)]
+    for source, its_modes in ((a, "mk"), (b, "nk")):
+        source.take_strides(its_modes)
     stride_c = strides_of(k, "C", "mn", config.c)
     modes = range(len(config.batch_a) + config.slices)
     batch = tuple(k.integer(f"L{i}") for i in modes)
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
-    batch_strides = [] if config.tma else [
-        tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) if has else 0 for i, has in enumerate(present))
-        for name, access, present in zip(names, accesses, (config.batch_a, config.batch_b), strict=True)]
+    for source in (a, b):
+        source.take_batch_strides()
     epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue, len(batch))
 
     sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
@@ -211,7 +244,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
     epilogue.load_scalars()
     ready, free = Mbarriers(k, "ready", _BUFFERS), Mbarriers(k, "free", _BUFFERS)
-    arrivals = 1 if config.tma else GROUP // WARP, _GROUPS * GROUP // WARP + 1
+    maps = [source.name_of_map for source in (a, b) if source.tma]
+    arrivals = bool(maps) + (0 if all(config.tma) else GROUP // WARP), _GROUPS * GROUP // WARP + 1
     block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(chunk)), batch, maps=maps,
                             arrivals=arrivals, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
 
@@ -219,32 +253,18 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         return tile.batch[-1] * (chunk // DEPTH) if config.slices else 0
 
     def load_by_tma(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        own = TileOfC(tile.m, tile.n, tile.batch[:len(config.batch_a)])
+        own = replace(tile, batch=tile.batch[:len(config.batch_a)])
         depth = (first_k_tile(tile) + k_tile) * DEPTH
-        corners = tile.m * config.rows, tile.n * config.columns
-        for tensor_map, box, ring, row, present in zip(maps, config.boxes, (sA, sB), corners, (config.batch_a, config.batch_b),
-                                                       strict=True):
-            tma_load(k, tensor_map, box, own.corner(row, depth, present), ring[_, _, stage], barrier)
+        for source, box, ring, row in ((a, box_a, sA, tile.m * config.rows), (b, box_b, sB, tile.n * config.columns)):
+            if source.tma:
+                corner = own.corner(row, depth, source.present)
+                tma_load(k, source.name_of_map, box, corner, ring[_, _, stage], barrier)
 
     def load_by_threads(tile: TileOfC, k_tile: IntLike, stage: IntLike, lane: IntLike) -> None:
-        own, of_batch = batch[:len(config.batch_a)], tile.batch[:len(config.batch_a)]
         depth = k.let("depth", first_k_tile(tile) + k_tile)
-        for name, pointer, extent, access, stride, steps, ring, box, at in zip(
-                names, pointers, (M, N), accesses, strides, batch_strides, (sA, sB), config.boxes, (tile.m, tile.n), strict=True):
-            rows = size(box.layout.inner[0])
-            copy = _reader(access)
-
-            def mine(tensor: Tensor, copy: TiledCopy = copy, rows: int = rows, at: IntLike = at) -> Tensor:
-                return copy.partition(local_tile(tensor, (rows, DEPTH), (at, depth)), lane)
-
-            tXgX = k.pin(f"tXg{name}", mine(matrix_at(pointer, (extent, K), stride, own, steps, of_batch)))
-            exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor((extent, K)))), (extent, K))
-            tXsX = k.pin(f"tXs{name}", copy.partition(ring, lane))
-            rest = (size(tXsX.layout.inner[i]) for i in (1, 2))
-            _inner, outer = sorted(zip(rest, (1, 2), strict=True))
-            with k.loop("i", outer[0], unroll=False) as i:
-                at = (_, i, _) if outer[1] == 1 else (_, _, i)
-                k.copy(tXgX[at], tXsX[(*at, stage)], width=access.width, guard=exists[at])
+        for source, extent, ring, at in ((a, M, sA, tile.m), (b, N, sB, tile.n)):
+            if not source.tma:
+                source.load((extent, K), batch, tile.batch, (at, depth), ring, stage, lane)
 
     k.emit("bool in_range = true;")
 
@@ -290,10 +310,11 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             buffer.advance()
         report()
 
-    if config.tma:
-        block.produce(box_a.nbytes + box_b.nbytes, load_by_tma, split_b)
+    nbytes = sum(box.nbytes for box, tma in zip(config.boxes, config.tma, strict=True) if tma)
+    if all(config.tma):
+        block.produce(nbytes, load_by_tma, split_b)
     else:
-        block.produce_by_threads(load_by_threads, split_b)
+        block.produce_by_threads(load_by_threads, split_b, (nbytes, load_by_tma) if maps else None)
 
     with block.consumers():
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)

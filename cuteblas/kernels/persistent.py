@@ -312,7 +312,8 @@ class PersistentBlock:
                 stage.advance()
 
     def produce_by_threads(self, load: Callable[[TileOfC, IntLike, IntLike, IntLike], None],
-                           helper: Callable[[], None] | None = None) -> None:
+                           helper: Callable[[], None] | None = None,
+                           by_tma: tuple[int, Callable[[TileOfC, IntLike, IntLike, str], None]] | None = None) -> None:
         """The producer's part: a warpgroup and its threads' own asynchronous copies, for operands that no tensor map describes.
 
         Parameters
@@ -321,6 +322,8 @@ class PersistentBlock:
             Starts this thread's copies of (tile of C, k tile) into a stage; the thread's number in the warpgroup comes last.
         helper : callable, optional
             As in :meth:`produce`.
+        by_tma : (int, callable), optional
+            Bytes that TMA brings into each stage beside these, and what starts that, as in :meth:`produce`.
         """
         k = self._k
         with self._producer("a warpgroup keeps the ring full", helper) as first, k.when(less(first - 1, k.thread)):
@@ -336,6 +339,10 @@ class PersistentBlock:
 
             with self.steps() as (at, k_tile):
                 self._empty.wait(stage.index, stage.parity ^ 1)
+                if by_tma is not None:
+                    with k.when(equal(lane, 0)):
+                        self._full.expect(stage.index, by_tma[0])
+                        by_tma[1](at, k_tile, stage.index, self._full.address(stage.index))
                 load(at, k_tile, stage.index, lane)
                 k.commit()
                 announce(1)                             # the stage before has come

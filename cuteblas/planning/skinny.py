@@ -33,7 +33,7 @@ _STATUS_BYTES = 1024                 # in front of the workspace: a word for eac
 STAGES = {64: 3, 32: 4}             # by columns of a tile
 _STAGE_SECONDS = {64: 1.5e-6, 32: 0.95e-6}      # of a stage of K, the operands being in L2
 _MEMORY_STAGE_SECONDS = 1.12e-6      # of one that comes from memory while the whole device reads
-_THREADS_STAGE_SECONDS = 2.65e-6     # of one that threads read, element by element
+_THREADS_STAGE_SECONDS = 2.65e-6, 1.25e-6   # of one of which threads read A, or B, element by element
 _IN_L2 = 32 << 20                    # bytes of an operand that are still there
 _TILE_SECONDS = 0.5e-6               # to start and to write a tile of C
 _OVERHEAD_SECONDS = 7e-6             # launches, of which one does nothing
@@ -60,8 +60,9 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
     return None
 
 
-def _why_not_tma(p: GemmProblem) -> str | None:
-    return why_not_mapped("A", p.a, (p.m, p.k)) or why_not_mapped("B", p.b, (p.n, p.k))
+def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
+    """Why no tensor map describes A, and B; ``None`` where one does."""
+    return why_not_mapped("A", p.a, (p.m, p.k)), why_not_mapped("B", p.b, (p.n, p.k))
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
@@ -84,8 +85,8 @@ def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, and the number of slices of K, with the least estimated time."""
     outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
     slowest = _MEMORY_STAGE_SECONDS if 4 * p.m * p.k * prod(p.batch) > _IN_L2 else 0.0
-    if _why_not_tma(p) is not None:
-        slowest = _THREADS_STAGE_SECONDS
+    for unmapped, seconds in zip(_unmapped(p), _THREADS_STAGE_SECONDS, strict=True):
+        slowest = max(slowest, seconds) if unmapped else slowest
 
     def estimate(columns: int, slices: int) -> Choice[int]:
         chunk = -(-stages // slices)
@@ -129,10 +130,10 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     native = plan_simt(problem, device, gate=OUT_OF_RANGE)
     launches += [behind_status(launch, _STATUS_BYTES, multiply.grid[0]) for launch in native.launches]
     low, high = RANGE
-    unmapped = _why_not_tma(facing.problem)
-    by = "TMA" if unmapped is None else f"threads, as {unmapped}"
+    by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
+                   for name, why in zip("AB", _unmapped(facing.problem), strict=True))
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
-              f"operands are read by {by}; "
+              f"reads {by}; "
               f"tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
     return Plan(problem, device, "gemm_skinny", config, overlapping(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
@@ -146,14 +147,15 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: Devi
     inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     c = pairs_along_n(p)
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b))
-    tma = _why_not_tma(whole) is None
+    unmapped_a, unmapped_b = _unmapped(whole)
+    by_tma = unmapped_a is None, unmapped_b is None
     a, b = ((whole.a, (whole.m, whole.k)), (whole.b, (whole.n, whole.k)))
-    wide = output_span(p) if tma else max(gemm_span(whole), output_span(p))
-    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), tma, c, alpha_kind(p.alpha),
+    wide = output_span(p) if all(by_tma) else max(gemm_span(whole), output_span(p))
+    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), by_tma, c, alpha_kind(p.alpha),
                           batch_a, batch_b, slices, wide >= NARROW_SPAN, fused(p, 1, c.width))
     kernel = gemm_skinny(config)
     values = {"C": Argument(role=output, offset=_STATUS_BYTES if slices else 0), "status": Argument(role="workspace")}
-    for name, role, box, (operand, extents) in zip("AB", facing.roles, config.boxes, (a, b), strict=True):
+    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, (a, b), by_tma, strict=True):
         values[name] = Argument(role=role)
         if tma:
             values[f"map{name}"] = Argument(role=role, tensor_map=operand_map(box, operand, extents, whole.batch))

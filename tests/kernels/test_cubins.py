@@ -98,7 +98,9 @@ def test_kernels_that_judge_do_not_spill(form, groups, columns, stages, tmp_path
 @pytest.mark.parametrize("a, b", list(product([OperandAccess(0, 4), OperandAccess(1, 4)], repeat=2)))
 def test_skinny_products_do_not_spill(a, b, columns, stages, tmp_path):
     more = {"alpha": "value", "c": OperandAccess(None), "slices": True, "batch_a": (True,), "batch_b": (True,)}
-    for traits in ({}, more, {"tma": False}, {"tma": False, "a": replace(a, width=1), "b": replace(b, width=1)}):
+    for traits in ({}, more, {"tma": (False, False)},
+                   {"tma": (False, False), "a": replace(a, width=1), "b": replace(b, width=1)},
+                   {"tma": (True, False), "b": replace(b, width=2)}):
         kernel = gemm_skinny(SkinnyConfig("float32", columns, stages, **{"a": a, "b": b, **traits}))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name

@@ -47,6 +47,7 @@ def stages_at_a_time(monkeypatch, columns, slices):
     # no tensor maps
     (130, 35, 101, "C", "C", "C", 0, (), 1), (131, 30, 202, "F", "F", "F", 0, (), 1), (33, 31, 130, "F", "C", "C", 1, (), 2),
     (70, 50, 258, "C", "F", "C", 0, (), 4), (21, 6, 65, "C", "C", "F", 3, (2, 3), 1), (18, 22, 202, "F", "F", "C", 2, (3,), 2),
+    (200, 30, 132, "C", "C", "C", 0, (), 2), (132, 26, 70, "F", "F", "C", 0, (2,), 1), (131, 28, 66, "C", "C", "C", 0, (), 1),
     (1, 1, 7, "C", "C", "C", 0, (), 1), (259, 67, 66, "F", "C", "C", 0, (), 1),
 ])
 def test_every_order_and_ragged_extents(engine, monkeypatch, columns, m, n, k, a_order, b_order, c_order, pad, batch, slices):
@@ -56,7 +57,7 @@ def test_every_order_and_ragged_extents(engine, monkeypatch, columns, m, n, k, a
     c, plan = product(engine, a, b, plan_skinny, a_order=a_order, b_order=b_order, c_order=c_order, pad=pad)
     assert plan.family == "gemm_skinny" and plan.config.columns == columns and plan.config.slices == (slices > 1)
     rows = m if a_order == "F" else k, n if b_order == "C" else k
-    assert plan.config.tma == (m == n == 1 or not any((row + pad) % 4 for row in rows))
+    assert plan.config.tma == ((True, True) if m == n == 1 else tuple((row + pad) % 4 == 0 for row in rows))
     assert units(c, a, b) <= limit(k)
 
 
@@ -135,7 +136,7 @@ def test_any_strides(engine, step, flip):
     pc = place(np.full((132, 36), np.nan, "f4"), flip=flip)
     plan = plan_skinny(gemm_problem(pa, pb, pc), engine.device)
     engine.run(plan, 1, 0, a=pa, b=pb, c=pc)
-    assert units(pc.view, a, b) <= limit(131) and not plan.config.tma
+    assert units(pc.view, a, b) <= limit(131) and not any(plan.config.tma)
 
 
 @pytest.mark.parametrize("k", [72, 73])
