@@ -113,7 +113,8 @@ class SplitOperand:
     unroll : int
         Runs that a thread splits in one step along K.
     slots : int
-        Steps whose elements are in shared memory at the same time; 0 if one step is all of K, whose elements stay in registers.
+        Steps whose elements are in shared memory at the same time. If one step is all of K, its elements stay in registers: 0, or
+        1 if they get there through shared memory, because they cannot be read as whole runs.
     """
 
     x: OperandAccess
@@ -128,8 +129,8 @@ class SplitOperand:
     def __post_init__(self) -> None:
         if any(n < 1 or n & (n - 1) for n in self.threads):
             raise CodegenError(f"threads are powers of two, got {self}")
-        if self.run % self.x.width or self.slots == 1:
-            raise CodegenError(f"a run is read as whole vectors, and shared memory has none or several steps, got {self}")
+        if self.run % self.x.width:
+            raise CodegenError(f"a run is read as whole vectors, got {self}")
         if self.exchanged and prod(self.threads) % _WARP:
             raise CodegenError(f"whole warps exchange what they bring, got {self}")
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
@@ -592,11 +593,14 @@ class _Strip:
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
-        steps = local_tile(ring, config.tile, (0, _))
-        self._ring = k.pin("tXsX", config.reader.partition(steps, k.thread))
+        parts = local_tile(ring, config.tile, (0, _))
+        self._ring = k.pin("tXsX", config.reader.partition(parts, k.thread))
         self._target = self._ring
         if config.exchanged:
-            self._target = k.pin("tBsX", partition(steps, config.reader.tile, config.bringer, k.thread))
+            self._target = k.pin("tBsX", partition(parts, config.reader.tile, config.bringer, k.thread))
+        if self._slots == 1:
+            self._bring(0, 0, True)
+            return
         self._steps = k.let("steps", ceil_div(depth, config.tile[1]))
         self._left = k.let("left", maximum(self._steps - self._slots, 0))
         with k.loop("ahead", self._slots) as position:
@@ -613,20 +617,27 @@ class _Strip:
                 k.copy(k.pin("tXgX_run", source[_, _, j]), target[_, _, j], width=self._width, guard=exists[_, _, j])
         k.commit()
 
+    def _arrived(self, pending: int) -> None:
+        """Wait until only so many groups of copies are on their way."""
+        self._k.wait(pending)
+        if self._exchanged:
+            self._k.warp_barrier()
+
     @contextmanager
     def steps(self, again: bool = False) -> Iterator[IntLike]:
         """A loop over the steps, in any order, whose elements lie in the fragment."""
         k = self._k
-        if not self._slots:
-            if not again:
+        if self._slots < 2:
+            if not again and self._slots:
+                self._arrived(0)
+                k.copy(self._ring[_, _, _, 0], self._fragment, width=self._run)
+            elif not again:
                 k.copy(self._source[_, _, _, 0], self._fragment, width=self._width, guard=self._exists[_, _, _, 0])
             yield 0
             return
         first: IntLike = self._left if again else 0
         with k.loop("position", first + self._steps, start=first) as position:
-            k.wait(self._slots - 2)
-            if self._exchanged:
-                k.warp_barrier()
+            self._arrived(self._slots - 2)
             # The slot of the step before is free: the wait keeps the compiler from reading it later.
             following = k.let("following", position + self._slots - 1)
             if again:
