@@ -374,16 +374,18 @@ class _Operand:
 
             shift, factor, again = (k.registers(name, element, mine_alone)
                                     for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
+            k.emit("bool far = false;")
             with k.loops((vi, 1, 1)) as at:
                 k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
                 k.emit(f"cb::row_factors({shift(*at).c}, {factor(*at).c}, {again(*at).c});")
+                k.emit(f"far = far || {again(*at).c} != 1.0f;")
                 k.emit(f"{shift(*at).c} = -{shift(*at).c};")
             first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
             tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
             k.copy(shift, tRgR, width=1, guard=first)
 
             def scaled(part: str, row: tuple[IntLike, int, int]) -> str:
-                return f"cb::scaled({part}, {factor(*row).c}, {again(*row).c})"
+                return f"cb::scaled({part}, {factor(*row).c})"
 
             k.comment("Split" + (", and count what is zero or small" if self._s else ""))
             if self._s:
@@ -407,6 +409,13 @@ class _Operand:
             writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
             with strip.steps(again=True) as step:
+                # Few rows are so small that it takes two factors. Neither rounds: what lies between is no larger than the result.
+                k.emit("if (far) {")
+                with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+                    for part in [""] if config.parts == 1 else [".re", ".im"]:
+                        number = read(v, i, j).c + part
+                        k.emit(f"{number} = cb::scaled({number}, {again(*of_row(v)).c});")
+                k.emit("}")
                 now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True) for at, name in names.items()}
                 room = _of_step(k, "room", writable, step)
                 with k.loop("j", config.unroll, unroll=True) as j:
