@@ -223,7 +223,7 @@ class SplitOperand:
     def shared_bytes(self) -> int:
         """Shared memory for the rows, and for what each warp finds in them first."""
         rows, depth = self.tile
-        return rows * (self.slots * depth * dtype(self.element).bytes + self.threads[1] // self.lanes * _WORD)
+        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.threads[1] // self.lanes * _WORD
 
     @property
     def tag(self) -> str:
@@ -501,7 +501,8 @@ class _Fold:
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
         self._apart, self._parts = 1 if config.k_major else ti, tj // config.lanes
-        self._by_part = (self._parts, 1) if config.k_major else (1, self._rows)
+        # Lanes look at the parts of a row: one word more between parts, so that these do not lie in the same bank.
+        self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
         self._folder = TiledCopy(config.order, (vi, 1))
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
         self.has_row = less(k.thread, self._rows * self._parts)
