@@ -24,7 +24,7 @@ inline void row_factors(int n, float& first, float& second) {
     first = power_of_two(n - rest);
     second = power_of_two(rest);
 }
-inline float scaled(float x, float first, float second) { return x * first * second; }
+inline float scaled(float x, float factor) { return x * factor; }
 
 inline int row_shift(float largest, int limit) {
     uint const top = detail::bit_cast<uint>(largest);

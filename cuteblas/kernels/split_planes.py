@@ -113,7 +113,8 @@ class SplitOperand:
     unroll : int
         Runs that a thread splits in one step along K.
     slots : int
-        Steps whose elements are in shared memory at the same time; 0 if one step is all of K, whose elements stay in registers.
+        Steps whose elements are in shared memory at the same time. If one step is all of K, its elements stay in registers: 0, or
+        1 if they get there through shared memory, because they cannot be read as whole runs.
     """
 
     x: OperandAccess
@@ -128,8 +129,8 @@ class SplitOperand:
     def __post_init__(self) -> None:
         if any(n < 1 or n & (n - 1) for n in self.threads):
             raise CodegenError(f"threads are powers of two, got {self}")
-        if self.run % self.x.width or self.slots == 1:
-            raise CodegenError(f"a run is read as whole vectors, and shared memory has none or several steps, got {self}")
+        if self.run % self.x.width:
+            raise CodegenError(f"a run is read as whole vectors, got {self}")
         if self.exchanged and prod(self.threads) % _WARP:
             raise CodegenError(f"whole warps exchange what they bring, got {self}")
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
@@ -222,7 +223,7 @@ class SplitOperand:
     def shared_bytes(self) -> int:
         """Shared memory for the rows, and for what each warp finds in them first."""
         rows, depth = self.tile
-        return rows * (self.slots * depth * dtype(self.element).bytes + self.threads[1] // self.lanes * _WORD)
+        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.threads[1] // self.lanes * _WORD
 
     @property
     def tag(self) -> str:
@@ -373,16 +374,18 @@ class _Operand:
 
             shift, factor, again = (k.registers(name, element, mine_alone)
                                     for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
+            k.emit("bool far = false;")
             with k.loops((vi, 1, 1)) as at:
                 k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
                 k.emit(f"cb::row_factors({shift(*at).c}, {factor(*at).c}, {again(*at).c});")
+                k.emit(f"far = far || {again(*at).c} != 1.0f;")
                 k.emit(f"{shift(*at).c} = -{shift(*at).c};")
             first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
             tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
             k.copy(shift, tRgR, width=1, guard=first)
 
             def scaled(part: str, row: tuple[IntLike, int, int]) -> str:
-                return f"cb::scaled({part}, {factor(*row).c}, {again(*row).c})"
+                return f"cb::scaled({part}, {factor(*row).c})"
 
             k.comment("Split" + (", and count what is zero or small" if self._s else ""))
             if self._s:
@@ -406,6 +409,13 @@ class _Operand:
             writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
             with strip.steps(again=True) as step:
+                # Few rows are so small that it takes two factors. Neither rounds: what lies between is no larger than the result.
+                k.emit("if (far) {")
+                with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+                    for part in [""] if config.parts == 1 else [".re", ".im"]:
+                        number = read(v, i, j).c + part
+                        k.emit(f"{number} = cb::scaled({number}, {again(*of_row(v)).c});")
+                k.emit("}")
                 now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True) for at, name in names.items()}
                 room = _of_step(k, "room", writable, step)
                 with k.loop("j", config.unroll, unroll=True) as j:
@@ -491,7 +501,8 @@ class _Fold:
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
         self._apart, self._parts = 1 if config.k_major else ti, tj // config.lanes
-        self._by_part = (self._parts, 1) if config.k_major else (1, self._rows)
+        # Lanes look at the parts of a row: one word more between parts, so that these do not lie in the same bank.
+        self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
         self._folder = TiledCopy(config.order, (vi, 1))
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
         self.has_row = less(k.thread, self._rows * self._parts)
@@ -592,11 +603,14 @@ class _Strip:
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
-        steps = local_tile(ring, config.tile, (0, _))
-        self._ring = k.pin("tXsX", config.reader.partition(steps, k.thread))
+        parts = local_tile(ring, config.tile, (0, _))
+        self._ring = k.pin("tXsX", config.reader.partition(parts, k.thread))
         self._target = self._ring
         if config.exchanged:
-            self._target = k.pin("tBsX", partition(steps, config.reader.tile, config.bringer, k.thread))
+            self._target = k.pin("tBsX", partition(parts, config.reader.tile, config.bringer, k.thread))
+        if self._slots == 1:
+            self._bring(0, 0, True)
+            return
         self._steps = k.let("steps", ceil_div(depth, config.tile[1]))
         self._left = k.let("left", maximum(self._steps - self._slots, 0))
         with k.loop("ahead", self._slots) as position:
@@ -613,20 +627,27 @@ class _Strip:
                 k.copy(k.pin("tXgX_run", source[_, _, j]), target[_, _, j], width=self._width, guard=exists[_, _, j])
         k.commit()
 
+    def _arrived(self, pending: int) -> None:
+        """Wait until only so many groups of copies are on their way."""
+        self._k.wait(pending)
+        if self._exchanged:
+            self._k.warp_barrier()
+
     @contextmanager
     def steps(self, again: bool = False) -> Iterator[IntLike]:
         """A loop over the steps, in any order, whose elements lie in the fragment."""
         k = self._k
-        if not self._slots:
-            if not again:
+        if self._slots < 2:
+            if not again and self._slots:
+                self._arrived(0)
+                k.copy(self._ring[_, _, _, 0], self._fragment, width=self._run)
+            elif not again:
                 k.copy(self._source[_, _, _, 0], self._fragment, width=self._width, guard=self._exists[_, _, _, 0])
             yield 0
             return
         first: IntLike = self._left if again else 0
         with k.loop("position", first + self._steps, start=first) as position:
-            k.wait(self._slots - 2)
-            if self._exchanged:
-                k.warp_barrier()
+            self._arrived(self._slots - 2)
             # The slot of the step before is free: the wait keeps the compiler from reading it later.
             following = k.let("following", position + self._slots - 1)
             if again:

@@ -220,14 +220,15 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> list[SplitOperand]:
 def _reading(operand: SplitOperand, rows: int, k: int, limit: int, *, short: bool) -> SplitOperand:
     """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
 
-    Short rows stay in registers if they may. Others lie in shared memory, of which a block has at most ``limit`` bytes.
+    Short rows stay in registers if they may; where they cannot be read as whole runs, they get there through shared memory. Others
+    lie in shared memory, of which a block has at most ``limit`` bytes.
     """
     run, k_major, item = operand.run, operand.k_major, dtype(operand.element).bytes
     operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
     along = _power_of_two(_SPLIT_THREADS * operand.unroll * (run if k_major else 1) // k)
     if short and along >= 1 and (k_major or along * run * item >= _BYTES_ACROSS):
         along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (run * item))
-        return replace(operand, threads=(along, _SPLIT_THREADS // along))
+        return replace(operand, threads=(along, _SPLIT_THREADS // along), slots=int(operand.x.width < run))
     if k_major:
         along = min(_MOST_ROWS, max(1, _power_of_two(limit // (item * k))))
     else:

@@ -17,7 +17,7 @@ CB_DEVICE void row_factors(int n, float& first, float& second) {
   second = power_of_two(rest);
   asm("" : "+f"(first), "+f"(second));         // they are not computed again wherever they are used
 }
-CB_DEVICE float scaled(float x, float first, float second) { return __fmul_rn(__fmul_rn(x, first), second); }
+CB_DEVICE float scaled(float x, float factor) { return __fmul_rn(x, factor); }
 // The largest of magnitudes; NaNs do not count.
 CB_DEVICE void largest_magnitude(float x, float& top) { top = fmaxf(top, fabsf(x)); }
 // The power of two that takes a magnitude into [2^limit, 2^(limit + 1)); 0 for zero and infinity.
@@ -55,7 +55,7 @@ CB_DEVICE void convert_pair(half& a, half& b, float x, float y) {
 CB_DEVICE void convert_pair(bfloat16& a, bfloat16& b, float x, float y) {
   asm("{ .reg .b32 t; cvt.rn.bf16x2.f32 t, %3, %2; mov.b32 {%0, %1}, t; }" : "=h"(a.bits), "=h"(b.bits) : "f"(x), "f"(y));
 }
-template <class Plane> CB_DEVICE float plane_rest(float x, Plane plane, float factor) { return __fmul_rn(__fsub_rn(x, to_float(plane)), factor); }
+template <class Plane> CB_DEVICE float plane_rest(float x, Plane plane, float factor) { x = __fsub_rn(x, to_float(plane)); return factor == 1.0f ? x : __fmul_rn(x, factor); }
 
 // Two floats as sums of three bfloat16 each, packed. What has been seen is kept: of the first ones, as bits and in each half alone,
 // `least` that is not zero, less 1, and `most`; in the low half of `lost`, bits that are in none of the three.
