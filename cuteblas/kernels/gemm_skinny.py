@@ -245,7 +245,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     ready, free = Mbarriers(k, "ready", _BUFFERS), Mbarriers(k, "free", _BUFFERS)
     maps = [source.name_of_map for source in (a, b) if source.tma]
-    arrivals = bool(maps) + (0 if all(config.tma) else GROUP // WARP), _GROUPS * GROUP // WARP + 1
+    # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
+    threads = not all(config.tma)
+    arrivals = bool(maps) + GROUP * threads, _GROUPS * GROUP // (1 if threads else WARP) + 1
     block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(chunk)), batch, maps=maps,
                             arrivals=arrivals, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
 
@@ -279,8 +281,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     def split_b() -> None:
         k.comment("Planes of B, by a warpgroup of its own")
         lane = k.let("lane", k.thread % GROUP)
-        threads = Layout((WARP, GROUP // WARP), (GROUP // WARP, 1))
-        of_pairs, of_words = TiledCopy(threads, (1, 2)), TiledCopy(threads, (1, 1))
+        order_of_threads = Layout((WARP, GROUP // WARP), (GROUP // WARP, 1))
+        of_pairs, of_words = TiledCopy(order_of_threads, (1, 2)), TiledCopy(order_of_threads, (1, 1))
         tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
         order = make_layout(mma.order_of_pairs, Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
         ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order), layout[2]))
@@ -348,9 +350,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             for step in range(steps):
                 k.copy(tCsA[_, step, stage.index], values, width=mma.width)
                 if step == steps - 1:
-                    k.warp_barrier()
-                    with k.when(equal(k.thread % WARP, 0)):
+                    if threads:
                         block.emptied(stage)
+                    else:
+                        k.warp_barrier()
+                        with k.when(equal(k.thread % WARP, 0)):
+                            block.emptied(stage)
                 if step != 1:                                       # then, nothing but step 0 is under way
                     k.emit(f"cb::wgmma_wait<{_BUFFERS - 1}>();")
                 for half in range(2):

@@ -333,8 +333,7 @@ class PersistentBlock:
 
             def announce(pending: int) -> None:
                 k.wait(pending)
-                k.warp_barrier()
-                with k.when(all_of(equal(lane % WARP, 0), equal(some, 1))):
+                with k.when(equal(some, 1)):
                     self._full.arrive(loaded)
 
             with self.steps() as (at, k_tile):
