@@ -149,17 +149,22 @@ class _Tiling:
 # By bytes of an element. What is written at once is 16 bytes. Reads are narrower for elements that are packed in registers, so that
 # each thread ends up with 16 bytes to put into shared memory.
 _TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1), 4: _Tiling((64, 64), 16, group=1),
-          8: _Tiling((64, 32), 16, group=1), 16: _Tiling((32, 32), 16, group=32)}
+          8: _Tiling((64, 32), 16, group=1), 16: _Tiling((32, 32), 16, 512, 32)}
+# Bytes of which 8 can be read at once: where they fill such a tile, and where the target's rows have less than _SHORT elements.
+_BYTES, _SHORT_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 32), 8, 128, 1)
+_SHORT = 64
 # The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
-_RAGGED = {1: _Tiling((128, 128), 4, 256, 16), 2: _Tiling((128, 128), 4, 512, 8), 4: _Tiling((64, 128), 4, 256, 8, 4),
-           8: _Tiling((64, 64), 8, 256, 16, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
+_RAGGED = {1: _Tiling((128, 128), 4, 256, 8), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
+           8: _Tiling((64, 64), 8, 256, 1, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
+_RAGGED_SHORT = {16: _Tiling((32, 64), 16, 128, 0, 5)}
 _CUTS = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}
-_INNER = False                      # whether batch modes between I and J in the target have a strip before the next strip begins
-# Few and long: columns (J up to 8) of words, cut at lines, and rows (I up to 8), where a thread reads as many bytes at once as it
-# can and its warp writes elements of neighbouring rows.
-_FEW_COLUMNS = {4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128), 16: _Tiling((8, 128), 16, 64, 0, 10)}
-_FEW_ROWS, _MANY, _LINE = 8, 1024, 128
-_RAGGED_FROM = 32, 64               # extents along J and I from which tiles of that kind are filled
+# Extents along J and I from which tiles of that kind are worth it.
+_RAGGED_FROM = {1: (32, _SHORT), 2: (32, _SHORT), 4: (32, _SHORT), 8: (32, 32), 16: (32, 32)}
+# Few and long: columns (J up to 8), cut at lines, and rows (I up to 8), where a thread reads as many bytes at once as it can and
+# its warp writes elements of neighbouring rows.
+_FEW_COLUMNS = {1: _Tiling((8, 1024), 4, 64), 2: _Tiling((8, 1024), 4, 128), 4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128),
+                16: _Tiling((8, 128), 16, 64, 0, 10)}
+_FEW, _MANY, _LINE = 8, 1024, 128
 _SECTOR = 32
 
 
@@ -167,29 +172,33 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     mode_i, mode_j = modes[0], modes[j]
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
     item = problem.itemsize
-    tiling = _TILES[item]
-    most = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], tiling.load)
-    load = most * item
+    if mode_i.dst == 1 and mode_j.extent <= _FEW and mode_i.extent >= _MANY:
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
+
+    def reads(limit: int) -> int:
+        strides = [mode_i.src, *(m.src for m in others)]
+        return _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, strides, limit) * item
+
     store = _vector(problem, problem.dst_alignment, offsets[1], mode_i.extent, [mode_j.dst, *(m.dst for m in others)], 16) * item \
         if mode_i.dst == 1 else item
-    sectors = all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
-    if mode_i.dst == 1 and mode_j.extent <= 8 and mode_i.extent >= _MANY and item in _FEW_COLUMNS:
-        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
-    if mode_i.dst == 1 and not (load == tiling.load and store == 16 and sectors) \
-            and mode_j.extent >= _RAGGED_FROM[0] and mode_i.extent >= _RAGGED_FROM[1]:
-        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _RAGGED[item], _CUTS[item])
+    whole = store == 16 and all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
+    tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
+    load = reads(tiling.load)
+    if mode_i.dst == 1 and not (load == tiling.load and whole) \
+            and mode_j.extent >= _RAGGED_FROM[item][0] and mode_i.extent >= _RAGGED_FROM[item][1]:
+        ragged = _RAGGED_SHORT.get(item, _RAGGED[item]) if mode_i.extent < _SHORT else _RAGGED[item]
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, ragged, _CUTS[item])
     packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item
-    tile, threads, group = tiling.tile, tiling.threads, tiling.group
-    if mode_i.dst == 1 and mode_i.extent <= _FEW_ROWS and mode_j.extent >= _MANY:
-        load = _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, [mode_i.src, *(m.src for m in others)], 16) * item
-        word = store = item
-        tile, group = (threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())), 0
+    tile, threads = tiling.tile, tiling.threads
+    group, inner = _order(tiling, mode_j, others)
+    if mode_i.dst == 1 and mode_i.extent <= _FEW and mode_j.extent >= _MANY:
+        load, word, store, threads = reads(16), item, item, 256
+        tile, group, inner = (threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())), 0, 0
     elif not packed:                                     # one vector for both sides, so that neither meets a bank twice
         load = store = item if item < 4 else min(load, store)
     config = TransposeConfig(item, word, load, store, tile, threads, True, mode_i.dst == 1, len(others), is_wide(modes),
-                             group, _inner(group, mode_j, others),
-                             tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
+                             group, inner, tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
     per_word = config.packed
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word,
                "dD_i": mode_i.dst}
@@ -200,9 +209,22 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
                    f"reads of {load} and writes of {store} bytes")
 
 
-def _inner(group: int, mode_j: Mode, others: list[Mode]) -> int:
-    """Batch modes that run before the next strip: those between I and J in the target."""
-    return sum(m.dst < mode_j.dst for m in others) if _INNER and group == 1 else 0
+def _tiling(item: int, columns: int, rows: int, load: int) -> _Tiling:
+    """The tiling where sectors of the target are written whole, extents along J and I are these and ``load`` bytes can be read."""
+    if item == 1 and load >= _BYTES.load:
+        if rows < _SHORT:
+            return _SHORT_BYTES
+        if columns >= _BYTES.tile[0] and rows >= _BYTES.tile[1]:
+            return _BYTES
+    return _TILES[item]
+
+
+def _order(tiling: _Tiling, mode_j: Mode, others: list[Mode]) -> tuple[int, int]:
+    """Tiles along J that run together, and the batch modes of which all indices have such a strip before the next one begins: those
+    between I and J in the target, so that its rows are written in order through all of them. They take strips of one tile.
+    """
+    inner = sum(m.dst < mode_j.dst for m in others) if tiling.group else 0
+    return 1 if inner else tiling.group, inner
 
 
 def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
@@ -212,8 +234,9 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
     word = max(item, 4)
     halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may lie beyond the array
     reach = Mode(1 + mode_i.extent + halo, mode_i.src, 1), Mode(1 + mode_j.extent + tiling.tile[0], 1, mode_j.dst), *others
-    config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach),
-                          group=tiling.group, inner=_inner(tiling.group, mode_j, others), min_blocks=tiling.min_blocks, cut=cut)
+    group, inner = _order(tiling, mode_j, others)
+    config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach), group=group,
+                          inner=inner, min_blocks=tiling.min_blocks, cut=cut)
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "dD_j": mode_j.dst}
     blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.border) // config.tile[1])
     return _finish(problem, device, "transpose", config, ragged_transpose_kernel(config), numbers, others, blocks, offsets,
@@ -224,6 +247,8 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
 # The same for tiles that change places; strips are of columns of pairs of tiles.
 _SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8), 4: _Tiling((64, 64), 16, min_blocks=5), 8: _Tiling((32, 32), 16),
             16: _Tiling((16, 16), 16)}
+# Where rows begin in the midst of a sector.
+_RAGGED_SQUARES = {8: _Tiling((64, 64), 16), 16: _Tiling((16, 16), 16, group=8)}
 _SINGLE = {2: 64}                   # of elements that move one by one: a thread has those of two tiles in registers
 _BYTEWISE = 512                     # threads where bytes move one by one
 
@@ -247,9 +272,10 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
                          f"in the source and {problem.dst_strides} in the target")
     n, inner, outer, batch = found
     item, unit = problem.itemsize, inner == 1
-    tiling = _SQUARES[item]
-    side, load = tiling.tile[0], tiling.load
     others = [outer, *(m.dst for m in batch)]
+    ragged = unit and any(stride * item % _SECTOR for stride in others)
+    tiling = _RAGGED_SQUARES.get(item, _SQUARES[item]) if ragged else _SQUARES[item]
+    side, load = tiling.tile[0], tiling.load
     load, store = (_vector(problem, problem.dst_alignment, 0, n, others, limit) * item if unit else item for limit in (load, 16))
     packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item

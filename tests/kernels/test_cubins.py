@@ -154,10 +154,12 @@ def test_policies_do_not_spill(element, shape, tmp_path):
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_fill_the_multiprocessor(item, tmp_path):
-    """32 registers: eight blocks of 256 threads, all that a multiprocessor holds."""
+    """Registers and shared memory for six blocks of 16 KiB with 256 threads, five of 32 KiB, or three of 16 KiB with 512."""
     kernel = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), item), H200).launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
-    assert stack == 0 and registers <= 40 and kernel.shared_bytes * 8 <= H200.shared_bytes_per_block
+    blocks = {1: 5, 16: 3}.get(item, 6)
+    assert stack == 0 and registers * kernel.threads * blocks <= 65536, f"{kernel.name} has {registers} registers"
+    assert kernel.shared_bytes * blocks <= H200.shared_bytes_per_block
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])

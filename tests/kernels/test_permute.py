@@ -107,11 +107,31 @@ def test_offsets_of_64_bits(engine):
 
 
 def test_vectors_of_16_bytes_and_no_bank_conflicts():
+    """Bytes are read by 8 and put into shared memory at half the speed, which is faster than by 4 without conflicts."""
     for item in SIZES:
         plan = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), item), H200)
         facts = plan.facts
         assert facts["global store D"].startswith("16 bytes a lane"), facts
-        assert all("no bank conflict" in text for name, text in facts.items() if name.startswith("shared")), facts
+        assert "no bank conflict" in facts["shared load sT"], facts
+        assert ("no bank conflict" if item > 1 else "8 wavefronts of at least 4") in facts["shared store sT"], facts
+
+
+@pytest.mark.parametrize("rows, columns, alignment, tile, load", [
+    (128, 256, 16, (256, 128), 8), (8192, 8192, 16, (256, 128), 8), (8192, 240, 16, (128, 128), 4), (96, 8192, 16, (128, 128), 4),
+    (32, 128, 16, (128, 32), 8), (32, 32, 16, (128, 32), 8), (8192, 8192, 4, (128, 128), 4), (32, 132, 4, (128, 128), 4)])
+def test_tiles_of_bytes(rows, columns, alignment, tile, load):
+    plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), 1, src_alignment=alignment), H200)
+    assert (plan.config.tile, plan.config.load) == (tile, load)
+
+
+@pytest.mark.parametrize("item", SIZES)
+def test_rows_of_the_target_are_in_order_through_all_modes(item):
+    """Strips of one tile for all batch modes between I and J in the target, and for no others."""
+    for axes, inner in (((2, 1, 0), 1), ((3, 2, 1, 0), 2), ((0, 3, 2, 1), 1), ((0, 2, 1), 0)):
+        source = {axis: 64 ** (len(axes) - 1 - axis) for axis in axes}
+        target = tuple(64 ** (len(axes) - 1 - q) for q in range(len(axes)))
+        config = plan_copy(CopyProblem((64,) * len(axes), tuple(source[axis] for axis in axes), target, item), H200).config
+        assert config.inner == inner and (config.group == 1 or not inner), config
 
 
 def test_odd_sizes_have_no_bank_conflicts_either():
