@@ -247,7 +247,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     maps = [source.name_of_map for source in (a, b) if source.tma]
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
     threads = not all(config.tma)
-    arrivals = bool(maps) + GROUP * threads, _GROUPS * GROUP // (1 if threads else WARP) + 1
+    arrivals = bool(maps) + GROUP * threads, (_GROUPS + 1) * GROUP if threads else _GROUPS * GROUP // WARP + 1
     block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(chunk)), batch, maps=maps,
                             arrivals=arrivals, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
 
@@ -305,9 +305,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                         k.copy(plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
             k.emit("cb::fence_proxy_async();")
             k.group_barrier(1, GROUP)
+            if threads:
+                block.emptied(stage)
             with k.when(equal(lane, 0)):
                 ready.arrive(buffer.index)
-                block.emptied(stage)
+                if not threads:
+                    block.emptied(stage)
             stage.advance()
             buffer.advance()
         report()
