@@ -87,6 +87,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             item.user_properties.append((_ANSWERED, [(*key, count) for key, count in answered.items()]))
 
 
+@pytest.hookimpl(trylast=True)                      # after fixtures have let go of their arrays
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Give the GPU's memory back: NumPy's tests of huge arrays leave too little for others that run at the same time."""
     if item.config.getoption("--backend") == "cuda":

@@ -22,7 +22,6 @@ from .tiled import partition
 __all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma",
            "operand_layout", "tma_load", "tma_store", "tma_store_wait", "wgmma", "wgmma_on_registers"]
 
-_GROUP = 128                        # threads of a warpgroup
 _ROW_BYTES = 128                    # one row of the 128-byte swizzle
 _CHUNK = 16                         # bytes that a swizzle moves as one; innermost coordinates are multiples
 _SWIZZLE_SPAN = {1: 32, 2: 64, 3: 128}

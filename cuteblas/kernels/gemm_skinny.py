@@ -1,11 +1,10 @@
 """``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without planes in memory.
 
 A is large and read once, B small. A stage of both comes to shared memory as it is, float32, each by TMA where a tensor map
-describes it, else by the copies of a warpgroup. The multiplying warpgroups read A from
-there into the registers in which their instructions take it, and split it on the way, into three planes of bfloat16; another
-warpgroup splits B into planes in shared memory. Six products of planes make the result, as in
-:mod:`~cuteblas.kernels.gemm_split`'s bf16x6: that of the first ones is added in float32 after every stage, rounded, and so are the
-others, which have accumulators of their own.
+describes it, else by the copies of a warpgroup. The multiplying warpgroups read A from there into the registers in which their
+instructions take it, and split it on the way, into three planes of bfloat16; another warpgroup splits B into planes in shared
+memory. Six products of planes make the result, as in :mod:`~cuteblas.kernels.gemm_split`'s bf16x6: that of the first ones is added
+in float32 after every stage, rounded, and so are the others, which have accumulators of their own.
 
 Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
 underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen. Each block says at ``status`` if a number was outside
@@ -116,7 +115,7 @@ class SkinnyConfig:
 
     @property
     def k_major(self) -> tuple[bool, bool]:
-        """Along which mode tiles of A and of B are contiguous in shared memory."""
+        """Whether tiles of A, and of B, are contiguous along K in shared memory."""
         return self.a.unit != 0, self.b.unit != 0
 
     @property

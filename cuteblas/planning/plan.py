@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from .problem import DeviceInfo, Problem
 
-__all__ = ["Argument", "Launch", "Plan", "Role", "overlapping"]
+__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status", "overlapping"]
 
 Role = str
 """What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
@@ -47,6 +47,19 @@ def overlapping(launches: Iterable[Launch]) -> tuple[Launch, ...]:
     """Launches of which each but the first may begin while the one before it still runs."""
     first, *others = launches
     return first, *(replace(launch, overlaps=True) for launch in others)
+
+
+def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:
+    """A launch with its workspace ``nbytes`` further, behind the words of the status, by which it may be gated."""
+    def moved(name: str, argument: Argument) -> Argument:
+        if name == "gate":
+            return Argument(role="workspace")
+        if name == "gate_words":
+            return Argument(value=words)
+        return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument
+
+    names = (q.name for q in launch.kernel.params)
+    return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,16 @@ from .operands import (
     pairs_along_n,
     why_not_mapped,
 )
-from .plan import Argument, Launch, Plan, Role, overlapping
+from .plan import Argument, Launch, Plan, Role, behind_status, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS, plan_simt
 from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
-from .split import LEAST_K, behind_status
+from .split import LEAST_K
 
 __all__ = ["STAGES", "plan_skinny", "skinny_seconds", "why_not_skinny"]
 
 _STATUS_BYTES = 1024                 # in front of the workspace: a word for each block
-STAGES = {64: 3, 32: 4}             # by columns of a tile
+STAGES = {64: 3, 32: 4}              # by columns of a tile
 _STAGE_SECONDS = {64: 1.5e-6, 32: 0.95e-6}      # of a stage of K, the operands being in L2
 _MEMORY_STAGE_SECONDS = 1.12e-6      # of one that comes from memory while the whole device reads
 _THREADS_STAGE_SECONDS = 2.65e-6, 1.25e-6   # of one of which threads read A, or B, element by element
@@ -133,8 +133,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
-              f"reads {by}; "
-              f"tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
+              f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
     return Plan(problem, device, "gemm_skinny", config, overlapping(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
                 reason, multiply.kernel.facts)

@@ -25,11 +25,11 @@ from .operands import (
     staged_map,
     staging,
 )
-from .plan import Argument, Launch, Plan, Role, overlapping
+from .plan import Argument, Launch, Plan, Role, behind_status, overlapping
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
-__all__ = ["LEAST_K", "STAGES", "WORTH", "behind_status", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
+__all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
            "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
@@ -42,7 +42,6 @@ _RESERVED = 1 << 10                  # bytes of shared memory that the driver ta
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
 _FEWEST_BLOCKS = 128
-_READINGS = 2                        # of an element; its rate was measured while rows were read twice
 _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
@@ -353,19 +352,6 @@ def _described(form: SplitFormat, p: GemmProblem) -> str:
     real = "" if parts_of(p) == 1 else ", a real product of twice the N and K"
     return (f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
             f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
-
-
-def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:
-    """A launch with its workspace ``nbytes`` further, behind the words of the status, by which it may be gated."""
-    def moved(name: str, argument: Argument) -> Argument:
-        if name == "gate":
-            return Argument(role="workspace")
-        if name == "gate_words":
-            return Argument(value=words)
-        return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument
-
-    names = (q.name for q in launch.kernel.params)
-    return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))
 
 
 def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, *, lacking: int | None = None,

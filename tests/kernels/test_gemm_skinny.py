@@ -7,7 +7,7 @@ import pytest
 
 import cuteblas.planning.skinny as skinny
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
-from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.problem import Fusion
 from cuteblas.planning.skinny import plan_skinny, why_not_skinny
 
@@ -151,7 +151,6 @@ def test_broadcast_operands(engine, k):
 
 
 def shape_of(m, n, k, **kinds):
-    from cuteblas.planning import GemmProblem, Operand
     return GemmProblem(m, n, k, Operand("float32", (k, 1)), Operand("float32", (1, n)), Operand("float32", (n, 1)), (), **kinds)
 
 
