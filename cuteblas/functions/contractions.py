@@ -366,8 +366,9 @@ def _storage(x: _Factor) -> Storage:
 
 
 def _moving(x: _Factor, other: _Factor) -> _Factor:
-    """A tensor without the indices along which it does not move although the other tensor does."""
-    still = {c for c, stride in x.strides.items() if stride == 0 and other.strides.get(c)}
+    """A tensor without the indices along which it does not move although the other tensor does. An empty one keeps them: without
+    them it would have an element, and there is none to read."""
+    still = {c for c, stride in x.strides.items() if stride == 0 and other.strides.get(c)} if x.memory.size else set()
     return replace(x, strides={c: s for c, s in x.strides.items() if c not in still}) if still else x
 
 

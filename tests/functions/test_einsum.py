@@ -185,6 +185,16 @@ def test_an_index_that_only_one_operand_moves_along_is_summed_alone():
     assert reductions("ij,ij->i", x, y) == [4]
 
 
+@pytest.mark.parametrize("subscripts", ["i,i->", "ij,ij->j", "ij,ik->jk", "i,i,i->"])
+def test_an_empty_operand_that_does_not_move_is_not_read(subscripts):
+    """NumPy and Dask make them: an empty array's strides mean nothing, and where it would begin may be memory of others."""
+    terms = subscripts.partition("->")[0].split(",")
+    still, *moving = (np.ndarray(tuple(0 if c == "i" else 3 for c in term), "d", np.full(9, np.nan), strides=[stride] * len(term))
+                      for stride, term in zip((0, 8, 8), terms, strict=False))
+    for operands in ((still, *moving), (*moving, still)):
+        assert not np.any(cuteblas.einsum(subscripts, *operands))
+
+
 def test_float16_sums_are_rounded_once():
     """Sums on the way are float32: they may exceed what float16 holds, and so may sums of parts of one operand."""
     x, y = np.full((8, 3, 16), 30000, "e"), np.full(4, 2.0**-12, "e")
