@@ -199,6 +199,7 @@ class KernelBuilder:
 
     def grid_size(self, name: str, axis: str) -> Expr:
         """The number of blocks along ``axis`` (x, y or z)."""
+        self._access.parameter(name, extent=True)
         return self._declare(name, f"gridDim.{axis}", Var(name, 1))
 
     def flag(self, name: str, condition: str) -> Expr:

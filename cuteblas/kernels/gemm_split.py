@@ -21,7 +21,7 @@ from ..codegen.hopper import MatrixDescriptor, TmaBox, WgmmaMma, WgmmaOperand, o
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import ArithTuple, Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
-from ..layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum
+from ..layout.symbolic import IntLike, ceil_div, equal, maximum
 from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
 from .persistent import (
@@ -29,10 +29,14 @@ from .persistent import (
     GROUP,
     INSTRUCTION_DEPTH,
     PAIRS,
+    WARP,
     Consumer,
+    Divided,
     PersistentBlock,
     StagedC,
     TileOfC,
+    Verdict,
+    Work,
     boxes,
     consumer_mma,
     persistent_traits,
@@ -42,8 +46,7 @@ from .split_planes import FORMATS, PLENTY, RECORD
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
-_WARP = 32
-_RECORDS_AT_ONCE = 6                # that a thread asks for before it looks at them
+_RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class GemmSplitConfig:
         Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
     groups : int
         Multiplying warpgroups, 64 rows of C each.
+    divided : bool
+        Whether blocks may share the sums of tiles: see :class:`~cuteblas.kernels.persistent.Divided`.
     """
 
     format: str
@@ -104,6 +109,7 @@ class GemmSplitConfig:
     element: str = "float32"
     staged: str | None = None
     groups: int = 2
+    divided: bool = False
 
     @property
     def parts(self) -> int:
@@ -121,6 +127,11 @@ class GemmSplitConfig:
         return self.mma.tile
 
     @property
+    def accumulators(self) -> tuple[int, int]:
+        """Extents of a tile of accumulators."""
+        return self.rows, self.columns
+
+    @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
         return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, (self.k_major_a, self.k_major_b), self.parts)
@@ -136,7 +147,7 @@ class GemmSplitConfig:
         traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
                                    (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
                                    staged=self.staged)
-        return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}"
+        return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
                 + ("" if self.lacking is None else f"_judges{self.lacking}") + ("" if self.gate is None else f"_if{self.gate}"))
 
 
@@ -155,8 +166,9 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes), and of C if TMA writes it;
         pointers RA and RB to the exponents of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not
         fixed at 1; the extents of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, pointers SA
-        and SB to the records of the blocks that split A and B, the numbers of these, and the pointer to the status; those of the
-        :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional and may have fewer blocks than tiles.
+        and SB to the records of the blocks that split A and B, the numbers of these, and the pointer to the status; if tiles are
+        divided, their number, and pointers to sums and flags; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid
+        is one-dimensional and may have fewer blocks than tiles.
     """
     form, (box_a, box_b) = FORMATS[config.format], config.boxes
     mma = config.mma
@@ -187,16 +199,20 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     records = [k.pointer(name, "float32", alignment=4 * RECORD) for name in ("SA", "SB") if judges]
     counts = [k.integer(f"{name}_count") for name in ("SA", "SB") if judges]
     status = k.pointer("status", "uint32", const=False, alignment=4) if judges else None
+    divided = None
+    if config.divided:
+        divided = Divided(k.integer("divided"), k.pointer("sums", "float32", const=False),
+                          k.pointer("flags", "uint32", const=False, alignment=4))
     epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     # The planes of a stage lie one after the other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
     staged = StagedC(k, config.output, mma, map_c) if config.staged else None
-    if status is not None and config.lacking is not None:
-        _judge(k, list(zip(records, counts, strict=True)), status, config.lacking, "sC" if staged else None)
+    verdict = Verdict(k) if judges else None
     epilogue.load_scalars()
     step = *config.tile, DEPTH // parts
-    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b))
+    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b),
+                            rings=[(verdict.barrier, 1)] if verdict else (), divided=divided)
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
         operands = ((map_a, box_a, sA, tile.corner(tile.m * config.rows, k_tile * DEPTH, config.batch_a)),
@@ -205,7 +221,16 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             for p in range(form.planes):
                 tma_load(k, tensor_map, box, ArithTuple(row, depth, p, *index), ring[_, _, stage * form.planes + p], barrier)
 
-    block.produce(form.planes * (box_a.nbytes + box_b.nbytes), load)
+    def judge() -> None:
+        assert verdict is not None and status is not None and config.lacking is not None
+        _judge(k, list(zip(records, counts, strict=True)), status, config.lacking, verdict)
+
+    def begin(work: Work) -> None:
+        if verdict is not None:
+            with k.when(work.later):
+                verdict.leave_unless_zero()
+
+    block.produce(form.planes * (box_a.nbytes + box_b.nbytes), load, aside=judge if judges else None, begin=begin)
 
     values = Layout((2, 2, config.columns // 8))
     operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
@@ -241,7 +266,19 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             with k.loops((2, 2, config.columns // 8)) as at:
                 k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
 
-        def finish(tile: TileOfC) -> None:
+        def finish(work: Work) -> None:
+            if verdict is not None:
+                verdict.leave_unless_zero()
+            for tensor in correction:
+                k.emit(f"cb::wgmma_delivered({tensor.engine.name});")
+                with k.loops((2, 2, config.columns // 8)) as where:
+                    sum_ = total(*where).c
+                    k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
+                k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
+            with block.ended(work, total, chunk):
+                store(work.tile)
+
+        def store(tile: TileOfC) -> None:
             at = tile.m, tile.n
 
             def partition(tensor: Tensor) -> Tensor:
@@ -250,12 +287,6 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             def tiled(matrix: Tensor) -> Tensor:
                 return local_tile(matrix, mma.tile, at)
 
-            for tensor in correction:
-                k.emit(f"cb::wgmma_delivered({tensor.engine.name});")
-                with k.loops((2, 2, config.columns // 8)) as where:
-                    sum_ = total(*where).c
-                    k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
-                k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
             guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
             tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
                             for name, pointer, strides, steps in
@@ -285,14 +316,15 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     return k.build()
 
 
-def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, over: str | None) -> None:
-    """Keep a verdict on all rows, and leave unless it is 0: the planes hold what the product needs."""
+def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, verdict: Verdict) -> None:
+    """One warp's verdict on all rows: 0 if the planes hold what the product needs."""
     k.comment("A verdict on all rows of both operands: see RECORD of split_planes")
-    reader, step = TiledCopy(Layout((1, k.threads)), (RECORD, 1)), (RECORD, k.threads * _RECORDS_AT_ONCE)
+    lane = k.let("lane", k.thread % WARP)
+    reader, step = TiledCopy(Layout((1, WARP)), (RECORD, 1)), (RECORD, WARP * _RECORDS_AT_ONCE)
     at_once = Layout((RECORD, 1, _RECORDS_AT_ONCE))
 
     def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
-        return reader.partition(local_tile(tensor, step, (0, _)), k.thread)
+        return reader.partition(local_tile(tensor, step, (0, _)), lane)
 
     found, sources, exist = [], [], []
     for pointer, count in operands:
@@ -301,7 +333,7 @@ def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Po
         found.append(k.registers(f"found_{name}", "float32", at_once))
         sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((RECORD, count))))))
         exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((RECORD, count)))), (None, count)))
-    with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1])) as i:
+    with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1]), unroll=False) as i:
         for source, fragment, exists in zip(sources, found, exist, strict=True):
             k.copy(source[_, _, _, i], fragment, width=RECORD, guard=exists[_, _, _, i])
         for (pointer, _count), fragment, exists in zip(operands, found, exist, strict=True):
@@ -310,34 +342,12 @@ def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Po
                 k.emit(f"{need} = cb::max({need}, {fragment(0, 0, j).c});")
                 k.emit(f"{offer} = cb::min({offer}, {fragment(1, 0, j).c});")
     a, b = (pointer.name for pointer, _count in operands)
-    _fold_limits(k, over, f"need_{a}", f"offer_{b}", f"need_{b}", f"offer_{a}")
-    k.emit(f"bool const lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
-    k.emit(f"unsigned const verdict = cb::max(need_{a}, need_{b}) > {PLENTY!r}f ? 2u : lacking ? {lacking}u : 0u;")
-    with k.when(all_of(equal(k.thread, 0), equal(k.block_index("judge", "x"), 0))):
-        k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
-    k.emit("if (verdict != 0u) return;")
-
-
-def _fold_limits(k: KernelBuilder, over: str | None, *names: str) -> None:
-    """Fold four numbers of every thread, the first and third to the largest, the others to the smallest, and give them to all."""
-    limits = k.shared("limits", "float32", Layout((len(names), k.threads)), over=over)
-    mine, other = k.registers("mine", "float32", Layout(len(names))), k.registers("other", "float32", Layout(len(names)))
-
-    def merge(thread: IntLike) -> None:
-        k.copy(limits[None, thread], other, width=4)
-        for at in range(len(names)):
-            k.emit(f"{mine(at).c} = cb::{'min' if at % 2 else 'max'}({mine(at).c}, {other(at).c});")
-
-    for at, name in enumerate(names):
-        k.emit(f"{mine(at).c} = {name};")
-    k.copy(mine, limits[None, k.thread], width=4)
-    k.barrier()
-    with k.when(less(k.thread, _WARP)):
-        with k.loop("i", k.threads // _WARP, start=1) as i:
-            merge(k.thread + _WARP * i)
-        k.copy(mine, limits[None, k.thread], width=4)
-    k.barrier()
-    with k.loop("i", _WARP) as i:
-        merge(i)
-    for at, name in enumerate(names):
-        k.emit(f"{name} = {mine(at).c};")
+    for name, combine in ((f"need_{a}", "max"), (f"need_{b}", "max"), (f"offer_{a}", "min"), (f"offer_{b}", "min")):
+        for mask in (1 << i for i in range(WARP.bit_length() - 1)):
+            k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
+    k.emit(f"bool const is_lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
+    k.emit(f"unsigned const verdict = cb::max(need_{a}, need_{b}) > {PLENTY!r}f ? 2u : is_lacking ? {lacking}u : 0u;")
+    with k.when(equal(lane, 0)):
+        with k.when(equal(k.block_index("judge", "x"), 0)):
+            k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
+        verdict.give("verdict")

@@ -36,6 +36,7 @@ from .persistent import (
     PersistentBlock,
     StagedC,
     TileOfC,
+    Work,
     boxes,
     consumer_mma,
     persistent_traits,
@@ -184,7 +185,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 wgmma(k, mma.atom, tCrC, a.at(stage, depth), b.at(stage, depth), "1")
             k.emit("cb::wgmma_commit();")
 
-        def finish(tile: TileOfC) -> None:
+        def finish(work: Work) -> None:
+            tile = work.tile
             at = tile.m, tile.n
 
             def partition(tensor: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
+from ..codegen.engine import Pointer
 from ..codegen.hopper import (
     Mbarriers,
     TmaBox,
@@ -38,12 +39,12 @@ from ..layout import (
     make_layout,
     size,
 )
-from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, select
+from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
 from .common import OperandAccess, grouped_raster
 from .epilogue import FusedEpilogue
 
-__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "WARP", "Cluster", "Consumer", "PersistentBlock", "Stage",
-           "StagedC", "TileOfC", "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
+__all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "WARP", "Cluster", "Consumer", "Divided", "PersistentBlock",
+           "Stage", "StagedC", "TileOfC", "Verdict", "Work", "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
 
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""
@@ -63,6 +64,7 @@ WARP = 32
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 _ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
 _PIECES = 2                         # of C that a warpgroup has in shared memory
+_VECTOR = 4                         # accumulators that are exchanged together
 _LINE, _CHUNK = 128, 16             # bytes of a line of C in shared memory, and what a swizzle moves as one
 
 
@@ -87,6 +89,70 @@ class TileOfC:
     def corner_of_c(self, row: IntLike, column: IntLike) -> ArithTuple:
         """The coordinate of a row and a column in C's tensor map, which has all batch modes."""
         return ArithTuple(row, column, *self.batch)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a block does at a time: a tile of C and which tiles along K of it.
+
+    Attributes
+    ----------
+    tile : TileOfC
+        The tile.
+    first, end : IntLike
+        The first tile along K, and the one behind the last.
+    later : Expr
+        Whether the block did something else before.
+    """
+
+    tile: TileOfC
+    first: IntLike
+    end: IntLike
+    later: Expr | bool
+
+
+@dataclass(frozen=True)
+class Divided:
+    """Tiles of C whose K is divided between blocks, so that all blocks have as much to do.
+
+    The first ``count`` tiles are a row of steps along K, cut into equal parts, one for each block. A block begins with the end of
+    its part. Whoever has the last step of a tile ends it: it adds to its own sum those of the blocks before it, which began with
+    theirs. So blocks wait only for blocks of a lower index, and add in the same order every time.
+
+    Attributes
+    ----------
+    count : IntLike
+        The number of tiles. They have at least as many steps along K as there are blocks.
+    sums : Pointer
+        For each block, a tile of accumulators.
+    flags : Pointer
+        A word for each warpgroup of each block, zero when the kernel begins: whether its accumulators are there.
+    """
+
+    count: IntLike
+    sums: Pointer
+    flags: Pointer
+
+
+class Verdict:
+    """Whether a block may end its tiles, on which one warp decides while the others begin the first of them."""
+
+    def __init__(self, k: KernelBuilder):
+        self._k, self.barrier = k, Mbarriers(k, "judged", 1)
+        self._word = k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
+
+    def give(self, verdict: str) -> None:
+        """Tell the block the verdict, zero if it may go on; one thread does this."""
+        self._k.emit(f"cb::store_shared<1>({self._word(0).address}, &{verdict});")
+        self.barrier.arrive(0)
+
+    def leave_unless_zero(self) -> None:
+        """Wait for the verdict, and leave if it is not zero."""
+        k = self._k
+        self.barrier.wait(0, 0)
+        given = k.registers("given", "uint32", Layout(1))
+        k.copy(self._word, given, width=1)
+        k.emit(f"if ({given(0).c} != 0u) return;")
 
 
 @dataclass(frozen=True)
@@ -151,7 +217,7 @@ class Consumer(NamedTuple):
     settle : callable
         What is done after that: all groups but the newest are finished, or all.
     finish : callable
-        Ends a tile of C; every instruction is finished.
+        Ends the work on a tile of C; every instruction is finished.
     leave : callable
         What is done after the last tile.
     """
@@ -159,7 +225,7 @@ class Consumer(NamedTuple):
     start: Callable[[], None]
     multiply: Callable[[IntLike], None]
     settle: Callable[[], None]
-    finish: Callable[[TileOfC], None]
+    finish: Callable[[Work], None]
     leave: Callable[[], None] = lambda: None
 
 
@@ -205,12 +271,14 @@ class PersistentBlock:
         Further barriers of the kernel, and the arrivals of a phase.
     registers : tuple of int
         Registers of the threads that do not multiply, and of those that do.
+    divided : Divided, optional
+        Tiles of C that several blocks share; of blocks that are alone.
     """
 
     def __init__(self, k: KernelBuilder, groups: int, stages: int, tile: tuple[int, int, int],
                  extents: tuple[IntLike, IntLike, IntLike], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
                  maps: Sequence[str] = (), arrivals: tuple[int, int] | None = None, rings: Sequence[tuple[Mbarriers, int]] = (),
-                 registers: tuple[int, int] = (_PRODUCER_REGISTERS, _CONSUMER_REGISTERS)):
+                 registers: tuple[int, int] = (_PRODUCER_REGISTERS, _CONSUMER_REGISTERS), divided: Divided | None = None):
         self._k, self._groups, self._stages, self._batch, self._cluster, self._tile = k, groups, stages, batch, cluster, tile
         self._registers = registers
         self._full, self._empty = Mbarriers(k, "full", stages), Mbarriers(k, "empty", stages)
@@ -238,7 +306,20 @@ class PersistentBlock:
         self._total: IntLike = self._in_matrix
         for extent in batch:
             self._total = self._total * extent
-        self._first, self._step = k.let("first", block // cluster.size), k.let("step", blocks // cluster.size)
+        self._first: IntLike = k.let("first", block // cluster.size)
+        self._step = k.let("step", blocks // cluster.size)
+        self._divided = divided
+        if divided is not None:
+            depth = maximum(self._k_tiles, 1)
+            count = k.let("tiles_divided", select(equal(self._k_tiles, 0), 0, divided.count))
+            steps = k.let("steps_divided", count * self._k_tiles)
+            self._share, self._longer = k.let("share", steps // blocks), k.let("longer_parts", steps % blocks)
+            self._part = k.let("part_first", block * self._share + minimum(block, self._longer))
+            self._part_end = k.let("part_end", self._part + self._share + select(less(block, self._longer), 1, 0))
+            self._last_of_part = k.let("last_of_part", maximum(self._part_end - 1, 0) // depth)
+            self._parts = k.let("parts", select(less(self._part, self._part_end), self._last_of_part - self._part // depth + 1, 0))
+            self._whole = k.let("whole", ceil_div(maximum(self._total - count - self._first, 0), self._step))
+            self._first = k.let("first_whole", count + self._first)
 
     def _at(self, tile: IntLike) -> TileOfC:
         k = self._k
@@ -290,7 +371,8 @@ class PersistentBlock:
         tma_load(self._k, tensor_map, box, corner, own, barrier, blocks if parts > 1 else None)
 
     def produce(self, nbytes: int, load: Callable[[TileOfC, IntLike, IntLike, str], None],
-                helper: Callable[[], None] | None = None) -> None:
+                helper: Callable[[], None] | None = None, aside: Callable[[], None] | None = None,
+                begin: Callable[[Work], None] = lambda work: None) -> None:
         """The producer's part: one thread and TMA.
 
         Parameters
@@ -301,15 +383,23 @@ class PersistentBlock:
             Starts the copies of (tile of C, k tile) into a stage; they complete on the barrier at the address that it is given.
         helper : callable, optional
             What the warpgroup behind those that multiply does; the producer is in the one behind that.
+        aside : callable, optional
+            What the warp behind that of the producer does.
+        begin : callable
+            What the producer does before it begins something.
         """
         k = self._k
-        with self._producer("one thread keeps the ring full", helper) as first, k.when(equal(k.thread, first)):
-            stage = Stage(k, self._stages)
-            with self.steps() as (at, k_tile):
-                self._empty.wait(stage.index, stage.parity ^ 1)
-                self._full.expect(stage.index, nbytes)
-                load(at, k_tile, stage.index, self._full.address(stage.index))
-                stage.advance()
+        with self._producer("one thread keeps the ring full", helper) as first:
+            with k.when(equal(k.thread, first)):
+                stage = Stage(k, self._stages)
+                with self.steps(begin) as (at, k_tile):
+                    self._empty.wait(stage.index, stage.parity ^ 1)
+                    self._full.expect(stage.index, nbytes)
+                    load(at, k_tile, stage.index, self._full.address(stage.index))
+                    stage.advance()
+            if aside is not None:
+                with k.when(equal(k.thread // WARP, first // WARP + 1)):
+                    aside()
 
     def produce_by_threads(self, load: Callable[[TileOfC, IntLike, IntLike, IntLike], None],
                            helper: Callable[[], None] | None = None,
@@ -369,16 +459,76 @@ class PersistentBlock:
         return self._k_tiles
 
     @contextmanager
-    def tiles(self) -> Iterator[TileOfC]:
-        """A loop over this block's tiles of C."""
-        with self._k.loop("tile", self._total, start=self._first, step=self._step) as tile:
-            yield self._at(tile)
+    def works(self) -> Iterator[Work]:
+        """A loop over what this block does."""
+        k = self._k
+        if self._divided is None:
+            with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
+                yield Work(self._at(tile), 0, self._k_tiles, less(self._first, tile))
+            return
+        with k.loop("work", self._parts + self._whole) as work:
+            in_part = less(work, self._parts)
+            own, whole = maximum(self._last_of_part - work, 0), self._first + maximum(work - self._parts, 0) * self._step
+            tile = k.let("tile", select(in_part, own, whole))
+            before = k.let("steps_before", tile * self._k_tiles)
+            first = k.let("first_k_tile", select(in_part, maximum(self._part - before, 0), 0))
+            end = k.let("end_k_tile", select(in_part, minimum(self._part_end - before, self._k_tiles), self._k_tiles))
+            yield Work(self._at(tile), first, end, less(0, work))
 
     @contextmanager
-    def steps(self) -> Iterator[tuple[TileOfC, IntLike]]:
-        """Loops over this block's tiles of C and the tiles along K of each."""
-        with self.tiles() as at, self._k.loop("k_tile", self._k_tiles) as k_tile:
-            yield at, k_tile
+    def tiles(self) -> Iterator[TileOfC]:
+        """A loop over this block's tiles of C."""
+        with self.works() as work:
+            yield work.tile
+
+    @contextmanager
+    def steps(self, begin: Callable[[Work], None] = lambda work: None) -> Iterator[tuple[TileOfC, IntLike]]:
+        """Loops over what this block does and the tiles along K of that; each begins with ``begin``."""
+        with self.works() as work:
+            begin(work)
+            with self._k.loop("k_tile", work.end, start=work.first) as k_tile:
+                yield work.tile, k_tile
+
+    @contextmanager
+    def ended(self, work: Work, total: Tensor, spare: Tensor) -> Iterator[None]:
+        """What a warpgroup does with the whole sum of a tile.
+
+        Parameters
+        ----------
+        work : Work
+            What has been done.
+        total : Tensor
+            Accumulators, of float32: this thread's of a part of the sum, then of all of it.
+        spare : Tensor
+            As many registers.
+        """
+        if self._divided is None:
+            yield
+            return
+        k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
+        block, blocks, vectors = k.block_index("own", "x"), k.grid_size("all", "x"), size(total.layout) // _VECTOR
+        mine, others = (Tensor(x.engine, Layout((_VECTOR, vectors))) for x in (total, spare))
+        sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors, self._groups, blocks)))
+        flags = Tensor(self._divided.flags, Layout((self._groups, blocks)))
+        with k.when(less(work.end, self._k_tiles)):
+            k.comment("Another block ends this tile")
+            k.copy(mine, k.pin("tSgS", sums[_, lane, _, group, block]), width=_VECTOR)
+            k.group_barrier(1 + group, GROUP)
+            with k.when(equal(lane, 0)):
+                k.emit(f"cb::store_flag({flags(group, block).address}, 1u);")
+        with k.otherwise():
+            with k.when(less(0, work.first)):
+                begin = k.let("tile_begins", maximum(self._part - work.first, 0))
+                share = maximum(self._share, 1)
+                behind = self._longer * (share + 1)
+                first = k.let("first_block", select(less(begin, behind), begin // (share + 1),
+                                                    self._longer + maximum(begin - behind, 0) // share))
+                with k.loop("other", block, start=first) as other:
+                    k.emit(f"while (cb::load_flag({flags(group, other).address}) == 0u) {{}}")
+                    k.copy(k.pin("tOgS", sums[_, lane, _, group, other]), others, width=_VECTOR)
+                    with k.loops((_VECTOR, vectors)) as at:
+                        k.emit(f"{mine(*at).c} = cb::add({mine(*at).c}, {others(*at).c});")
+            yield
 
     def filled(self, stage: Stage) -> None:
         """Wait until a stage has been filled."""
@@ -421,15 +571,15 @@ class PersistentBlock:
                     else:
                         self._empty.arrive_at(stage, partner)
 
-            with self.tiles() as at:
+            with self.works() as work:
                 start()
-                with k.loop("k_tile", self._k_tiles) as k_tile:
+                with k.loop("k_tile", work.end, start=work.first) as k_tile:
                     self.filled(stage)
                     multiply(stage.index)
                     if overlap:
                         # All but the newest group of instructions are done: the stage before can be filled again.
                         k.emit("cb::wgmma_wait<1>();")
-                        release(released, less(0, k_tile))
+                        release(released, less(work.first, k_tile))
                         k.assign(released, stage.index)
                     else:
                         k.emit("cb::wgmma_wait<0>();")
@@ -438,8 +588,8 @@ class PersistentBlock:
                     stage.advance()
                 if overlap:
                     k.emit("cb::wgmma_wait<0>();")
-                    release(released, less(0, self._k_tiles))
-                finish(at)
+                    release(released, less(work.first, work.end))
+                finish(work)
             leave()
         if self._cluster.size > 1:
             k.comment("No block leaves while another one may still write to it")

@@ -250,6 +250,8 @@ class SplitConfig:
         The value of the word at ``gate`` without which the kernel does nothing.
     judged : bool
         Whether blocks leave a :data:`RECORD` of their rows.
+    clears : bool
+        Whether words of the kernel behind are set to zero.
     """
 
     format: str
@@ -258,6 +260,7 @@ class SplitConfig:
     wide: bool = False
     gate: int | None = None
     judged: bool = False
+    clears: bool = False
 
     def __post_init__(self) -> None:
         if prod(self.a.threads) != prod(self.b.threads):
@@ -272,7 +275,7 @@ class SplitConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}{'_judged' if self.judged else ''}"
-                f"{'' if self.gate is None else f'_if{self.gate}'}")
+                f"{'_clears' if self.clears else ''}{'' if self.gate is None else f'_if{self.gate}'}")
 
 
 @cache
@@ -280,10 +283,11 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
     The first ``blocks_first`` blocks split the first of :attr:`SplitConfig.sides`, the others the second one. Parameters of the
-    kernel: the gate if there is one; ``blocks_first``; then for A and for B (names end in ``A`` and ``B``) pointers X (the
-    operand), P (planes), R (int32, the exponents of the rows) and, if they are judged, S (float32, a :data:`RECORD` of each block);
-    extents M (rows), K of the operand; the strides of X that are not fixed at 1; that of P along the mode in which it is not
-    contiguous, that from plane to plane; the extents of the batch modes, then the strides of X there, of P and of R.
+    kernel: the gate if there is one; ``blocks_first``; a pointer to the words that are cleared, if any are, and their number; then
+    for A and for B (names end in ``A`` and ``B``) pointers X (the operand), P (planes), R (int32, the exponents of the rows) and,
+    if they are judged, S (float32, a :data:`RECORD` of each block); extents M (rows), K of the operand; the strides of X that are
+    not fixed at 1; that of P along the mode in which it is not contiguous, that from plane to plane; the extents of the batch
+    modes, then the strides of X there, of P and of R.
     """
     form = FORMATS[config.format]
     k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", min_blocks=2, wide=config.wide,
@@ -293,9 +297,16 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     else:
         k.precedes()
     blocks_first = k.integer("blocks_first")
+    flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
+    cleared = Tensor(flags, Layout((1, k.integer("flags_count")))) if flags else None
     parts = {side: _Operand(k, form, side, operand, config.judged) for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
     block = k.block_index("block", "x")
+    if cleared is not None:
+        nothing = k.registers("nothing", "uint32", Layout(1))
+        k.fill(nothing)
+        with k.when(equal(block, 0)), k.loop("flag", cleared.layout.shape[1], start=k.thread, step=k.threads) as flag:
+            k.copy(nothing, cleared[_, flag], width=1)
     with k.when(less(block, blocks_first)), k.scratch():
         parts[first].split(block)
     with k.otherwise(), k.scratch():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -45,6 +45,8 @@ _FEWEST_BLOCKS = 128
 _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
+_LEAVE_SECONDS, _ADD_SECONDS = 1.5e-6, 1.5e-6       # to leave a sum for another block, and to wait for one and add it
+_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _THIRD_SECONDS = 200e-6              # what a third algorithm, which costs two launches in every call, has to win at least
 _OVERHEAD_SECONDS = 8e-6             # launches, of which some return at once, and the ends of those that work
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
@@ -245,11 +247,12 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None, judged: bool) -> Launch:
-    """The launch that splits both operands."""
-    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate, judged)
+def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None, judged: bool, at: int, flags: int) -> Launch:
+    """The launch that splits both operands, and clears so many flags from an offset in the workspace on."""
+    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate, judged, flags > 0)
     kernel = split_planes(config)
-    values = {"blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace"),
+    values = {"flags": Argument(role="workspace", offset=at), "flags_count": Argument(value=flags),
+              "blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace"),
               "gate_words": Argument(value=1)}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
@@ -320,27 +323,56 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
                 narrow[-1].kernel.facts)
 
 
+@dataclass(frozen=True)
+class _Tiling:
+    """How the product is cut.
+
+    Attributes
+    ----------
+    tile : tuple of int
+        Warpgroups and columns of a tile.
+    divided : int
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
+    blocks : int
+        Blocks that multiply.
+    seconds : float
+        The estimated time.
+    """
+
+    tile: tuple[int, int]
+    divided: int
+    blocks: int
+    seconds: float
+
+
+def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
+    """The fastest tiling by estimate; docs/performance/gemm-split.md has the measurements behind it."""
+    return min((tiling for tile in _SHARE for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
+
+
+def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int]) -> Iterator[_Tiling]:
+    groups, columns = tile
+    depth, most = parts_of(p) * p.k, device.multiprocessors
+    tiles = -(-p.m // (64 * groups)) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
+    products = len(form.main) + len(form.corrections)
+    multiplying, ending = _SHARE[tile] * depth * products * _PRODUCT_SECONDS, _SHARE[tile] * _TILE_SECONDS
+    waves = -(-tiles // most)
+    yield _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
+    # All but the last whole waves are as they were. So no tile is cut twice, if there are as many tiles as blocks.
+    divided = tiles if tiles < most else tiles % most + most
+    steps = divided * -(-depth // DEPTH)
+    if tiles % most and _FEWEST_STEPS * most <= steps < 2**31:
+        exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // tiles))
+        yield _Tiling(tile, divided, most, tiles / most * multiplying + waves * ending + exchanging)
+
+
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
-    """The estimated time of splitting and multiplying; docs/performance/gemm-split.md has the measurements behind it."""
+    """The estimated time of splitting and multiplying."""
     p = _facing(problem).problem
     parts, item = parts_of(p), dtype(p.a.dtype).bytes
     moved = sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers)
                 for operand, rows, numbers in ((p.a, p.m, parts), (p.b, p.n, parts**2)))
-    splitting = moved / (_SPLIT_RATE * device.bandwidth)
-    products = parts * (len(form.main) + len(form.corrections))
-    return splitting + _waves(p, device, _tile(p, device)) * (p.k * products * _PRODUCT_SECONDS + _TILE_SECONDS)
-
-
-def _waves(p: GemmProblem, device: DeviceInfo, tile: tuple[int, int]) -> float:
-    """How often every multiprocessor works on a tile, in units of the time of a tile of 128 x 128."""
-    groups, columns = tile
-    tiles = -(-p.m // (64 * groups)) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
-    return -(-tiles // device.multiprocessors) * _SHARE[tile]
-
-
-def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
-    """Warpgroups and columns of a tile: fewer where that leaves fewer multiprocessors without work."""
-    return min(_SHARE, key=lambda tile: _waves(p, device, tile))
+    return moved / (_SPLIT_RATE * device.bandwidth) + _tiling(p, device, form).seconds
 
 
 def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
@@ -361,19 +393,24 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
     reading_a, reading_b = _readings(p, device)
     a = _split(form, reading_a, p.a, facing.roles[0], p.m, p.k, p.batch, at)
     b = _split(form, reading_b, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
-    launch, config = _product(form, p, a, b, device, lacking, gate)
-    return (_splitter(form, a, b, gate, lacking is not None), launch), config, b.end
+    tiling = _tiling(p, device, form)
+    flags = 0 if not tiling.divided else tiling.tile[0] * tiling.blocks
+    launch, config = _product(form, p, a, b, tiling, lacking, gate)
+    end = b.end
+    if flags:
+        end += _aligned(4 * flags) + 4 * prod(config.accumulators) * tiling.blocks
+    return (_splitter(form, a, b, gate, lacking is not None, b.end, flags), launch), config, end
 
 
-def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: DeviceInfo, lacking: int | None,
+def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: _Tiling, lacking: int | None,
              gate: int | None) -> tuple[Launch, GemmSplitConfig]:
-    """The launch that multiplies planes."""
+    """The launch that multiplies planes; flags and sums of tiles that are divided lie behind them."""
     c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
-    groups, columns = _tile(p, device)
+    groups, columns = tiling.tile
     config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
-                             gate=gate, element=p.a.dtype, staged=staging(p), groups=groups)
+                             gate=gate, element=p.a.dtype, staged=staging(p), groups=groups, divided=tiling.divided > 0)
     kernel = gemm_split(config)
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace"),
               "gate_words": Argument(value=1)}
@@ -390,6 +427,7 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, device: 
         numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],
                     f"dRB_l{q}": b.row_strides[q]}
     values |= {name: Argument(value=value) for name, value in numbers.items()}
-    tiles = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * prod(p.batch)
+    values |= {"divided": Argument(value=tiling.divided), "flags": Argument(role="workspace", offset=b.end),
+               "sums": Argument(role="workspace", offset=b.end + _aligned(4 * groups * tiling.blocks))}
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
-    return Launch(kernel, (min(tiles, device.multiprocessors), 1, 1), arguments), config
+    return Launch(kernel, (tiling.blocks, 1, 1), arguments), config

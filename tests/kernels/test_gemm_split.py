@@ -119,6 +119,47 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("m, n, k, batch, blocks, scalars", [
+    (200, 200, 600, (), 3, (1, 0)),             # 4 tiles, all of them in parts of at least one
+    (200, 201, 601, (), 7, (1.5, 0.5)),         # parts smaller than a tile: up to three of one, some neither begin nor end it
+    (100, 100, 1100, (), 5, (1, 0)),            # one tile
+    (130, 70, 450, (3,), 5, (-1, 1)),           # tiles of three matrices
+    (300, 500, 200, (), 7, (1, 0)),             # 12 to 40 tiles, of which no more than 13 are divided
+])
+@pytest.mark.parametrize("tile", split._SHARE, ids=str)
+def test_tiles_whose_depth_is_divided(engine, monkeypatch, form, tile, m, n, k, batch, blocks, scalars):
+    """All of K, once: sums of small integers are exact."""
+    hopper(engine)
+    monkeypatch.setattr(split, "_SHARE", {tile: 1.0})
+    monkeypatch.setattr(split, "_LEAVE_SECONDS", -1.0)
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((*batch, m, k), (*batch, k, n)))
+    before = rng.integers(-60, 61, (*batch, m, n)).astype("f4")
+    alpha, beta = scalars
+    device = replace(engine.device, multiprocessors=blocks)
+    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    c, plan = product(engine, a, b, lambda p, _device: plan_split(p, device, form), scalars=scalars, before=before, **kinds)
+    assert plan.config.divided and plan.launches[1].grid == (blocks, 1, 1)
+    np.testing.assert_array_equal(c, alpha * (a @ b) + beta * before)
+
+
+@pytest.mark.parametrize("value", [None, np.nan])
+def test_a_verdict_on_tiles_that_are_divided(engine, monkeypatch, value):
+    """Blocks with several tiles leave after the first one, and none waits for sums of others."""
+    hopper(engine)
+    monkeypatch.setattr(split, "_SHARE", {(1, 64): 1.0})
+    monkeypatch.setattr(split, "_LEAVE_SECONDS", -1.0)
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((200, 300), (300, 200)))
+    if value is not None:
+        a[150, 299] = value
+    device = replace(engine.device, multiprocessors=3)
+    c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, device))
+    assert plan.config.divided and len(plan.launches) > 2
+    np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("form", FORMATS)
 def test_rows_of_any_magnitude(engine, form):
     """Rows and columns are scaled by powers of two: nothing overflows or underflows where the result does not."""
     hopper(engine)
