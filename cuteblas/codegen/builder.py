@@ -85,13 +85,16 @@ class KernelBuilder:
         Whether loops over the elements of fragments ask the compiler to unroll them (``#pragma unroll``).
     cluster : int
         Blocks of a cluster, along x.
+    waits : bool
+        Whether it may begin while the launch before it in the stream still runs: it waits for that one to end before it does
+        anything, and lets the next one begin.
     """
 
     def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1, wide: bool = False,
-                 summary: str = "", unroll: bool = True, cluster: int = 1):
+                 summary: str = "", unroll: bool = True, cluster: int = 1, waits: bool = True):
         self.name, self.threads, self.arch, self.min_blocks, self.cluster = name, threads, arch, min_blocks, cluster
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
-        self._summary, self._unroll = summary, unroll
+        self._summary, self._unroll, self._waits, self._gated = summary, unroll, waits, False
         self._notes: list[str] = []
         self._params: list[Param] = []
         self._lines: list[str] = []
@@ -122,19 +125,10 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
         return name
 
-    def follows(self) -> None:
-        """The kernel may begin while the launch before it still runs: it waits for that one to end. The next may begin."""
-        self.precedes()
-        self.emit("cb::wait_for_launch_before();")
-
-    def precedes(self) -> None:
-        """Let the launch that comes next begin as soon as multiprocessors are free; it waits for this one to end."""
-        self.emit("cb::next_launch_may_begin();")
-
     def gate(self, value: int) -> None:
         """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value."""
         words, count = self.pointer("gate", "uint32", alignment=4), self.integer("gate_words")
-        self.follows()
+        self._gated = True
         self.emit(f"bool {self._fresh('gate_opens')} = false;")
         with self.loop("i", count, start=self.thread, step=self.threads) as i:
             self.emit("unsigned word;")
@@ -420,8 +414,12 @@ class KernelBuilder:
         both = self.min_blocks > 1 or self.arch.endswith("a")
         bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
         clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
+        begin = ["  cb::next_launch_may_begin();", "  cb::wait_for_launch_before();"] if self._waits else []
+        if self._gated:
+            # It may have nothing to do: blocks of the next launch would come before multiprocessors are free, and lie side by side.
+            begin.reverse()
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
-                + "\n".join(self._lines) + "\n}\n")
+                + "\n".join(begin + self._lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
                                (self.cluster, 1, 1), facts=facts)
 

@@ -119,6 +119,11 @@ class GeneratedKernel:
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
 
     @cached_property
+    def waits(self) -> bool:
+        """Whether it may begin while the launch before it in the stream still runs: it waits for that one itself."""
+        return "cb::wait_for_launch_before()" in self.body
+
+    @cached_property
     def cuda_source(self) -> str:
         """The complete translation unit for a CUDA compiler; it includes no header."""
         from .prelude import cuda_prelude

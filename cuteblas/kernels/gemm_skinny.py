@@ -216,7 +216,6 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                       summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
                               f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
                               f"A {mma.tv_a}, accumulators {mma.tv_c}")
-    k.follows()
     a = _Source(k, "A", config.a, config.tma[0], config.batch_a)
     b = _Source(k, "B", config.b, config.tma[1], config.batch_b)
     pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)

@@ -193,7 +193,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     shape, accumulator = config.shape, config.accumulator
     BM, BN, BK = shape.block
     tA, tB, tC = shape.copy_threads("A", config.units[0]), shape.copy_threads("B", config.units[1]), shape.compute
-    k = KernelBuilder(config.name, shape.threads, wide=config.wide, unroll=shape.unroll,
+    k = KernelBuilder(config.name, shape.threads, wide=config.wide, unroll=shape.unroll, waits=False,
                       summary=f"C = alpha * A * B^T + beta * C with A (M,K) {config.a}, B (N,K) {config.b}, C (M,N) {config.c}, "
                               f"summed in {accumulator}\nblock ({BM},{BN},{BK}), threads tA {tA}, tB {tB}, tC {tC}")
     # -- the matrices ---------------------------------------------------------------------------------------------------------

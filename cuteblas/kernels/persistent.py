@@ -311,15 +311,15 @@ class PersistentBlock:
         self._divided = divided
         if divided is not None:
             depth = maximum(self._k_tiles, 1)
-            count = k.let("tiles_divided", select(equal(self._k_tiles, 0), 0, divided.count))
-            steps = k.let("steps_divided", count * self._k_tiles)
+            shared = k.let("tiles_divided", select(equal(self._k_tiles, 0), 0, divided.count))
+            steps = k.let("steps_divided", shared * self._k_tiles)
             self._share, self._longer = k.let("share", steps // blocks), k.let("longer_parts", steps % blocks)
             self._part = k.let("part_first", block * self._share + minimum(block, self._longer))
             self._part_end = k.let("part_end", self._part + self._share + select(less(block, self._longer), 1, 0))
             self._last_of_part = k.let("last_of_part", maximum(self._part_end - 1, 0) // depth)
             self._parts = k.let("parts", select(less(self._part, self._part_end), self._last_of_part - self._part // depth + 1, 0))
-            self._whole = k.let("whole", ceil_div(maximum(self._total - count - self._first, 0), self._step))
-            self._first = k.let("first_whole", count + self._first)
+            self._whole = k.let("whole", ceil_div(maximum(self._total - shared - self._first, 0), self._step))
+            self._first = k.let("first_whole", shared + self._first)
 
     def _at(self, tile: IntLike) -> TileOfC:
         k = self._k

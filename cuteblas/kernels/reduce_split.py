@@ -82,8 +82,6 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
                               "slices added in order")
     if config.gate is not None:
         k.gate(config.gate)
-    else:
-        k.follows()
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
     pc = k.pointer("C", config.output, const=False, alignment=dtype(config.output).bytes)
     extents = tuple(extents_of(k, name, nested) for name, nested in zip("MN", config.modes, strict=True))

@@ -294,8 +294,6 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
                       summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
     if config.gate is not None:
         k.gate(config.gate)
-    else:
-        k.precedes()
     blocks_first = k.integer("blocks_first")
     flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
     cleared = Tensor(flags, Layout((1, k.integer("flags_count")))) if flags else None

@@ -158,7 +158,7 @@ def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
     Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for
     each tile, tiles along N first.
     """
-    k = KernelBuilder(config.name, size(config.threads), wide=config.wide,
+    k = KernelBuilder(config.name, size(config.threads), wide=config.wide, waits=False,
                       summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
                               f"threads {config.threads}")
     p = _Problem(k, config.item, config.predicated)
@@ -177,7 +177,7 @@ def shared_transpose(config: SharedConfig) -> GeneratedKernel:
     Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for
     each tile, tiles along N first.
     """
-    k = KernelBuilder(config.name, size(ALONG_N), wide=config.wide,
+    k = KernelBuilder(config.name, size(ALONG_N), wide=config.wide, waits=False,
                       summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
                               f"through shared memory; threads {ALONG_N} read, {ALONG_M} write")
     p = _Problem(k, config.item, config.predicated)

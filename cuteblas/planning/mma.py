@@ -11,7 +11,7 @@ from ..codegen.mma import MmaAtom, mma_atom
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented
-from .plan import Launch, Plan, overlapping
+from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS
 from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
@@ -180,7 +180,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += facing.note
-    return Plan(problem, device, "gemm_mma", choice, overlapping(launches), workspace, reason + rejected, launches[0].kernel.facts)
+    return Plan(problem, device, "gemm_mma", choice, tuple(launches), workspace, reason + rejected, launches[0].kernel.facts)
 
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:

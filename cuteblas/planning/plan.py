@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from .problem import DeviceInfo, Problem
 
-__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status", "overlapping"]
+__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status"]
 
 Role = str
 """What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
@@ -33,20 +33,11 @@ class Argument:
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: the kernel, the grid (blocks along x, y, z) and an argument for each of the kernel's parameters.
-
-    With ``overlaps`` it may begin while the launch before it still runs: the kernel itself waits for that one to end.
     """
 
     kernel: GeneratedKernel
     grid: tuple[int, int, int]
     arguments: tuple[Argument, ...]
-    overlaps: bool = False
-
-
-def overlapping(launches: Iterable[Launch]) -> tuple[Launch, ...]:
-    """Launches of which each but the first may begin while the one before it still runs."""
-    first, *others = launches
-    return first, *(replace(launch, overlaps=True) for launch in others)
 
 
 def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:

@@ -9,7 +9,7 @@ from ..codegen.dtypes import DType, dtype
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
 from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented, unit_mode
-from .plan import Launch, Plan, overlapping
+from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand
 from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
 
@@ -75,6 +75,7 @@ _DOUBLE_COMPLEX = (
     Candidate(_T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4), 0.60, 0.9),
     Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.46, 0.1),
 )
+_RARELY = 2.0                        # a gated product may take so much longer if that saves a launch for which all calls pay
 _LANES = {4: 128, 8: 64}             # fused multiply-adds of a multiprocessor in a clock, by bytes of a real accumulator
 
 
@@ -166,7 +167,11 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     """
     facing = oriented(problem, 0)                      # threads write vectors of C along M
     p, roles = facing.problem, facing.by_name
-    choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
+    accesses = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
+    choice = choose(p, device, *accesses)
+    if gate is not None and choice.slices > 1:
+        whole = choose(p, device, *accesses, may_split=False)
+        choice = min(choice, whole, key=lambda x: x.seconds if x.slices == 1 else x.seconds * _RARELY)
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     if choice.slices == 1:
@@ -181,7 +186,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += facing.note
-    return Plan(problem, device, "gemm_simt", choice, overlapping(launches), workspace, reason + rejected, launches[0].kernel.facts)
+    return Plan(problem, device, "gemm_simt", choice, tuple(launches), workspace, reason + rejected, launches[0].kernel.facts)
 
 
 def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,

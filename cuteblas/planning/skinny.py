@@ -21,7 +21,7 @@ from .operands import (
     pairs_along_n,
     why_not_mapped,
 )
-from .plan import Argument, Launch, Plan, Role, behind_status, overlapping
+from .plan import Argument, Launch, Plan, Role, behind_status
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS, plan_simt
 from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
@@ -135,7 +135,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
-    return Plan(problem, device, "gemm_skinny", config, overlapping(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
+    return Plan(problem, device, "gemm_skinny", config, tuple(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
                 reason, multiply.kernel.facts)
 
 

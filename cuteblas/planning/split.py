@@ -25,7 +25,7 @@ from .operands import (
     staged_map,
     staging,
 )
-from .plan import Argument, Launch, Plan, Role, behind_status, overlapping
+from .plan import Argument, Launch, Plan, Role, behind_status
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
@@ -45,7 +45,8 @@ _FEWEST_BLOCKS = 128
 _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
-_LEAVE_SECONDS, _ADD_SECONDS = 1.5e-6, 1.5e-6       # to leave a sum for another block, and to wait for one and add it
+_LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
+_APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _THIRD_SECONDS = 200e-6              # what a third algorithm, which costs two launches in every call, has to win at least
 _OVERHEAD_SECONDS = 8e-6             # launches, of which some return at once, and the ends of those that work
@@ -289,7 +290,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     form, facing = FORMATS[name], _facing(problem)
     launches, config, nbytes = _launches(form, facing, device, 0)
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
-    return Plan(problem, device, "gemm_split", config, overlapping(launches), nbytes, reason, launches[-1].kernel.facts)
+    return Plan(problem, device, "gemm_split", config, tuple(launches), nbytes, reason, launches[-1].kernel.facts)
 
 
 def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -319,7 +320,7 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
     reason = (f"{_described(FORMATS['fp16x3'], problem)}; if rows or columns range too widely for that, the device takes {others}"
               f"fused multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")
-    return Plan(problem, device, "gemm_split", config, overlapping(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
+    return Plan(problem, device, "gemm_split", config, tuple(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
                 narrow[-1].kernel.facts)
 
 
@@ -356,14 +357,15 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
     tiles = -(-p.m // (64 * groups)) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
     products = len(form.main) + len(form.corrections)
     multiplying, ending = _SHARE[tile] * depth * products * _PRODUCT_SECONDS, _SHARE[tile] * _TILE_SECONDS
-    waves = -(-tiles // most)
+    waves, rest = -(-tiles // most), tiles % most
     yield _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
-    # All but the last whole waves are as they were. So no tile is cut twice, if there are as many tiles as blocks.
-    divided = tiles if tiles < most else tiles % most + most
-    steps = divided * -(-depth // DEPTH)
-    if tiles % most and _FEWEST_STEPS * most <= steps < 2**31:
-        exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // tiles))
-        yield _Tiling(tile, divided, most, tiles / most * multiplying + waves * ending + exchanging)
+    # What is left behind whole waves is divided, or that and a wave more, of which no tile is cut twice.
+    for divided, apart in ((rest, 0.0), (rest + most, _APART)):
+        steps = divided * -(-depth // DEPTH)
+        if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
+            exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // divided))
+            seconds = (tiles + apart * divided) / most * multiplying + waves * ending + exchanging
+            yield _Tiling(tile, divided, most, seconds)
 
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:

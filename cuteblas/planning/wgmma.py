@@ -23,7 +23,7 @@ from .operands import (
     why_not_mapped,
     why_not_staged,
 )
-from .plan import Argument, Launch, Plan, Role, overlapping
+from .plan import Argument, Launch, Plan, Role
 from .problem import DeviceInfo, GemmProblem
 from .simt import LAUNCH_SECONDS
 from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
@@ -110,7 +110,7 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
         return Plan(problem, device, "gemm_wgmma", config, (launch,), reason=reason, facts=launch.kernel.facts)
     slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
     launch, config, reason = _product(slices, device, None, "workspace")
-    launches = overlapping((launch, reduction(problem, choice.slices)))
+    launches = launch, reduction(problem, choice.slices)
     return Plan(problem, device, "gemm_wgmma", config, launches, workspace_bytes(problem, choice.slices),
                 f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order", launch.kernel.facts)
 

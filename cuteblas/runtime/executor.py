@@ -12,7 +12,7 @@ from .arguments import ArgumentBlock
 from .devices import capturing, device_info
 from .errors import DriverError, require
 from .loading import load_all
-from .overlap import overlapping_launch
+from .overlap import OverlappingLaunch
 from .tensor_maps import tensor_map_encoder
 
 __all__ = ["Executor", "check_launch", "executor", "warmup"]
@@ -41,8 +41,6 @@ def check_launch(launch: Launch, device: DeviceInfo) -> None:
     if any(blocks % width for blocks, width in zip(launch.grid, kernel.cluster, strict=True)):
         raise ValueError(f"kernel {kernel.name} wants a grid of {x} x {y} x {z} blocks, which its clusters of "
                          f"{' x '.join(map(str, kernel.cluster))} do not divide")
-    if launch.overlaps and "cb::wait_for_launch_before()" not in kernel.body:
-        raise ValueError(f"kernel {kernel.name} may begin before the launch ahead of it has ended and does not wait for it")
     if kernel.cluster != (1, 1, 1) and "__cluster_dims__" not in kernel.body:
         raise ValueError(f"kernel {kernel.name} runs in clusters and its source does not declare them with __cluster_dims__")
 
@@ -74,7 +72,7 @@ class Executor:
     launch_kernel : callable
         ``cuLaunchKernel`` with its parameters as integers; it raises a :class:`RuntimeError` with an attribute ``status``.
     overlapping : callable, optional
-        The same for launches that may overlap with the one before them.
+        Makes the same for a launch that may overlap with the one before it.
 
     Notes
     -----
@@ -83,7 +81,7 @@ class Executor:
     """
 
     def __init__(self, plan: Plan, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any],
-                 overlapping: Callable[..., Any] = overlapping_launch):
+                 overlapping: Callable[[], Callable[..., Any]] = OverlappingLaunch):
         self.plan = plan
         self.ordinal = ordinal
         self._functions = tuple(functions)
@@ -138,8 +136,9 @@ class Executor:
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
 
         def call(function: int, launch: Launch, parameters: int) -> _Call:
-            kernel, overlaps = launch.kernel, launch.overlaps and launches_overlap(self.plan.device.arch)
-            launch_kernel = self._overlapping if overlaps else self._launch_kernel
+            kernel = launch.kernel
+            overlaps = kernel.waits and launches_overlap(self.plan.device.arch)
+            launch_kernel = self._overlapping() if overlaps else self._launch_kernel
             return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes, parameters)
 
         return arguments, tuple(call(*each) for each in launches)

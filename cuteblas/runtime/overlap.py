@@ -8,7 +8,7 @@ from functools import cache
 
 from .errors import check, require
 
-__all__ = ["overlapping_launch"]
+__all__ = ["OverlappingLaunch"]
 
 
 class _Attribute(ctypes.Structure):
@@ -44,20 +44,29 @@ def _launcher() -> tuple[Callable[..., int], _Attribute]:
     return prototype(address), _Attribute(id=int(kind), value=1)
 
 
-def overlapping_launch(function: int, x: int, y: int, z: int, bx: int, by: int, bz: int, shared_bytes: int, stream: int,
-                       parameters: int, extra: int) -> None:
-    """Launch a kernel that may begin before the one ahead of it in the stream has ended; the kernel itself waits for that.
+class OverlappingLaunch:
+    """Launches of one kernel that may begin before the launch ahead of them in the stream has ended; the kernel itself waits.
 
-    Parameters are those of ``cuLaunchKernel``.
+    Called as ``cuLaunchKernel`` is. Grid, block and shared memory are those of the first call: only the stream may change. It is
+    not to be shared between threads.
 
     Raises
     ------
     LaunchError
-        If the driver refuses it.
+        If the driver refuses a launch.
     """
-    launch, attribute = _launcher()
-    config = _Config((x, y, z), (bx, by, bz), shared_bytes, stream, ctypes.pointer(attribute), 1)
-    status = launch(ctypes.byref(config), function, parameters, extra)
-    if status:
-        name = require("cuda.bindings.driver").CUresult(status).name
-        raise LaunchError(status, f"{name}: the launch was refused")
+
+    def __init__(self) -> None:
+        self._config: _Config | None = None
+
+    def __call__(self, function: int, x: int, y: int, z: int, bx: int, by: int, bz: int, shared_bytes: int, stream: int,
+                 parameters: int, extra: int) -> None:
+        if self._config is None:
+            self._launch, attribute = _launcher()
+            self._config = _Config((x, y, z), (bx, by, bz), shared_bytes, stream, ctypes.pointer(attribute), 1)
+            self._reference = ctypes.byref(self._config)
+        self._config.stream = stream
+        status = self._launch(self._reference, function, parameters, extra)
+        if status:
+            name = require("cuda.bindings.driver").CUresult(status).name
+            raise LaunchError(status, f"{name}: the launch was refused")

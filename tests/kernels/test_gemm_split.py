@@ -120,18 +120,20 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("m, n, k, batch, blocks, scalars", [
-    (200, 200, 600, (), 3, (1, 0)),             # 4 tiles, all of them in parts of at least one
+    (200, 200, 600, (), 3, (1, 0)),             # 4 tiles and more
     (200, 201, 601, (), 7, (1.5, 0.5)),         # parts smaller than a tile: up to three of one, some neither begin nor end it
     (100, 100, 1100, (), 5, (1, 0)),            # one tile
     (130, 70, 450, (3,), 5, (-1, 1)),           # tiles of three matrices
     (300, 500, 200, (), 7, (1, 0)),             # 12 to 40 tiles, of which no more than 13 are divided
 ])
 @pytest.mark.parametrize("tile", split._SHARE, ids=str)
-def test_tiles_whose_depth_is_divided(engine, monkeypatch, form, tile, m, n, k, batch, blocks, scalars):
-    """All of K, once: sums of small integers are exact."""
+@pytest.mark.parametrize("apart", [-1.0, 1.0])
+def test_tiles_whose_depth_is_divided(engine, monkeypatch, apart, form, tile, m, n, k, batch, blocks, scalars):
+    """All of K, once: sums of small integers are exact. What whole waves leave is divided, or a wave more."""
     hopper(engine)
     monkeypatch.setattr(split, "_SHARE", {tile: 1.0})
-    monkeypatch.setattr(split, "_LEAVE_SECONDS", -1.0)
+    monkeypatch.setattr(split, "_LEAVE_SECONDS", -10.0)
+    monkeypatch.setattr(split, "_APART", apart)
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((*batch, m, k), (*batch, k, n)))
     before = rng.integers(-60, 61, (*batch, m, n)).astype("f4")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param, TensorMapSpec
-from cuteblas.planning.plan import Argument, Launch, Plan, overlapping
+from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200, CopyProblem, GemmProblem, Operand
 
 F32, I32, I64 = dtype("float32"), dtype("int32"), dtype("int64")
@@ -96,9 +96,9 @@ def multiply_plan(n, alpha=None, beta=None, launches=1, workspace_bytes=0):
 
 
 def following_plan(n, launches):
-    """The same of :data:`FOLLOWING`, each launch but the first beginning while the one before it runs."""
+    """The same of :data:`FOLLOWING`, each launch beginning while the one before it runs."""
     (step,) = multiply_plan(n).launches
-    return replace(multiply_plan(n), launches=overlapping((replace(step, kernel=FOLLOWING),) * launches))
+    return replace(multiply_plan(n), launches=(replace(step, kernel=FOLLOWING),) * launches)
 
 
 def copy_plan(kernel, grid, arguments):

@@ -16,7 +16,6 @@ from cuteblas.runtime.executor import check_launch
 from tests.runtime.samples import (
     CLUSTER_RANK,
     COPY,
-    FOLLOWING,
     GEMM,
     MULTIPLY,
     REVERSE,
@@ -72,10 +71,11 @@ def test_a_launch_passes_everything_on():
     assert recorder.calls == [(function, (8, 1, 1), (128, 1, 1), 0, 77, (1, 2, 3, 1000, 2.0, 0.5), 0) for function in (11, 22)]
 
 
-def test_launches_that_overlap_go_another_way():
+def test_kernels_that_wait_are_launched_another_way():
     plain, overlapping = Recorder(), Recorder()
-    plan = following_plan(1000, launches=3)
-    Executor(plan, 0, (11, 22, 33), plain, overlapping).launch((1, 2, 3), 77)
+    following = following_plan(1000, launches=3)
+    plan = replace(following, launches=(*multiply_plan(1000).launches, *following.launches[1:]))
+    Executor(plan, 0, (11, 22, 33), plain, lambda: overlapping).launch((1, 2, 3), 77)
     assert [call[0] for call in plain.calls] == [11] and [call[0] for call in overlapping.calls] == [22, 33]
     assert overlapping.calls[0][1:] == plain.calls[0][1:]
 
@@ -83,15 +83,8 @@ def test_launches_that_overlap_go_another_way():
 def test_launches_overlap_from_sm_90_on():
     plain, overlapping = Recorder(), Recorder()
     plan = replace(following_plan(1000, launches=2), device=replace(H200, arch="sm_80"))
-    Executor(plan, 0, (11, 22), plain, overlapping).launch((1, 2, 3), 77)
+    Executor(plan, 0, (11, 22), plain, lambda: overlapping).launch((1, 2, 3), 77)
     assert [call[0] for call in plain.calls] == [11, 22] and not overlapping.calls
-
-
-def test_a_kernel_that_does_not_wait_cannot_overlap():
-    (step,) = multiply_plan(1).launches
-    check_launch(replace(step, kernel=FOLLOWING, overlaps=True), H200)
-    with pytest.raises(ValueError, match="multiply may begin before the launch ahead of it has ended and does not wait"):
-        check_launch(replace(step, overlaps=True), H200)
 
 
 def test_the_grid_and_shared_memory_are_the_plans():

@@ -108,6 +108,38 @@ def test_launches_that_overlap_see_what_those_before_wrote(cp, captured):
         assert (c.get(stream=stream) == 2**launches - 1).all()
 
 
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_launch_waits_for_whatever_is_ahead_of_it(cp, captured):
+    """Kernels of others, copies and fills, which know nothing of overlapping, on its stream and on another one."""
+    n = 1 << 22
+    with cp.cuda.Stream(non_blocking=True) as stream:
+        other, done = cp.cuda.Stream(non_blocking=True), cp.cuda.Event(disable_timing=True)
+        a, b, c, d = cp.ones(n, "f4"), cp.full(n, 5, "f4"), cp.zeros(n, "f4"), cp.zeros(n, "f4")
+        ready = executor(following_plan(n, 1))
+        scale = cp.ElementwiseKernel("float32 x", "float32 y", "for (int i = 0; i < 2000; ++i) y = y * 0.5f + x * 0.5f", "approach")
+        scale(d, d)
+        stream.synchronize()
+        for _ in range(1 if captured else 20):
+            if captured:
+                stream.begin_capture()
+            a.data.memset_async(0, a.nbytes, stream)
+            launch(cp, ready, a, b, c, alpha=1, beta=0)             # 0 b
+            scale(b, c)                                             # 5
+            launch(cp, ready, c, b, d, alpha=1, beta=0)             # 25
+            done.record(stream)
+            other.wait_event(done)
+            with other:
+                scale(d, a)                                         # 25
+                done.record(other)
+            stream.wait_event(done)
+            launch(cp, ready, a, d, c, alpha=1, beta=0)             # 625
+            d.data.copy_from_device_async(c.data, c.nbytes, stream)
+            launch(cp, ready, d, b, a, alpha=1, beta=0)             # 3125
+            if captured:
+                stream.end_capture().launch(stream)
+            assert (a.get(stream=stream) == 3125).all()
+
+
 def test_an_overlapping_launch_that_is_refused_is_named(cp):
     ready = executor(following_plan(1, 2))
     arguments, (first, second) = ready._blocks.pop()
