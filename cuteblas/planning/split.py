@@ -46,6 +46,7 @@ _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
 _LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
+_DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
 _APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _THIRD_SECONDS = 200e-6              # what a third algorithm, which costs two launches in every call, has to win at least
@@ -358,14 +359,16 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
     products = len(form.main) + len(form.corrections)
     multiplying, ending = _SHARE[tile] * depth * products * _PRODUCT_SECONDS, _SHARE[tile] * _TILE_SECONDS
     waves, rest = -(-tiles // most), tiles % most
-    yield _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
+    whole = _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
+    yield whole
     # What is left behind whole waves is divided, or that and a wave more, of which no tile is cut twice.
     for divided, apart in ((rest, 0.0), (rest + most, _APART)):
         steps = divided * -(-depth // DEPTH)
         if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
             exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // divided))
             seconds = (tiles + apart * divided) / most * multiplying + waves * ending + exchanging
-            yield _Tiling(tile, divided, most, seconds)
+            if seconds < _DIVIDED * whole.seconds:
+                yield _Tiling(tile, divided, most, seconds)
 
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
