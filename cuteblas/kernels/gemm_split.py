@@ -11,6 +11,7 @@ that a thread holds side by side along N are then the real and imaginary part of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -292,17 +293,31 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             elements = Layout((run, 2, config.columns // 8))
             pair, half, column = (size(elements[i]) for i in range(rank(elements)))
             sums = total if parts == 1 else k.registers("sums", config.element, elements)
-            tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout(pair))
+            tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
             k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
-            with k.loops((column,), "n") as (n,):
-                k.copy(tCgRB[_, 0, n], tCrRB, width=1, guard=guard[_, 0, n])
-                with k.loops((pair, half)) as (i, h):
-                    exponent = f"{tCrRA(h).c} + {tCrRB(i).c}"
+            k.copy(tCgRB[_, 0, _], tCrRB, width=1, guard=guard[_, 0, _])
+
+            def scale(factor: Callable[[str, str], str]) -> None:
+                with k.loops((pair, half, column)) as (i, h, n):
                     own = [total(i * parts + part, h, n).c for part in range(parts)]
                     for each in own:
-                        k.emit(f"{each} = cb::scalbn({each}, {exponent});")
+                        k.emit(f"{each} = {factor(each, f'{tCrRA(h).c} + {tCrRB(i, n).c}')};")
                     if parts == 2:
                         k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
+
+            k.emit("int least[2], most[2];")
+            for side, exponents in enumerate((tCrRA, tCrRB)):
+                modes_of = tuple(size(exponents.layout[mode]) for mode in range(rank(exponents.layout)))
+                k.emit(f"least[{side}] = most[{side}] = {exponents(*(0 for _mode in modes_of)).c};")
+                with k.loops(modes_of) as where:
+                    for name, combine in (("least", "min"), ("most", "max")):
+                        k.emit(f"{name}[{side}] = cb::{combine}({name}[{side}], {exponents(*where).c});")
+            # One factor is enough but for results that no float32 holds, or nearly so.
+            near = k.flag("near", "least[0] + least[1] >= -126 && most[0] + most[1] <= 127")
+            with k.when(equal(near, 1)):
+                scale(lambda x, exponent: f"cb::scaled({x}, cb::power_of_two({exponent}))")
+            with k.otherwise():
+                scale(lambda x, exponent: f"cb::scalbn({x}, {exponent})")
             mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
             gC = tiled(mC)
             pieces = staged.pieces_of(tile, mC, (M, N)) if staged else None
