@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, rank, size
-from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, is_static, less, to_c
+from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, equal, is_static, less, select, to_c
 from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Pointer
@@ -102,6 +102,7 @@ class KernelBuilder:
         self._shared_bytes = self._shared_next = 0
         self._shared_at: dict[str, int] = {}
         self._names: set[str] = set()
+        self._assembler: tuple[str, ...] = ()
         self._access = AccessCounter(threads)
         self.facts: dict[str, str] = {}
         self.thread = self._declare("tid", "threadIdx.x", Var("tid", 0, threads - 1))
@@ -287,11 +288,11 @@ class KernelBuilder:
             yield
 
     # -- work -----------------------------------------------------------------------------------------------------------------
-    def copy(self, source: Tensor, target: Tensor, *, width: int, guard: Guard | None = None) -> None:
+    def copy(self, source: Tensor, target: Tensor, *, width: int, guard: Guard | None = None, when: Expr | bool = True) -> None:
         """Copy between two partitioned tensors of the same extents, ``width`` elements at a time along mode 0.
 
         Global to shared memory is asynchronous (``cp.async``). Under a guard, elements that do not exist are read as zero and not
-        written.
+        written; under a condition ``when``, none exists unless it holds.
 
         Raises
         ------
@@ -313,13 +314,11 @@ class KernelBuilder:
             at = (v * width, *rest)
             s, d = source(*at), target(*at)
             arguments = [d.address, s.address]
-            if guard is not None:
-                if not guard.same_for(at, width):
-                    raise CodegenError(f"copy: vectors of {width} elements may lie partly outside of the extents {guard.extents}")
-                condition = guard.at(at)
+            if guard is not None and not guard.same_for(at, width):
+                raise CodegenError(f"copy: vectors of {width} elements may lie partly outside of the extents {guard.extents}")
+            if guard is not None or when is not True or call == "cp_async":
+                condition = all_of(when, True if guard is None else guard.at(at))
                 arguments += [to_c(condition) if isinstance(condition, Expr) else str(condition).lower()]
-            elif call == "cp_async":
-                arguments += ["true"]
             for element, tensor in ((s, source), (d, target)):
                 self._access.count(element, width, call, tensor)
             self.emit(f"cb::{call}<{width}>({', '.join(arguments)});")
@@ -356,14 +355,24 @@ class KernelBuilder:
         with self.loops(_extents(fragment)) as at:
             self.emit(f"{fragment(*at).c} = {value or f'cb::zero<{ctype}>()'};")
 
-    def fma(self, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False) -> None:
-        """``c += a * b`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``."""
+    def fma(self, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False, in_order: bool = False) -> None:
+        """``c += a * b`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``.
+
+        An element of B stays while those of A are walked through, forwards and backwards in turn: the operand that stays and the
+        one at the turn come from the cache of operands instead of the register file, which has two ports for three operands.
+        ``in_order`` (float32): the compiler keeps this order, for which the assembler is asked to move less.
+        """
         (vm, rm), (vn, rn) = _extents(a), _extents(b)
         if _extents(c) != (vm * vn, rm, rn):
             raise CodegenError(f"fma: C {c.layout} is not the outer product of A {a.layout} and B {b.layout}")
-        atom = "mac_dp4a" if a.engine.dtype.name == "int8x4" else "mac"
+        atom = "mac_in_order" if in_order else "mac_dp4a" if a.engine.dtype.name == "int8x4" else "mac"
+        if in_order:
+            self._assembler = ("-O1",)
         flags = f"<{str(conj_a).lower()}, {str(conj_b).lower()}>" if conj_a or conj_b else ""
-        with self.loops((vm, rm, vn, rn)) as (i, m, j, n):
+        last = vm * rm - 1
+        with self.loops((vm * rm, vn, rn)) as (at, j, n):
+            at = self.let("at", at if last == 0 or vn == 1 else select(equal(j % 2, 0), at, last - at))
+            i, m = at % vm, at // vm
             self.emit(f"cb::{atom}{flags}({c((i, j), m, n).c}, {a(i, m).c}, {b(j, n).c});")
 
     def barrier(self) -> None:
@@ -421,7 +430,7 @@ class KernelBuilder:
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
                 + "\n".join(begin + self._lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
-                               (self.cluster, 1, 1), facts=facts)
+                               (self.cluster, 1, 1), assembler=self._assembler, facts=facts)
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:

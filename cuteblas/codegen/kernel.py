@@ -103,6 +103,8 @@ class GeneratedKernel:
         Blocks of a cluster along x, y, z.
     row : tuple of Param
         What a row of the table of a kernel for many problems holds: see :mod:`~cuteblas.codegen.grouped`.
+    assembler : tuple of str
+        Options for the assembler (ptxas).
     facts : mapping of str to str
         What generation proved or counted, for people: layouts, bank conflicts, vector widths.
     """
@@ -116,6 +118,7 @@ class GeneratedKernel:
     min_blocks: int = 1
     cluster: tuple[int, int, int] = (1, 1, 1)
     row: tuple[Param, ...] = ()
+    assembler: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
 
     @cached_property
@@ -132,5 +135,5 @@ class GeneratedKernel:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the source, for caches."""
-        return hashlib.sha256(self.cuda_source.encode()).hexdigest()
+        """A hash of the source and the options, for caches."""
+        return hashlib.sha256("\n".join((*self.assembler, self.cuda_source)).encode()).hexdigest()

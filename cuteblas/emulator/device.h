@@ -481,6 +481,8 @@ void mac(Acc& acc, A const& a, B const& b) {
     }
 }
 
+inline void mac_in_order(float& acc, float a, float b) { mac(acc, a, b); }
+
 inline int dp4a(int acc, uint a, uint b) {
     uint sum = static_cast<uint>(acc);
     for (int shift = 0; shift < 32; shift += 8)

@@ -196,7 +196,7 @@ class GemmBlock:
         return self.k.let("k_tiles", ceil_div(self._extents["k"], self._tile[2]))
 
     def exists(self, k_tile: IntLike) -> Any:
-        """Whether a step along K exists, where no element has a predicate; else copies beyond the end write zeros, as if it did."""
+        """Whether a step along K exists, where no element has a predicate of its own: copies beyond the end write zeros."""
         return less(k_tile, self.k_tiles) if self.config.aligned else True
 
     def guard(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Guard | None:
@@ -252,7 +252,7 @@ def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLi
     steps : int
         Steps of the multiplication in a tile: an even number, so that every tile begins with the same register buffer.
     load : callable
-        Starts the copies of (k tile, stage) from global to shared memory.
+        Starts the copies of (k tile, stage) from global to shared memory; beyond the last tile, of zeros.
     fetch : callable
         Loads the fragments of (step, stage) into the registers of a buffer.
     multiply : callable
@@ -272,8 +272,7 @@ def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLi
                            f"and {steps}")
 
     def start(k_tile: IntLike, stage: IntLike) -> None:
-        with k.when(block.exists(k_tile)):
-            load(k_tile, stage)
+        load(k_tile, stage)
         k.commit()
 
     k.comment("Fill the ring")
@@ -282,8 +281,7 @@ def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLi
         start(stage, stage)
     k.wait(ahead - 1)
     k.barrier()
-    with k.when(block.exists(0)):
-        fetch(0, 0, 0)
+    fetch(0, 0, 0)
 
     k.comment("Main loop: copy a tile ahead, multiply this one, operands fetched one step early")
     read, write = Ring(k, "read", 0, stages), Ring(k, "write", ahead, stages)
@@ -305,6 +303,5 @@ def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLi
         k.barrier()
         read.advance()
         write.advance()
-        with k.when(block.exists(k_tile + 1)):
-            fetch(0, read.stage, (last + 1) % 2)
+        fetch(0, read.stage, (last + 1) % 2)
         multiply(last % 2)

@@ -194,9 +194,9 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
-        here = (_, _, _, k_tile)
-        k.copy(tAgA[here], tAsA[_, _, _, stage], width=config.a.width, guard=tAcA and tAcA[here])
-        k.copy(tBgB[here], tBsB[_, _, _, stage], width=config.b.width, guard=tBcB and tBcB[here])
+        here, exists = (_, _, _, k_tile), block.exists(k_tile)
+        k.copy(tAgA[here], tAsA[_, _, _, stage], width=config.a.width, guard=tAcA and tAcA[here], when=exists)
+        k.copy(tBgB[here], tBsB[_, _, _, stage], width=config.b.width, guard=tBcB and tBcB[here], when=exists)
 
     k.comment("Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)")
     fragment_a = _Fragment(k, "A", config, 0, sA, majors[0])

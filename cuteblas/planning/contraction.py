@@ -212,7 +212,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         p, roles = _swapped(p), {"A": "b", "B": "a", "C": "c"}
     a, b, _c = _tensors(p)
     flat = _flat(p)
-    choice = choose(flat, device, a.access(), b.access())
+    choice = choose(flat, device, a.access(), b.access(), predicated=True)
     reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
               f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors")
     if choice.slices == 1:

@@ -20,6 +20,7 @@ __all__ = ["LAUNCH_SECONDS", "MAX_VECTOR", "Candidate", "Choice", "block_seconds
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 LAUNCH_SECONDS = 4e-6
 _GATHER_PENALTY = 14.0               # element-wise copies: this over the extent that shares them is the loss,
+_GATHER_PENALTY_ALIGNED = 4.0        # this where they have no predicates,
 _HIDDEN_BELOW = 128                  # no more than at this extent: many small blocks hide them
 
 
@@ -49,8 +50,8 @@ class Candidate:
 
 _T = TileShape
 _SINGLE = (
-    Candidate(_T(256, 128, 8, stages=4), 0.75, 0.0),
-    Candidate(_T(128, 256, 8, warp=(4, 8), stages=4), 0.75, 0.0),
+    Candidate(_T(256, 128, 8, warps=(4, 2), stages=4, in_order=True), 0.785, 0.0),
+    Candidate(_T(128, 256, 8, stages=4), 0.75, 0.0),
     Candidate(_T(128, 128, 8, stages=4, min_blocks=2), 0.71, 0.05),
     Candidate(_T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3), 0.70, 0.25),
     Candidate(_T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4), 0.65, 0.4),
@@ -76,6 +77,7 @@ _DOUBLE_COMPLEX = (
     Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.46, 0.1),
 )
 _RARELY = 2.0                        # a gated product may take so much longer if that saves a launch for which all calls pay
+_ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
 _LANES = {4: 128, 8: 64}             # fused multiply-adds of a multiprocessor in a clock, by bytes of a real accumulator
 
 
@@ -88,16 +90,20 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
 
 
 def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: DeviceInfo, a: OperandAccess,
-                  b: OperandAccess) -> float:
-    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
+                  b: OperandAccess, *, aligned: bool = False) -> float:
+    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other; without predicates if aligned."""
     t, parts = candidate.tile, 2 if accumulator.is_complex else 1
     per_second = 2 * _LANES[max(4, accumulator.bytes // parts)] * device.clock_hz
-    gathered = _GATHER_PENALTY * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
+    penalty = _GATHER_PENALTY_ALIGNED if aligned else _GATHER_PENALTY
+    gathered = penalty * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
     return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate) * (1 + gathered)
 
 
-def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True) -> Choice[TileShape]:
+def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True,
+           predicated: bool = False) -> Choice[TileShape]:
     """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
+
+    The kernel has predicates, even where the tile divides the problem, if it is ``predicated``.
 
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
     slices add the traffic of the workspace and a launch.
@@ -112,7 +118,8 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
         slices = -(-k // chunk) if split > 1 else 1
         blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
         busiest = -(-blocks // device.multiprocessors)
-        seconds = block_seconds(candidate, chunk, accumulator, device, a, b) * (busiest + candidate.ramp) + LAUNCH_SECONDS
+        block = block_seconds(candidate, chunk, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
+        seconds = block * (busiest + candidate.ramp) + LAUNCH_SECONDS
         if slices > 1:
             seconds += 2 * slices * outputs * accumulator.bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         return Choice(t, slices, chunk, blocks, seconds)
@@ -122,6 +129,11 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     while may_split and k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
         splits.append(2 * splits[-1])
     return min((estimate(c, s) for c in candidates(accumulator.name) for s in splits), key=lambda choice: choice.seconds)
+
+
+def _aligned(p: GemmProblem, tile: TileShape) -> bool:
+    """Whether a product is computed without predicates: a large tile divides it."""
+    return tile.m * tile.n >= _ALONE and not (p.m % tile.m or p.n % tile.n or p.k % tile.k)
 
 
 def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VECTOR) -> OperandAccess:
@@ -174,13 +186,15 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         choice = min(choice, whole, key=lambda x: x.seconds if x.slices == 1 else x.seconds * _RARELY)
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
+    aligned = _aligned(p, choice.tile)
     if choice.slices == 1:
-        launches: tuple[Launch, ...] = (simt_product(p, choice, roles, gate=gate),)
+        launches: tuple[Launch, ...] = (simt_product(p, choice, roles, aligned=aligned, gate=gate),)
         workspace = 0
     else:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
         partial = sliced(p, choice.slices, choice.chunk)
-        launches = simt_product(partial, choice, {**roles, "C": "workspace"}, gate=gate), reduction(p, choice.slices, gate)
+        product = simt_product(partial, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
+        launches = product, reduction(p, choice.slices, gate)
         workspace = workspace_bytes(p, choice.slices)
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "

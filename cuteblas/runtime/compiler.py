@@ -72,7 +72,7 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
         known = supported_architectures()
         raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} compiles for {', '.join(known)} only")
     options = core.ProgramOptions(name=kernel.name, arch=arch, std="c++17", ftz=False, prec_div=True, prec_sqrt=True, fma=True,
-                                  device_as_default_execution_space=True)
+                                  device_as_default_execution_space=True, ptxas_options=list(kernel.assembler) or None)
     key = utils.make_program_cache_key(code=kernel.cuda_source, code_type="c++", options=options, target_type="cubin")
     try:
         stored = None if fresh else open_cache().get(key)

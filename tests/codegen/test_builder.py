@@ -1,5 +1,7 @@
 """The builder: what it writes, and what it refuses to write."""
 
+import re
+
 import pytest
 
 from cuteblas.codegen.builder import Guard, KernelBuilder
@@ -77,6 +79,27 @@ def test_modes_that_do_not_match_are_refused():
         k.pointer("A", "float32")
     with pytest.raises(TypeError, match="no element type 'float8'"):
         k.pointer("E", "float8")
+
+
+def test_consecutive_multiplications_share_an_operand():
+    """Rows are walked through forwards and backwards in turn, with one column each time."""
+    k = builder()
+    c, a, b = (k.registers(name, "float32", Layout(shape)) for name, shape in (("c", ((2, 4), 2, 3)), ("a", (2, 2)), ("b", (4, 3))))
+    k.fma(c, a, b)
+    loops = [line.strip() for line in k.build().body.splitlines() if line.strip().startswith(("for", "int const at", "cb::mac"))]
+    assert loops == ["for (int k = 0; k < 3; ++k) {", "for (int j = 0; j < 4; ++j) {", "for (int i = 0; i < 4; ++i) {",
+                     "int const at = (j & 1) == 0 ? i : -i + 3;",
+                     "cb::mac(c[(at & 1) + j * 2 + (at >> 1) * 8 + k * 16], a[(at & 1) + (at >> 1) * 2], b[j + k * 4]);"]
+
+
+def test_a_copy_under_a_condition_has_one_predicate_for_all_elements():
+    k = builder()
+    n = k.integer("n")
+    A = global_tensor(k, (4, 8), (1, 4))
+    k.copy(A, k.shared("s", "float32", Layout((4, 8))), width=4, when=n.lt(7))
+    k.copy(A, k.registers("r", "float32", Layout((4, 8))), width=4, when=True)
+    body = k.build().body
+    assert re.search(r"cb::cp_async<4>\(.*, n < 7\);", body) and body.count("n < 7") == 1
 
 
 def test_guards_compare_coordinates_with_extents():

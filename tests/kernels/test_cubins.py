@@ -74,6 +74,18 @@ def test_products_do_not_spill(element, candidate, tmp_path):
     assert registers * kernel.threads * kernel.min_blocks <= 65536
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("a, b", list(product([OperandAccess(0, 4), OperandAccess(1)], repeat=2)))
+def test_large_products_of_float32_do_not_spill(a, b, aligned, tmp_path):
+    """They keep the order in which multiplications are written, for which the assembler has an option."""
+    for candidate in candidates("float32")[:2]:
+        kernel = gemm_simt(SimtConfig("float32", "float32", candidate.tile, a, b, OperandAccess(0, 4), aligned=aligned))
+        registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+        assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
+        assert kernel.assembler == (("-O1",) if candidate.tile.in_order else ())
+        assert kernel.digest != replace(kernel, assembler=("-O2",)).digest
+
+
 @pytest.mark.parametrize("tile", [tile for tile, _seconds in TILES], ids=str)
 def test_tensor_core_products_do_not_spill(tile, tmp_path):
     """Written by threads and by TMA, alone and in pairs; with alpha and beta."""

@@ -9,7 +9,7 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
-from cuteblas.planning import simt
+from cuteblas.planning import H200, GemmProblem, Operand, simt
 from cuteblas.planning.simt import Candidate, candidates, plan_simt
 
 from .engines import check_product, gemm_problem, place, poison, random
@@ -148,6 +148,48 @@ def test_every_tile(engine, monkeypatch, dtype, candidate: Candidate):
     for orders in ("CC", "FF") if t.m * t.n <= 64 * 64 else ("CC",):
         plan = product(engine, a, b, dtype, a_place={"order": orders[0]}, b_place={"order": orders[1]})
         assert plan.config.tile == t
+
+
+@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=2)])
+@pytest.mark.parametrize("tile, k", [(0, 8), (0, 16), (0, 88), (1, 40)])
+def test_extents_that_the_tile_divides_need_no_predicates(engine, monkeypatch, orders, tile, k):
+    """Fewer steps along K than stages of the ring, and more; what is beyond the last step is not read."""
+    candidate = candidates("float32")[tile]
+    monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
+    rng = np.random.default_rng(16)
+    t = candidate.tile
+    a, b = random(rng, (t.n, k), "float32"), random(rng, (k, t.m), "float32")
+    for kinds in ({}, {"alpha": 3, "beta": 2}) if k == 88 else ({},):
+        plan = product(engine, a, b, "float32", a_place={"order": orders[0]}, b_place={"order": orders[1]}, **kinds)
+        assert "_aligned" in plan.launches[0].kernel.name and plan.config.tile == t
+
+
+def test_slices_of_k_without_predicates(engine, monkeypatch):
+    candidate = candidates("float32")[0]
+    monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
+    rng = np.random.default_rng(17)
+    t = candidate.tile
+    a, b = random(rng, (t.n, 1048), "float32"), random(rng, (1048, t.m), "float32")
+    plan = product(engine, a, b, "float32", alpha=2)
+    assert plan.config.slices > 1 and 1048 % plan.config.chunk and "_aligned" in plan.launches[0].kernel.name
+
+
+def test_extents_that_the_tile_does_not_divide_have_predicates():
+    first = candidates("float32")[0].tile
+    for more in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        m, n, k = (e + extra for e, extra in zip((8 * first.m, 16 * first.n, 1024), more, strict=True))
+        row = Operand("float32", (k, 1), (), False, 16)
+        plan = plan_simt(GemmProblem(m, n, k, row, row, Operand("float32", (1, m), (), False, 16)), H200)
+        assert "_aligned" not in plan.launches[0].kernel.name
+
+
+@pytest.mark.parametrize("element", FLOATS)
+def test_half_a_warp_reads_vectors_in_one_wavefront(element):
+    """A lane reads the same of A as the lane that differs in bit 1, and the same of B as the one that differs in bit 0."""
+    for candidate in candidates(element):
+        mma = candidate.tile.mma
+        for operand, bit in ((mma.tv_a, 2), (mma.tv_b, 1)):
+            assert all(operand((lane, 0)) == operand((lane ^ bit, 0)) for lane in range(candidate.tile.threads)), candidate
 
 
 def test_small_integers_in_floats_are_exact(engine):

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -48,12 +48,23 @@ def test_large_products_take_large_tiles_and_small_ones_small():
     assert areas == sorted(areas) and areas[0] <= 2048 and areas[-1] == 256 * 128
 
 
-@pytest.mark.parametrize("a, b, tile", [((1, 4096), (4096, 1), (128, 256)), ((4096, 1), (1, 4096), (256, 128))])
-def test_the_wide_side_of_a_tile_is_the_one_that_is_read_in_vectors(a, b, tile):
+@pytest.mark.parametrize("a, b", list(product([(1, 4096), (4096, 1)], repeat=2)))
+def test_large_products_have_one_tile_in_every_order(a, b):
     """A row-major C is computed as C^T = B A^T: the plan's first operand is B."""
-    p = square(4096, a=Operand("float32", a), b=Operand("float32", b), precision="ieee")
-    config = plan_gemm(p, H200).config
+    config = plan_gemm(square(4096, a=Operand("float32", a), b=Operand("float32", b), precision="ieee"), H200).config
+    assert (config.tile.m, config.tile.n, config.tile.in_order) == (256, 128, True)
+
+
+@pytest.mark.parametrize("a, b, tile", [((1, 4092), (4092, 1), (128, 256)), ((4092, 1), (1, 4092), (256, 128))])
+def test_with_predicates_the_wide_side_of_a_tile_is_the_one_that_is_read_in_vectors(a, b, tile):
+    config = plan_gemm(square(4092, a=Operand("float32", a), b=Operand("float32", b), precision="ieee"), H200).config
     assert (config.tile.m, config.tile.n) == tile
+
+
+def test_a_wide_tile_for_few_columns():
+    p = GemmProblem(132 * 256, 128, 1024, *(Operand("float32", s) for s in ((1024, 1), (1, 128), (128, 1))), precision="ieee")
+    config = plan_gemm(p, H200).config
+    assert (config.tile.m, config.tile.n, config.slices) == (128, 256, 1)
 
 
 def test_few_blocks_and_a_deep_k_are_split():

@@ -112,6 +112,8 @@ template <class T> struct conjugate<true, complex<T>> { static CB_DEVICE complex
 template <bool ConjA = false, bool ConjB = false, class Acc, class A, class B> CB_DEVICE void mac(Acc& acc, A const& a, B const& b) {
   acc = arithmetic<Acc>::mac(acc, convert<Acc>(conjugate<ConjA, A>::of(a)), convert<Acc>(conjugate<ConjB, B>::of(b)));
 }
+// The same for float32, where the compiler leaves such products in the order in which they are written.
+CB_DEVICE void mac_in_order(float& acc, float a, float b) { asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(acc) : "f"(a), "f"(b)); }
 // Four products of signed bytes held in words; the sum wraps (sm_61).
 CB_DEVICE int dp4a(int acc, unsigned a, unsigned b) {
   int r;
