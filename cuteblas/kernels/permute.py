@@ -27,7 +27,7 @@ from ..layout.symbolic import IntLike, ceil_div, less
 from .common import grouped_raster, matrix_at, tile_of_block, transpose_words
 
 __all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "TransposedTile", "batch_modes", "copy_kernel", "inner_batch",
-           "transpose_in_place_kernel", "transpose_kernel", "transposed_tile"]
+           "pair_of_block", "transpose_in_place_kernel", "transpose_kernel", "transposed_tile"]
 
 _WORD = 4
 _LINE = 128
@@ -134,6 +134,15 @@ class TransposeConfig:
         """The tile in shared memory: (j, i) in words -> word, i counting words along I."""
         along_j, along_i = self.tile[0], self.rows // self.packed
         return ComposedLayout(_swizzle(self), 0, Layout((along_j, along_i), (1, along_j)))
+
+    @property
+    def elements(self) -> ComposedLayout:
+        """The tile in shared memory by elements: (j, i) -> element."""
+        words, per_word = self.shared, self.packed
+        swizzle, shift = words.swizzle, per_word.bit_length() - 1
+        along_j, along_i = self.tile[0], self.rows // per_word
+        return ComposedLayout(Swizzle(swizzle.bits, swizzle.base + shift, swizzle.shift), 0,
+                              Layout((along_j, (per_word, along_i)), (per_word, (1, along_j * per_word))))
 
     @property
     def name(self) -> str:
@@ -249,7 +258,7 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     of the batch modes, then the strides of D there. There is one block for each pair of tiles.
     """
     k, tile = transposed_tile(config, "D[j, i, batch] = D[i, j, batch] in place, for square matrices")
-    word, per_word, side, vector = tile.word, config.packed, config.tile[0], max(tile.vl, tile.vs)
+    word, per_word, vector = tile.word, config.packed, max(tile.vl, tile.vs)
     pointer = k.pointer("D", word, const=False, alignment=max(config.load, config.store))
     N = k.integer("N", multiple=vector * per_word)
     stride_j = 1 if config.src_unit else k.integer("dD_j", lo=None)
@@ -258,24 +267,7 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     strides = tuple(k.integer(f"dD_l{q}", lo=None, multiple=vector) for q in range(config.modes))
     source, target = (N // per_word, N), (N, N // per_word)                     # extents in words
 
-    # Pairs p <= q of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top, filled up with those from
-    # its end.
-    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(N, side))
-    odd = k.let("odd", tiles % 2)
-    columns = k.let("columns", tiles + 1 - odd)
-    rows = k.let("rows", (tiles + odd) // 2)
-    if config.group:
-        pairs = k.let("pairs", columns * rows)
-        pair, index = (k.let("pair", block % pairs), k.let("batch", block // pairs)) if batch else (block, 0)
-        column, row = grouped_raster(k, pair, columns, rows, config.group)
-    else:
-        column, above = k.let("column", block % columns), k.let("above", block // columns)
-        row, index = (k.let("row", above % rows), k.let("batch", above // rows)) if batch else (above, 0)
-    p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
-    with k.when(less(row + (-odd), column)):
-        k.assign(p, row)
-        k.assign(q, column - 1 + odd)
-
+    p, q, index = pair_of_block(k, N, config, bool(batch))
     read = matrix_at(pointer, source, (stride_j, stride_i), batch, strides, index)
     written = matrix_at(pointer, target, (stride_i, stride_j), batch, strides, index)
     sT, sU = k.shared("sT", word, config.shared), k.shared("sU", word, config.shared)
@@ -292,6 +284,29 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     with k.when(less(p, q)):
         tile.columns_out(k, sU, written, (p, q), "U")
     return k.build()
+
+
+def pair_of_block(k: KernelBuilder, extent: IntLike, config: InPlaceConfig, batched: bool) -> tuple[IntLike, IntLike, IntLike]:
+    """The pair (p, q), p <= q, of tiles of a square matrix that a block exchanges, and its flat batch index.
+
+    Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top, filled up with those from its end.
+    """
+    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(extent, config.tile[0]))
+    odd = k.let("odd", tiles % 2)
+    columns = k.let("columns", tiles + 1 - odd)
+    rows = k.let("rows", (tiles + odd) // 2)
+    if config.group:
+        pairs = k.let("pairs", columns * rows)
+        pair, index = (k.let("pair", block % pairs), k.let("batch", block // pairs)) if batched else (block, 0)
+        column, row = grouped_raster(k, pair, columns, rows, config.group)
+    else:
+        column, above = k.let("column", block % columns), k.let("above", block // columns)
+        row, index = (k.let("row", above % rows), k.let("batch", above // rows)) if batched else (above, 0)
+    p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
+    with k.when(less(row + (-odd), column)):
+        k.assign(p, row)
+        k.assign(q, column - 1 + odd)
+    return p, q, index
 
 
 def transposed_tile(config: TransposeConfig, what: str) -> tuple[KernelBuilder, TransposedTile]:

@@ -22,21 +22,18 @@ from ..codegen.engine import CodegenError, Pointer
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import (
-    ComposedLayout,
     Layout,
-    Swizzle,
     Tensor,
     composition,
-    counting_iterator,
     domain_offset,
     local_tile,
     make_identity_tensor,
 )
-from ..layout.symbolic import IntLike, all_of, less, to_c
+from ..layout.symbolic import IntLike, all_of, less, maximum, minimum, to_c
 from .common import cut_words, matrix_at, tile_of_block
 from .permute import TransposeConfig, TransposedTile, batch_modes, inner_batch, transposed_tile
 
-__all__ = ["RaggedConfig", "ragged_transpose_kernel"]
+__all__ = ["RaggedConfig", "along_i", "ragged_transpose_kernel", "words_in"]
 
 
 @dataclass(frozen=True)
@@ -68,15 +65,6 @@ class RaggedConfig(TransposeConfig):
         return self.tile[1] + self.border
 
     @property
-    def elements(self) -> ComposedLayout:
-        """The tile in shared memory by elements: (j, i) -> element."""
-        words, per_word = self.shared, self.packed
-        swizzle, shift = words.swizzle, per_word.bit_length() - 1
-        along_j, along_i = self.tile[0], self.rows // per_word
-        return ComposedLayout(Swizzle(swizzle.bits, swizzle.base + shift, swizzle.shift), 0,
-                              Layout((along_j, (per_word, along_i)), (per_word, (1, along_j * per_word))))
-
-    @property
     def name(self) -> str:
         """The kernel's symbol."""
         return f"{super().name.replace('transpose', 'transpose_ragged', 1)}_c{self.cut}"
@@ -87,7 +75,8 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
     """Generate a ``transpose`` kernel for any alignment: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I in D.
 
     Parameters of the kernel: pointers S, D; extents J, I; stride of S along i and of D along j; the extents of the batch modes,
-    then the strides of S there, then of D. All count elements.
+    then the strides of S there, then of D; of elements smaller than a word, the lowest that belongs to S and the end of S. All
+    count elements, the last two from S on.
     """
     k, tile = transposed_tile(config, "D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D, rows begin anywhere")
     element = f"b{8 * config.item}"
@@ -95,6 +84,7 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
     extents = J, I = k.integer("J"), k.integer("I")
     ds, dd = (1, k.integer("dS_i", lo=None)), (k.integer("dD_j", lo=None), 1)
     batch, batch_s, batch_d = batch_modes(k, config.modes)
+    span = (k.integer("S_lowest", lo=None), k.integer("S_end")) if config.packed > 1 else ()
     bj, bi, index = tile_of_block(k, (J, I + config.border), config.tile, config.modes > 0, config.group,
                                inner_batch(k, config, batch))
     source, target = matrix_at(ps, extents, ds, batch, batch_s, index), matrix_at(pd, extents, dd, batch, batch_d, index)
@@ -105,13 +95,32 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
     if config.packed == 1:
         _elements_in(k, tile, source, corner, extents, sT)
     else:
-        _words_in(k, tile, ps, source, corner, extents, (sT, sE))
+        memory = *k.aligned_down("S_words", ps, tile.word, tile.packed * config.item), *span
+        words_in(k, tile, ps, memory, source, corner, extents, (sT, sE))
     k.barrier()
 
     words, vector, border = tile.vs, tile.vs * config.packed, config.border
     lines, before = k.aligned_down("D_cut", pd, tile.word, config.cut)
     tDcD = k.pin("tDcD", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
     rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
+
+    def row_begin(j: IntLike) -> IntLike:
+        return before + target.engine.offset + target.layout(j, 0)
+
+    def cut_of(j: IntLike) -> IntLike:
+        """How far behind the tile's corner a row of the target is cut."""
+        return k.let("later", (-row_begin(j)) % border)
+
+    def places(which: IntLike, later: IntLike) -> list[list[IntLike]]:
+        """Where in shared memory the words are that cover a thread's vectors of a column."""
+        return [[k.let(f"place_{n}_{w}", sT(which, later // config.packed + tDcD((0, 0), 0, n)[1] + w).index)
+                 for w in range(words + (config.packed > 1))] for n in range(vectors)]
+
+    k.comment("Columns out, each from cut to cut")
+    # Rows of the target that are so many apart that whole sectors lie between are cut alike, and lie alike in the tile.
+    first, step = tDcD((0, 0), 0, 0)[0], tile.writer.tile[0]
+    alike = cut_of(corner[0] + first) if step % border == 0 else None
+    places_alike = None if alike is None else places(first, alike)
 
     @contextmanager
     def column(r: IntLike) -> Iterator[tuple[IntLike, IntLike, IntLike, IntLike]]:
@@ -121,35 +130,37 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
         which = k.let("column", tDcD((0, 0), r, 0)[0])
         j = k.let("j", corner[0] + which)
         with k.when(less(j, J)):
-            begin = k.let("begin", before + target.engine.offset + target.layout(j, 0))
-            yield which, j, begin, k.let("later", (-begin) % border)
+            yield which, j, k.let("begin", row_begin(j)), cut_of(j) if alike is None else alike
 
-    k.comment("Columns out, each from cut to cut")
     with k.loop("r", rows, unroll=True) as r, column(r) as (which, _, begin, later):
         cut = k.let("cut", (begin + border - 1) // border + bi * (config.tile[1] // border) - 1)
-        with k.loop("n", vectors, unroll=True) as n:
-            word = k.let("word", tDcD((0, 0), r, n)[1])
-            i = k.let("i", corner[1] + later + word * config.packed)
+        held_at = places(which, later) if places_alike is None else [[at ^ r * step for at in held] for held in places_alike]
+        for n in range(vectors):
+            word = tDcD((0, 0), r, n)[1]
+            i = k.let(f"i_{n}", corner[1] + later + word * config.packed)
             with k.when(all_of(less(-1, i), less(i + (vector - 1), I))):
-                held = k.registers("tDrS", tile.word, Layout(words + (config.packed > 1)))
-                k.copy(_along_i(sT, which, later // config.packed + word, held), held, width=1)
+                fragment = k.registers("tDrS", tile.word, Layout(words + (config.packed > 1)))
+                for w, at in enumerate(held_at[n]):
+                    k.copy(Tensor(sT.engine + at, Layout(1)), Tensor(fragment.engine + w, Layout(1)), width=1)
                 if config.packed > 1:
-                    cut_words(k, held, held, 8 * config.item * (later % config.packed))
-                whole = Tensor(held.engine, Layout(words))
+                    cut_words(k, fragment, fragment, 8 * config.item * (later % config.packed))
+                whole = Tensor(fragment.engine, Layout(words))
                 k.copy(whole, Tensor(lines + (cut * (border // config.packed) + word), whole.layout), width=words)
     if vector > 1:
-        k.comment("Where rows begin and end: one element at a time")
+        lanes = tile.writer.tile[1] // words
+        k.comment("Vectors in which rows begin and end: their elements, one by one")
         ends = k.flag("ends", f"{to_c(corner[1])} < 0 || {to_c(corner[1] + (config.rows - 1))} >= {to_c(I)}")
-        with k.when(ends.ne(0)), k.loop("r", rows, unroll=False) as r, column(r) as (which, j, _, later), \
-                k.loop("n", vectors, unroll=False) as n:
-            at = k.let("at", later + tDcD((0, 0), r, n)[1] * config.packed)
-            i = k.let("i", corner[1] + at)
-            partly = k.flag("partly", f"{to_c(i)} < 0 || {to_c(i + (vector - 1))} >= {to_c(I)}")
-            with k.when(all_of(partly.ne(0), less(-vector, i), less(i, I))), k.loop("e", vector, unroll=False) as e:
-                single = k.registers("tDrE", element, Layout(1))
-                with k.when(all_of(less(-1, i + e), less(i + e, I))):
-                    k.copy(_along_i(sE, which, at + e, single), single, width=1)
-                    k.copy(single, Tensor(target.engine + target.layout(j, i + e), single.layout), width=1)
+        with k.when(ends.ne(0)), k.loop("r", rows, unroll=False) as r, column(r) as (which, j, begin, later):
+            lane = k.let("lane", tDcD((0, 0), r, 0)[1] // words)
+            for what, partly in (("first", (-begin) % vector - vector), ("last", (begin + I) // vector * vector - begin)):
+                at = k.let(what, partly - corner[1])
+                with k.when(all_of(less(later - 1, at), less(at, later + config.tile[1]))), \
+                        k.loop("e", vector, start=lane, step=lanes, unroll=False) as e:
+                    i = k.let("i", corner[1] + at + e)
+                    single = k.registers("tDrE", element, Layout(1))
+                    with k.when(all_of(less(-1, i), less(i, I))):
+                        k.copy(along_i(sE, which, at + e, single), single, width=1)
+                        k.copy(single, Tensor(target.engine + target.layout(j, i), single.layout), width=1)
     return k.build()
 
 
@@ -165,35 +176,49 @@ def _elements_in(k: KernelBuilder, tile: TransposedTile, source: Tensor, corner:
     tile.staged(k, fragment, sT)
 
 
-def _words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, source: Tensor, corner: tuple[IntLike, IntLike],
-              extents: tuple[IntLike, IntLike], shared: tuple[Tensor, Tensor]) -> None:
+def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: tuple[Pointer, IntLike, IntLike, IntLike],
+             source: Tensor, corner: tuple[IntLike, IntLike], extents: tuple[IntLike, IntLike], shared: tuple[Tensor, Tensor],
+             name: str = "S") -> None:
     """Read what exists of a tile of small elements to shared memory, given by words and by elements.
 
-    Threads read blocks of as many rows as a word has elements, a word of each: two aligned words cover it.
+    Threads read blocks of as many rows as a word has elements, a word of each: two aligned words cover it. Instead of rows that do
+    not exist others are read. Single elements are read where words would reach beyond the array's memory.
+
+    ``memory`` is: the aligned words, how many elements the first of them begins before ``pointer``, and the first element and the
+    end of what the array spans, in elements from ``pointer`` on.
     """
     packed, item = tile.packed, pointer.dtype.bytes
+    words, before, lowest, end = memory
     by_element = TiledCopy(tile.reader.threads, (packed, packed))
     blocks = _rest(tile)[1]
-    gS, cS = (local_tile(domain_offset(corner, x), (tile.read[0] * packed, tile.read[1]), (0, 0))
-              for x in (source, make_identity_tensor(extents)))
-    tSgS, tScS = k.pin("tSgS", by_element.partition(gS, k.thread)), k.pin("tScS", by_element.partition(cS, k.thread))
-    words, before = k.aligned_down("S_words", pointer, tile.word, packed * item)
+    along_j, along_i = tile.read[0] * packed, tile.read[1]
+    gS, cS = (local_tile(domain_offset(corner, x), (along_j, along_i), (0, 0)) for x in (source, make_identity_tensor(extents)))
+    tSgS, tScS = k.pin(f"tSg{name}", by_element.partition(gS, k.thread)), k.pin(f"tSc{name}", by_element.partition(cS, k.thread))
     j = tScS((0, 0), 0, 0)[0]
 
-    def begin(row: IntLike, block: IntLike) -> IntLike:
-        """Where a thread's word of a row begins, in elements behind the first aligned word."""
-        return before + source.engine.offset + source.layout(j, tScS((0, row), 0, block)[1])
+    def existing(row: IntLike) -> IntLike:
+        """A row that exists: this one, or the first or last."""
+        return minimum(maximum(row, 0), extents[1] - 1)
 
-    k.comment("Rows in: the aligned words that cover the thread's word lie inside of the row")
-    with k.when(all_of(less(packed - 2, j), less(j + (2 * packed - 1), extents[0]))):
+    def at(j: IntLike, row: IntLike) -> IntLike:
+        return source.engine.offset + source.layout(j, existing(row))
+
+    top, bottom = (k.let(f"{row}_{name}", at(corner[0], corner[1] + i)) for row, i in (("top", 0), ("bottom", along_i - 1)))
+    inside = k.flag(f"inside_{name}", f"{to_c(minimum(top, bottom))} >= {to_c(lowest + (packed - 1))} && "
+                                      f"{to_c(maximum(top, bottom) + (along_j + packed))} <= {to_c(end)}")
+    k.comment("Rows in: the aligned words that cover the thread's words")
+    with k.when(inside.ne(0)), k.when(less(j, extents[0])):
         covering = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
-        with k.loops((packed, blocks)) as (row, block):
-            exists = Guard(Tensor(counting_iterator(tScS((0, row), 0, block)), Layout(2, 0)), extents, halo=True)
-            k.copy(Tensor(words + begin(row, block) // packed, Layout(2)), covering[None, row, block], width=1, guard=exists)
         fragment = k.registers("tSrS", tile.word, Layout(((1, packed), 1, blocks)))
         with k.loops((packed, blocks)) as (row, block):
-            cut_words(k, covering[None, row, block], fragment[(None, row), 0, block], 8 * item * (begin(row, block) % packed))
-        tile.staged(k, fragment, shared[0])
+            begin = k.let("begin", before + at(j, tScS((0, row), 0, block)[1]))
+            k.copy(Tensor(words + begin // packed, Layout(2)), covering[None, row, block], width=1)
+        for row in range(packed):                     # words of rows that are a multiple of words apart begin alike
+            begins = before + source.engine.offset + source.layout(j, tScS((0, row), 0, 0)[1])
+            bits = k.let(f"bits_{row}", 8 * item * (begins % packed))
+            with k.loops((blocks,)) as (block,):
+                cut_words(k, covering[None, row, block], fragment[(None, row), 0, block], bits)
+        tile.staged(k, fragment, shared[0], name)
     with k.otherwise(), k.loop("column", packed, unroll=False) as column:
         single = k.registers("tSrE", pointer.dtype.name, Layout((packed, blocks)))
         guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
@@ -207,6 +232,6 @@ def _rest(tile: TransposedTile) -> tuple[int, int]:
     return along_j, along_i
 
 
-def _along_i(shared: Tensor, j: IntLike, i: IntLike, fragment: Tensor) -> Tensor:
+def along_i(shared: Tensor, j: IntLike, i: IntLike, fragment: Tensor) -> Tensor:
     """What a fragment holds of a tile's column ``j``, from ``i`` on."""
     return domain_offset((j, i), shared).map_domain(lambda layout: composition(layout[1], fragment.layout))

@@ -16,6 +16,7 @@ from ..kernels.permute import (
     transpose_kernel,
 )
 from ..kernels.ragged import RaggedConfig, ragged_transpose_kernel
+from ..kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from .modes import merged
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
@@ -106,6 +107,12 @@ def is_wide(modes: tuple[Mode, ...]) -> bool:
     return span >= _NARROW_SPAN
 
 
+def _span(modes: list[tuple[int, int]]) -> tuple[int, int]:
+    """The lowest element and the end of what modes of some extents and strides span, from their first element on."""
+    reaches = [(n - 1) * stride for n, stride in modes]
+    return sum(min(0, r) for r in reaches), 1 + sum(max(0, r) for r in reaches)
+
+
 def _vector(problem: CopyProblem, alignment: int, offset: int, extent: int, strides: list[int], limit: int) -> int:
     """Elements of the widest vector (at most ``limit`` bytes) that address, offset, extent and the other strides allow."""
     item = problem.itemsize
@@ -154,7 +161,7 @@ _TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1),
 _BYTES, _SHORT_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 32), 8, 128, 1)
 _SHORT = 64
 # The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
-_RAGGED = {1: _Tiling((128, 128), 4, 256, 8), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
+_RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
            8: _Tiling((64, 64), 8, 256, 1, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
 _RAGGED_SHORT = {16: _Tiling((32, 64), 16, 128, 0, 5)}
 _CUTS = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}
@@ -237,7 +244,8 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
     group, inner = _order(tiling, mode_j, others)
     config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach), group=group,
                           inner=inner, min_blocks=tiling.min_blocks, cut=cut)
-    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "dD_j": mode_j.dst}
+    lowest, end = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "dD_j": mode_j.dst, "S_lowest": lowest, "S_end": end}
     blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.border) // config.tile[1])
     return _finish(problem, device, "transpose", config, ragged_transpose_kernel(config), numbers, others, blocks, offsets,
                    f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements through "
@@ -245,10 +253,15 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
 
 
 # The same for tiles that change places; strips are of columns of pairs of tiles.
-_SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8), 4: _Tiling((64, 64), 16, min_blocks=5), 8: _Tiling((32, 32), 16),
-            16: _Tiling((16, 16), 16)}
-# Where rows begin in the midst of a sector.
-_RAGGED_SQUARES = {8: _Tiling((64, 64), 16), 16: _Tiling((16, 16), 16, group=8)}
+_SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8),
+            4: _Tiling((64, 64), 16, min_blocks=5), 8: _Tiling((32, 32), 16), 16: _Tiling((16, 16), 16)}
+# Where vectors are aligned and rows begin in the midst of a sector.
+_SPLIT_SQUARES = {8: _Tiling((64, 64), 16), 16: _Tiling((32, 32), 16, group=1, min_blocks=5)}
+# Where rows begin anywhere or end within a vector; and those for which a device needs more shared memory than all have.
+_RAGGED_SQUARES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((64, 64), 4, group=1),
+                   4: _Tiling((64, 64), 4, group=1, min_blocks=5), 8: _Tiling((32, 32), 8, 128, 1)}
+_LARGE_SQUARES = {2: _Tiling((128, 128), 4, 512, 1, 3), 4: _Tiling((128, 128), 4, 1024, 8), 8: _Tiling((64, 64), 8, 256, 1, 3)}
+_RAGGED_SQUARES_FROM = 32
 _SINGLE = {2: 64}                   # of elements that move one by one: a thread has those of two tiles in registers
 _BYTEWISE = 512                     # threads where bytes move one by one
 
@@ -273,24 +286,37 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     n, inner, outer, batch = found
     item, unit = problem.itemsize, inner == 1
     others = [outer, *(m.dst for m in batch)]
-    ragged = unit and any(stride * item % _SECTOR for stride in others)
-    tiling = _RAGGED_SQUARES.get(item, _SQUARES[item]) if ragged else _SQUARES[item]
-    side, load = tiling.tile[0], tiling.load
-    load, store = (_vector(problem, problem.dst_alignment, 0, n, others, limit) * item if unit else item for limit in (load, 16))
+
+    def widest(limit: int) -> int:
+        return _vector(problem, problem.dst_alignment, 0, n, others, limit) * item if unit else item
+
+    ragged = unit and item < 16 and n >= _RAGGED_SQUARES_FROM and widest(16) < 16
+    tiling = _SQUARES[item]
+    if ragged:
+        large = _LARGE_SQUARES.get(item, _RAGGED_SQUARES[item])
+        tiling = large if 2 * prod(large.tile) * item <= device.shared_bytes_per_block else _RAGGED_SQUARES[item]
+    elif unit and any(stride * item % _SECTOR for stride in others):
+        tiling = _SPLIT_SQUARES.get(item, tiling)
+    side, load, store = tiling.tile[0], widest(tiling.load), widest(16)
     packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item
-    if not packed:
+    if ragged:
+        word, load, store = max(item, 4), max(item, 4), 16
+    elif not packed:
         load = store = item if item < 4 else min(load, store)
         side = min(side, _SINGLE.get(item, side))
     reach = (n - 1) * (abs(inner) + abs(outer)) + sum((m.extent - 1) * abs(m.dst) for m in batch)
     # Predicates stop threads, not addresses: those of the last tiles end beyond the matrix.
     beyond = 2 * side * (abs(inner) + abs(outer))
     threads = _BYTEWISE if word == 1 else tiling.threads
-    config = InPlaceConfig(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN,
-                           tiling.group, min_blocks=tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
-    kernel, per_word = transpose_in_place_kernel(config), config.packed
+    make = RaggedInPlaceConfig if ragged else InPlaceConfig
+    config = make(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN,
+                  tiling.group, min_blocks=tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
+    kernel = ragged_in_place_kernel(config) if isinstance(config, RaggedInPlaceConfig) else transpose_in_place_kernel(config)
+    per_word = 1 if ragged else config.packed
     tiles = -(-n // side)
-    numbers = {"N": n, "dD_j": inner, "dD_i": outer // per_word}
+    lowest, end = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
+    numbers = {"N": n, "dD_j": inner, "dD_i": outer // per_word, "D_lowest": lowest, "D_end": end}
     for q, m in enumerate(batch):
         numbers |= {f"L{q}": m.extent, f"dD_l{q}": m.dst // per_word}
     blocks = tiles * (tiles + 1) // 2 * prod(m.extent for m in batch)

@@ -7,6 +7,7 @@ import pytest
 
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.permute import InPlaceConfig, transpose_in_place_kernel
+from cuteblas.kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 from cuteblas.planning.copy import square_modes
 
@@ -48,6 +49,13 @@ def turn(engine, n, item, *, batch=(), pad=0, gap=0, offset=0, step=1, order="C"
     return plan
 
 
+def varied(plan, **changes):
+    """The plan with a kernel that is specialised otherwise."""
+    config = replace(plan.config, **changes)
+    make = ragged_in_place_kernel if isinstance(config, RaggedInPlaceConfig) else transpose_in_place_kernel
+    return replace(plan, launches=(replace(plan.launches[0], kernel=make(config)),))
+
+
 @pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("sizes", [range(2, 36), range(36, 70), range(70, 102), range(102, 131)], ids=str)
 def test_sizes(engine, item, sizes):
@@ -65,17 +73,18 @@ def test_many_tiles(engine, item, n):
 @pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("tiles", [4, 5])
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-def test_strips_of_pairs(engine, item, tiles, batch):
+@pytest.mark.parametrize("less", [16, 13])
+def test_strips_of_pairs(engine, item, tiles, batch, less):
     """One column of pairs, strips that divide the rectangle of pairs and that do not, and one strip of more than all."""
-    side = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), item, in_place=True), H200).config.tile[0]
-    n = tiles * side - 16
+    even = 8192 - (less == 13)
+    side = plan_copy(CopyProblem((even, even), (1, even), (even, 1), item, in_place=True), H200).config.tile[0]
+    n = tiles * side - less
     plan = turn(engine, n, item, batch=batch)
     x = Strided(aligned(int(np.prod((*batch, n, n))), SIZES[item]), 0, plan.problem.shape, plan.problem.dst_strides)
     expected = np.swapaxes(scrambled(x.shape, item), -1, -2)
     for group in (1, 2, 3, 8):
         x.view[...] = scrambled(x.shape, item)
-        kernel = transpose_in_place_kernel(replace(plan.config, group=group))
-        engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), dst=x)
+        engine.run(varied(plan, group=group), dst=x)
         assert x.view.tobytes() == expected.tobytes()
 
 
@@ -120,14 +129,17 @@ def test_modes_of_tensors_change_places(engine, shape, axes, modes):
     np.testing.assert_array_equal(x.view, expected)
 
 
-def test_offsets_of_64_bits(engine):
-    x = Strided(aligned(70 * 70, "u4"), 0, (70, 70), (70, 1))
-    x.view[...] = scrambled((70, 70), 4)
+@pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("n", [64, 70])
+def test_offsets_of_64_bits(engine, item, n):
+    x = Strided(aligned(n * n, SIZES[item]), 0, (n, n), (n, 1))
+    x.view[...] = scrambled((n, n), item)
     expected = x.view.T.copy()
-    plan = plan_copy(in_place(x), engine.device)
-    wide = transpose_in_place_kernel(replace(plan.config, wide=True))
-    engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=wide),)), dst=x)
-    np.testing.assert_array_equal(x.view, expected)
+    engine.run(varied(plan_copy(in_place(x), engine.device), wide=True), dst=x)
+    assert x.view.tobytes() == expected.tobytes()
+
+
+def test_which_offsets_have_64_bits():
     for n, expected in ((2**14, False), (2**15, True)):
         assert plan_copy(CopyProblem((n, n), (1, n), (n, 1), 1, in_place=True), H200).config.wide == expected
 
@@ -136,9 +148,51 @@ def test_offsets_of_64_bits(engine):
 @pytest.mark.parametrize("n", [8192, 8191])
 def test_vectors_of_16_bytes_and_no_bank_conflicts(item, n):
     alignment = 16 if n % 16 == 0 else item
-    facts = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, alignment, alignment, in_place=True), H200).facts
-    assert facts["global store D"].startswith("16 bytes a lane" if n == 8192 else f"{item} bytes a lane"), facts
-    assert all("no bank conflict" in text for name, text in facts.items() if name.startswith("shared")), facts
+    plan = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, alignment, alignment, in_place=True), H200)
+    assert plan.config.store == 16 and f"cb::store_global<{16 // plan.config.word}>" in plan.launches[0].kernel.body
+    tiles = {name: text for name, text in plan.facts.items() if name.startswith("shared") and name[-2:] in ("sT", "sU")}
+    assert tiles and all("no bank conflict" in text for text in tiles.values()), plan.facts
+
+
+@pytest.mark.parametrize("item", SIZES)
+def test_every_misalignment(engine, item):
+    """Of words and vectors and sectors; extents that are no multiple of a vector."""
+    for offset in range(32 // item):
+        plan = turn(engine, 67, item, offset=offset, pad=offset * 3 % 7)
+        assert isinstance(plan.config, RaggedInPlaceConfig) == (item < 16)
+
+
+@pytest.mark.parametrize("item", [1, 2, 4, 8])
+@pytest.mark.parametrize("around", [-17, -1, 0, 1, 15, 33])
+def test_rows_that_begin_anywhere_around_borders_of_tiles(engine, item, around):
+    side = plan_copy(CopyProblem((8191, 8191), (1, 8191), (8191, 1), item, item, item, in_place=True), H200).config.tile[0]
+    for tiles in (1, 2):
+        for options in ({"pad": 1}, {"pad": 32 // item, "offset": 1}, {"batch": (2,), "gap": 1}, {"flip": True, "pad": 1}):
+            plan = turn(engine, max(tiles * side + around, 32), item, **options)
+            assert isinstance(plan.config, RaggedInPlaceConfig)
+
+
+@pytest.mark.parametrize("item", [1, 2, 4, 8])
+def test_tiles_of_devices_with_less_shared_memory(engine, item):
+    less = replace(engine.device, shared_bytes_per_block=48 * 1024)
+    for n in (67, 129):
+        x = Strided(aligned(n * n, SIZES[item]), 0, (n, n), (n, 1))
+        x.view[...] = scrambled((n, n), item)
+        expected = x.view.T.copy()
+        plan = plan_copy(in_place(x), less)
+        assert isinstance(plan.config, RaggedInPlaceConfig) and plan.launches[0].kernel.shared_bytes <= 48 * 1024
+        engine.run(plan, dst=x)
+        assert x.view.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("item", SIZES)
+def test_which_matrices_are_of_this_kind(item):
+    def config(n, **options):
+        return plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, in_place=True, **options), H200).config
+
+    assert isinstance(config(8191), RaggedInPlaceConfig) == (item < 16)
+    assert isinstance(config(8192, dst_alignment=item), RaggedInPlaceConfig) == (item < 16)
+    assert not isinstance(config(8192), RaggedInPlaceConfig) and not isinstance(config(31), RaggedInPlaceConfig)
 
 
 def test_every_byte_is_moved_once():
@@ -171,3 +225,8 @@ def test_misuse():
         InPlaceConfig(4, 4, 16, 16, (64, 32))
     with pytest.raises(CodegenError, match="square tiles of one layout"):
         InPlaceConfig(4, 4, 4, 4, (64, 64), dst_unit=False)
+    for wrong in ({"store": 4}, {"load": 16}, {"src_unit": False, "dst_unit": False}, {"item": 16, "word": 16, "load": 16}):
+        with pytest.raises(CodegenError, match="rows that begin anywhere"):
+            RaggedInPlaceConfig(**{"item": 4, "word": 4, "load": 4, "store": 16, "tile": (64, 64)} | wrong)
+    with pytest.raises(CodegenError, match="whole sectors apart"):
+        ragged_in_place_kernel(RaggedInPlaceConfig(8, 8, 8, 16, (64, 64), 512))
