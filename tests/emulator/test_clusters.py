@@ -206,9 +206,9 @@ def test_words_are_stored_into_other_blocks(seed: int | None) -> None:
 
 
 def test_words_must_be_waited_for() -> None:
-    with pytest.raises(emulator.AsyncCopyError, match=r"that a store_async at line \d+ fills, without having waited for the mbarrier"):
+    with pytest.raises(emulator.AsyncCopyError, match=r"that a store_async at line \d+ fills, without having waited for"):
         tell(wait="cb::syncthreads();")
-    with pytest.raises(emulator.AsyncCopyError, match=r"ends without having waited for the last copy that completes on the mbarrier"):
+    with pytest.raises(emulator.AsyncCopyError, match=r"ends without having waited for the last copy that completes on"):
         tell(wait="if (step == 1) return; cb::mbarrier_wait(came + step, 0);")
     with pytest.raises(emulator.Deadlock, match=r"1 of 1 arrivals are in and 4 bytes are missing"):
         tell(bytes="20")
@@ -227,7 +227,7 @@ def test_words_do_not_overtake_those_who_read() -> None:
 def test_words_go_to_blocks_that_have_begun_and_not_ended() -> None:
     with pytest.raises((emulator.DataRace, emulator.MbarrierError), match=r"initialised"):
         tell(begin="")
-    with pytest.raises(emulator.SharedOutOfBounds, match=r"stores into shared memory of block 4|block 4 of the cluster, which has 4"):
+    with pytest.raises(emulator.SharedOutOfBounds, match=r"shared memory of block 4 of the cluster, which has 4"):
         tell(to="threadIdx.x + 1")
     with pytest.raises((emulator.SharedOutOfBounds, emulator.AsyncCopyError), match=r"has ended|without having waited"):
         tell(begin="cb::cluster_sync(); if (rank == 1) return;")
