@@ -20,7 +20,7 @@ from .kernel import TensorMapSpec
 from .tiled import partition
 
 __all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma",
-           "operand_layout", "tma_load", "tma_store", "tma_store_wait", "wgmma", "wgmma_on_registers"]
+           "operand_layout", "store_async", "tma_load", "tma_store", "tma_store_wait", "wgmma", "wgmma_on_registers"]
 
 _ROW_BYTES = 128                    # one row of the 128-byte swizzle
 _CHUNK = 16                         # bytes that a swizzle moves as one; innermost coordinates are multiples
@@ -77,6 +77,27 @@ class Mbarriers:
     def address(self, stage: IntLike) -> str:
         """The C++ address of one barrier, for copies that complete on it."""
         return self._at(stage)
+
+
+def store_async(k: KernelBuilder, word: str, target: Tensor, rank: IntLike, barrier: str) -> None:
+    """Store a word of 4 bytes into the block with this rank in the cluster (PTX ISA, "st.async").
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    word : str
+        What is stored.
+    target : Tensor
+        Where, one element: as it lies in this block's shared memory.
+    rank : int or Expr
+        Of the block. It must have begun, and may not end before the word is there.
+    barrier : str
+        The mbarrier on which this completes, as it lies in this block; that of the other one is meant.
+    """
+    if target.engine.space != "smem" or target.engine.dtype.bytes != 4 or size(target.layout) != 1:
+        raise CodegenError(f"a word is stored into shared memory, got {target}")
+    k.emit(f"cb::store_async({target(0).address}, {word}, {to_c(rank)}, {barrier});")
 
 
 def operand_layout(extent: int, depth: int, element: str, k_major: bool) -> ComposedLayout:

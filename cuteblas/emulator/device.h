@@ -307,6 +307,11 @@ inline void mbarrier_arrive(uint64* bar, CB_SITE) { cuteblas_runtime->mbarrier_a
 inline void mbarrier_arrive_expect_tx(uint64* bar, int bytes, CB_SITE) { cuteblas_runtime->mbarrier_arrive(bar, bytes, site.line); }
 inline void mbarrier_arrive_at(uint64* bar, int rank, CB_SITE) { cuteblas_runtime->mbarrier_arrive_at(bar, rank, site.line); }
 inline void mbarrier_wait(uint64* bar, int parity, CB_SITE) { cuteblas_runtime->mbarrier_wait(bar, parity, site.line); }
+template <class T>
+void store_async(T* to, T value, int rank, uint64* bar, CB_SITE) {
+    static_assert(sizeof(T) == sizeof(uint));
+    cuteblas_runtime->store_async(to, detail::bit_cast<uint>(value), rank, bar, site.line);
+}
 inline void next_launch_may_begin() {}
 inline void wait_for_launch_before() {}  // launches run one after the other
 inline void fence_proxy_async() { cuteblas_runtime->fence_proxy_async(); }

@@ -92,6 +92,7 @@ struct Runtime {
     void (*mbarrier_arrive_at)(unsigned long long* barrier, int rank, int line);
     void (*mbarrier_wait)(unsigned long long* barrier, int parity, int line);
     void (*fence_proxy_async)();
+    void (*store_async)(void* to, unsigned value, int rank, unsigned long long* barrier, int line);
 
     void (*tma_load)(void* to, TensorMap const* map, unsigned long long* barrier, int rank, int const* coordinates, int line);
     void (*tma_load_multicast)(void* to, TensorMap const* map, unsigned long long* barrier, int mask, int rank,

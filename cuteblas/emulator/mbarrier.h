@@ -22,7 +22,7 @@ struct Mbarrier {
     uint32_t phase = 0;   // completed phases
     Knowledge arriving;   // what the arrivals of this phase publish
     Knowledge completed;  // of the last completed phase
-    int agent;            // its TMA loads
+    int agent;            // its TMA loads, and words that others store
     uint32_t loads = 0;   // how many were issued: the agent's clock
     bool fenced = false;  // initialisation visible to the asynchronous proxy
     int initialiser;

@@ -99,6 +99,7 @@ static Runtime const runtime = {
     mbarrier_arrive_at,
     mbarrier_wait,
     fence_proxy_async,
+    store_async,
     tma_load,
     tma_load_multicast,
     tma_store,
@@ -169,7 +170,7 @@ extern "C" __attribute__((visibility("default"))) int cuteblas_launch(cb::emulat
     using namespace cb::emulator;
     machine.launch = launch;
     machine.error = Error::none;
-    machine.complete_asynchronous = complete_tma_loads;
+    machine.complete_asynchronous = complete_asynchronous;
     machine.describe_wait = describe_wait;
     machine.thread_exits = thread_exits;
     machine.random.seed(launch->seed);

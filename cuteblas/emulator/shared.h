@@ -31,6 +31,7 @@ struct Cell {
 };
 
 constexpr uint32_t always_check = UINT32_MAX;
+constexpr uint8_t by_store = 1;  // in place of a swizzle: st.async wrote the cell
 
 struct Reader {
     uint32_t clock;
@@ -46,13 +47,14 @@ struct Agent {
 
 inline uint16_t short_line(int line) { return static_cast<uint16_t>(std::min(line, 65535)); }
 
-// An operation of the asynchronous proxy: what its issuers know, and the agent and clock under which it is recorded.
+// An asynchronous operation: what its issuers know, and the agent and clock under which it is recorded.
 struct AsyncAccess {
     Knowledge const& known;
     int agent;
     uint32_t clock;
     int line;
     std::string what;  // "the TMA load", "wgmma of warpgroup 0"
+    bool proxy = true;  // whether it is of the asynchronous proxy: st.async is not
 };
 
 class SharedMemory {
@@ -318,7 +320,7 @@ class SharedMemory {
     void expect_visible(Cell const& cell, uint32_t index, AsyncAccess const& access, char const* verb) {
         uint32_t const known = access.known[cell.writer];
         if (known < cell.write_clock) conflict_with_writer(cell, index, access.what + " " + verb, access.line);
-        if (machine.order.is_thread(cell.writer) && !machine.order.fenced(cell.writer, cell.write_clock, known))
+        if (access.proxy && machine.order.is_thread(cell.writer) && !machine.order.fenced(cell.writer, cell.write_clock, known))
             fail(Error::proxy_fence, access.line,
                  "%s %s shared bytes [%u, %u) through the asynchronous proxy; %s wrote them at line %d and did not execute "
                  "fence_proxy_async between that write and the barrier",
@@ -331,8 +333,9 @@ class SharedMemory {
                  what.c_str(), first(index), last(index), machine.name(cell.writer).c_str(), cell.write_line);
         fail(
             Error::async_copy, line,
-            "%s shared bytes [%u, %u) that a TMA load at line %d fills, without having waited for the mbarrier at shared offset %d",
-            what.c_str(), first(index), last(index), cell.write_line, agents[cell.writer - machine.threads.size()].index);
+            "%s shared bytes [%u, %u) that a %s at line %d fills, without having waited for the mbarrier at shared offset %d",
+            what.c_str(), first(index), last(index), cell.swizzle == by_store ? "store_async" : "TMA load", cell.write_line,
+            agents[cell.writer - machine.threads.size()].index);
     }
 
     [[noreturn]] void conflict_with_reader(Reader const& reader, uint32_t index, std::string const& what, int line) {

@@ -1,4 +1,5 @@
-// TMA: tensor maps, loads that complete on an mbarrier, stores that complete in groups.
+// TMA: tensor maps, loads that complete on an mbarrier, stores that complete in groups. And words that are stored into other blocks
+// of the cluster, which complete on an mbarrier too.
 #pragma once
 
 #include <deque>
@@ -84,7 +85,21 @@ struct TmaLoad {
 
 inline std::deque<TmaLoad> tma_loads;  // in flight
 
-inline void start_cluster_tma() { tma_loads.clear(); }
+// A word on its way to a block of the cluster (st.async).
+struct WordStore {
+    unsigned value;
+    uint32_t offset;
+    int mbarrier;
+    uint32_t number;  // among the copies of that mbarrier
+    int line;
+};
+
+inline std::deque<WordStore> word_stores;  // in flight
+
+inline void start_cluster_tma() {
+    tma_loads.clear();
+    word_stores.clear();
+}
 
 inline TensorMapContent const& content_of(TensorMap const* map, int rank, int const* coordinates, int line) {
     auto const& content = *reinterpret_cast<TensorMapContent const*>(map->content);
@@ -154,6 +169,40 @@ inline void tma_load_multicast(void* to, TensorMap const* map, unsigned long lon
         if (mask >> block & 1) load_box(to, content, barrier, block, coordinates, line);
 }
 
+// Into the same place of the shared memory of the block of that rank, completing on the mbarrier there.
+inline void store_async(void* to, unsigned value, int rank, unsigned long long* pointer, int line) {
+    Mbarrier& barrier = mbarriers.find(pointer, rank, line, "names");
+    uint32_t const offset = shared.locate(to, sizeof(value), sizeof(value), "stores into", line, rank);
+    Knowledge const known = machine.order.of(machine.running);
+    std::string const where = rank == machine.rank() ? "" : " into block " + std::to_string(rank) + " of the cluster";
+    shared.write_async({known, barrier.agent, ++barrier.loads, line, "the store_async" + where, false}, offset, sizeof(value), by_store);
+    std::memset(shared.data + offset, 0xff, sizeof(value));
+    word_stores.push_back({value, offset, static_cast<int>(&barrier - mbarriers.all.data()), barrier.loads, line});
+}
+
+// Bytes have come in.
+inline void complete_bytes(int index, uint32_t bytes, uint32_t number, char const* what, int line) {
+    Mbarrier& barrier = mbarriers.all[index];
+    barrier.bytes -= bytes;
+    if (barrier.pending == 0 && barrier.bytes < 0)
+        machine.stop(Error::mbarrier, line,
+                     machine.where(false, line) + "the " + what + " brings the mbarrier at shared offset " +
+                         std::to_string(shared.local(barrier.offset)) + " " + std::to_string(-barrier.bytes) +
+                         " bytes more than its phase " + std::to_string(barrier.phase) + " expects");
+    barrier.arriving[barrier.agent] = number;
+    mbarriers.complete_if_due(barrier);
+}
+
+// Lets the oldest word in flight arrive; false if there is none.
+inline bool complete_word_stores() {
+    if (word_stores.empty()) return false;
+    WordStore const store = word_stores.front();
+    word_stores.pop_front();
+    std::memcpy(shared.data + store.offset, &store.value, sizeof(store.value));
+    complete_bytes(store.mbarrier, sizeof(store.value), store.number, "store_async", store.line);
+    return true;
+}
+
 // Lets the oldest load in flight arrive; false if there is none.
 inline bool complete_tma_loads() {
     if (tma_loads.empty()) return false;
@@ -167,17 +216,11 @@ inline bool complete_tma_loads() {
         else
             std::memset(to, 0, load.map.itemsize);
     });
-    Mbarrier& barrier = mbarriers.all[load.mbarrier];
-    barrier.bytes -= box.bytes();
-    if (barrier.pending == 0 && barrier.bytes < 0)
-        machine.stop(Error::mbarrier, load.line,
-                     machine.where(false, load.line) + "the TMA load brings the mbarrier at shared offset " +
-                         std::to_string(shared.local(barrier.offset)) + " " + std::to_string(-barrier.bytes) +
-                         " bytes more than its phase " + std::to_string(barrier.phase) + " expects");
-    barrier.arriving[barrier.agent] = load.number;
-    mbarriers.complete_if_due(barrier);
+    complete_bytes(load.mbarrier, box.bytes(), load.number, "TMA load", load.line);
     return true;
 }
+
+inline bool complete_asynchronous() { return complete_word_stores() || complete_tma_loads(); }
 
 inline void expect_loads_waited() {
     int const first = machine.rank() * machine.block_threads;
@@ -185,7 +228,7 @@ inline void expect_loads_waited() {
         if (shared.rank_of(barrier.offset) == machine.rank() && barrier.loads != 0 &&
             !machine.order.known_in(first, machine.block_threads, barrier.agent, barrier.loads))
             fail(Error::async_copy, 0,
-                 "the block ends without having waited for the last TMA load of the mbarrier at shared offset %u",
+                 "the block ends without having waited for the last copy that completes on the mbarrier at shared offset %u",
                  shared.local(barrier.offset));
 }
 

@@ -6,8 +6,9 @@ Each row of the operand is scaled by a power of two, so that its largest element
 * bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
 
 A block owns whole rows, which it looks at twice: for their largest elements, and to split them. Meanwhile short ones stay in
-registers and others in shared memory, so that all of a row, or most of a long one, is read once. Beside the planes stand the
-exponent of each row, which undoes its scaling, and what each block learns about its rows: see :data:`RECORD`.
+registers and others in shared memory, so that all of a row, or most of a long one, is read once. Where rows lie across K, the
+blocks of a cluster share them, each with a part of K, and tell each other what they find in it. Beside the planes stand the
+exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see :data:`RECORD`.
 
 Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
 element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
@@ -26,16 +27,17 @@ from math import prod
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
+from ..codegen.hopper import Mbarriers, store_async
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, partition
 from ..layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
-from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
+from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select, to_c
 from .common import OperandAccess, matrix_at, strides_of
 
 __all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
 RECORD = 2
-"""Numbers, float32, that a block leaves of its rows.
+"""Numbers, float32, that a block, or a cluster that shares rows, leaves of its rows.
 
 0. The most that one of them needs of the other operand's rows: ``z + 3t`` for ``z`` zeros and ``t`` elements that are too small for
    fp16x3, or 0 if it has none of the latter. Infinity if a row has an infinity, a NaN, or elements too small even for bf16x6.
@@ -48,6 +50,8 @@ PLENTY = 2.0**127
 """What no row offers is offered by no rows at all."""
 
 _WARP, _WORD = 32, 4
+_TOLD = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # words that blocks of a cluster tell of a row
+_GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
 _PARTS = {"float32": 1, "complex64": 2}
 
 
@@ -115,6 +119,8 @@ class SplitOperand:
     slots : int
         Steps whose elements are in shared memory at the same time. If one step is all of K, its elements stay in registers: 0, or
         1 if they get there through shared memory, because they cannot be read as whole runs.
+    cluster : int
+        Blocks that share rows, a power of two: each has every so many-th step, and they tell each other what they find.
     """
 
     x: OperandAccess
@@ -125,6 +131,7 @@ class SplitOperand:
     doubled: bool = False
     unroll: int = 4
     slots: int = 0
+    cluster: int = 1
 
     def __post_init__(self) -> None:
         if any(n < 1 or n & (n - 1) for n in self.threads):
@@ -133,6 +140,8 @@ class SplitOperand:
             raise CodegenError(f"a run is read as whole vectors, got {self}")
         if self.exchanged and prod(self.threads) % _WARP:
             raise CodegenError(f"whole warps exchange what they bring, got {self}")
+        if self.cluster > 1 and self.tile[0] * self.warps > prod(self.threads):
+            raise CodegenError(f"blocks of a cluster have a thread for what each warp finds in a row, got {self}")
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
             raise CodegenError(f"float32 and complex64 are split, and only the latter is doubled or conjugated, got {self}")
 
@@ -220,10 +229,16 @@ class SplitOperand:
         return max(1, min(self.threads[1], _WARP // (1 if self.k_major else self.threads[0])))
 
     @property
+    def warps(self) -> int:
+        """Warps that share rows."""
+        return self.threads[1] // self.lanes
+
+    @property
     def shared_bytes(self) -> int:
-        """Shared memory for the rows, and for what each warp finds in them first."""
+        """Shared memory for the rows, for what each warp finds in them first, and for what other blocks of a cluster find."""
         rows, depth = self.tile
-        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.threads[1] // self.lanes * _WORD
+        told = (len(_TOLD) * rows * self.cluster + _GRAIN) * _WORD if self.cluster > 1 else 0
+        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.warps * _WORD + told
 
     @property
     def tag(self) -> str:
@@ -231,7 +246,8 @@ class SplitOperand:
         unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
         kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
         shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
-        return f"{kind}{unit}{self.x.width}_{shape}_{f's{self.slots}' if self.slots else 'o'}_b{self.batch_modes}"
+        cluster = f"_c{self.cluster}" if self.cluster > 1 else ""
+        return f"{kind}{unit}{self.x.width}_{shape}_{f's{self.slots}' if self.slots else 'o'}{cluster}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -252,6 +268,8 @@ class SplitConfig:
         Whether blocks leave a :data:`RECORD` of their rows.
     clears : bool
         Whether words of the kernel behind are set to zero.
+    min_blocks : int
+        Blocks that share a multiprocessor.
     """
 
     format: str
@@ -261,10 +279,18 @@ class SplitConfig:
     gate: int | None = None
     judged: bool = False
     clears: bool = False
+    min_blocks: int = 2
 
     def __post_init__(self) -> None:
         if prod(self.a.threads) != prod(self.b.threads):
             raise CodegenError(f"both operands are split by blocks of the same size, got {self}")
+        if any(x.cluster not in (1, self.cluster) for x in (self.a, self.b)):
+            raise CodegenError(f"clusters that share rows are of one size, got {self}")
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster. They share rows of an operand or, if its rows lie along K, have nothing to do with each other."""
+        return max(self.a.cluster, self.b.cluster)
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -274,23 +300,27 @@ class SplitConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}{'_judged' if self.judged else ''}"
-                f"{'_clears' if self.clears else ''}{'' if self.gate is None else f'_if{self.gate}'}")
+        blocks = "" if self.min_blocks == 2 else f"_x{self.min_blocks}"
+        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{blocks}{'_wide' if self.wide else ''}"
+                f"{'_judged' if self.judged else ''}{'_clears' if self.clears else ''}"
+                f"{'' if self.gate is None else f'_if{self.gate}'}")
 
 
 @cache
 def split_planes(config: SplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    The first ``blocks_first`` blocks split the first of :attr:`SplitConfig.sides`, the others the second one. Parameters of the
-    kernel: the gate if there is one; ``blocks_first``; a pointer to the words that are cleared, if any are, and their number; then
-    for A and for B (names end in ``A`` and ``B``) pointers X (the operand), P (planes), R (int32, the exponents of the rows) and,
-    if they are judged, S (float32, a :data:`RECORD` of each block); extents M (rows), K of the operand; the strides of X that are
-    not fixed at 1; that of P along the mode in which it is not contiguous, that from plane to plane; the extents of the batch
-    modes, then the strides of X there, of P and of R.
+    The first ``blocks_first`` blocks, whole clusters, split the first of :attr:`SplitConfig.sides`, the others the second one; what
+    fills the last cluster has nothing to do. Parameters of the kernel: the gate if there is one; ``blocks_first``; a pointer to the
+    words that are cleared, if any are, and their number; then for A and for B (names end in ``A`` and ``B``) pointers X (the
+    operand), P (planes), R (int32, the exponents of the rows) and, if they are judged, S (float32, a :data:`RECORD` of each block,
+    or of each cluster that shares rows); extents M (rows), K of the operand; the strides of X that are not fixed at 1; that of P
+    along the mode in which it is not contiguous, that from plane to plane; the extents of the batch modes, then the strides of X
+    there, of P and of R.
     """
     form = FORMATS[config.format]
-    k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", min_blocks=2, wide=config.wide,
+    k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", min_blocks=config.min_blocks, wide=config.wide,
+                      cluster=config.cluster,
                       summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
     if config.gate is not None:
         k.gate(config.gate)
@@ -305,10 +335,11 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
         k.fill(nothing)
         with k.when(equal(block, 0)), k.loop("flag", cleared.layout.shape[1], start=k.thread, step=k.threads) as flag:
             k.copy(nothing, cleared[_, flag], width=1)
+    surplus = config.cluster > 1 and parts[second].shares_no_rows
     with k.when(less(block, blocks_first)), k.scratch():
         parts[first].split(block)
     with k.otherwise(), k.scratch():
-        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)))
+        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), surplus=surplus)
     return k.build()
 
 
@@ -332,23 +363,42 @@ class _Operand:
             tuple(k.integer(f"d{name}{side}_l{i}", lo=None, multiple=multiple) for i in modes)
             for name, multiple in (("X", width), ("P", 8), ("R", 1)))
 
-    def split(self, block: IntLike) -> None:
-        """Split the rows of a block."""
+    @property
+    def shares_no_rows(self) -> bool:
+        """Whether each block has rows of its own."""
+        return self._config.cluster == 1
+
+    def split(self, block: IntLike, *, surplus: bool = False) -> None:
+        """Split the rows of a block; with a ``surplus``, there may be blocks behind the last rows."""
+        if not surplus:
+            return self._split(block)
+        k, rows = self._k, self._config.tile[0]
+        with k.when(less(block, prod(self._batch, start=ceil_div(self._extents[0], rows)))):
+            self._split(block)
+
+    def _split(self, block: IntLike) -> None:
         k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.order
         folder = TiledCopy(order, (vi, 1))
         k.note(f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}")
+        rank: IntLike = 0
+        if config.cluster > 1:
+            rank, block = k.let("rank", block % config.cluster), k.let("group", block // config.cluster)
         tiles = k.let("tiles", ceil_div(M, config.tile[0]))
         tile = k.let("tile", block % tiles) if batch else block
         item: IntLike = k.let("item", block // tiles) if batch else 0
 
+        def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:      # this block's steps of its rows
+            tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
+            return tensor if config.cluster == 1 else local_tile(tensor, step, (0, rank, _))
+
         def mine(tensor: Tensor, spread: tuple[int, int] = (1, 1)) -> Tensor:   # this thread's part of the rows, step by step
             who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
             step = config.tile[0] * spread[0], config.tile[1] * spread[1]
-            return who.partition(local_tile(tensor, step, (tile, _)), k.thread)
+            return who.partition(steps_of(tensor, step), k.thread)
 
         def brought(tensor: Tensor) -> Tensor:      # what this thread brings
-            return partition(local_tile(tensor, config.tile, (tile, _)), config.reader.tile, config.bringer, k.thread)
+            return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer, k.thread)
 
         tXgX = k.pin("tXgX", brought(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
         elements = make_identity_tensor((M, K))
@@ -363,11 +413,12 @@ class _Operand:
         def parts_of(value: str) -> list[str]:
             return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
 
-        fold = _Fold(k, config)
+        fold = _Fold(k, config, rank, ["top", *(("zeros", "small", "sums") if self._s else ())])
 
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
-            strip = _Strip(k, config, K, tXgX, there, read)
+            strip = _Strip(k, config, K, rank, tXgX, there, read)
+            fold.meet()
             k.comment("The largest magnitudes of the rows")
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
@@ -391,7 +442,8 @@ class _Operand:
                 k.emit(f"{shift(*at).c} = -{shift(*at).c};")
             first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
             tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
-            k.copy(shift, tRgR, width=1, guard=first)
+            with k.when(equal(rank, 0)):
+                k.copy(shift, tRgR, width=1, guard=first)
 
             def scaled(part: str, row: tuple[IntLike, int, int]) -> str:
                 return f"cb::scaled({part}, {factor(*row).c})"
@@ -505,16 +557,47 @@ class _Fold:
     Each warp leaves one part of a row; then there is a thread for each part of each row, parts side by side.
     """
 
-    def __init__(self, k: KernelBuilder, config: SplitOperand):
-        self._k, self._config, self._rows = k, config, config.tile[0]
+    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, told: Iterable[str]):
+        self._k, self._config, self._rows, self._rank = k, config, config.tile[0], rank
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
-        self._apart, self._parts = 1 if config.k_major else ti, tj // config.lanes
+        self._apart, self._parts = 1 if config.k_major else ti, config.warps
         # Lanes look at the parts of a row: one word more between parts, so that these do not lie in the same bank.
         self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
         self._folder = TiledCopy(config.order, (vi, 1))
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
         self.has_row = less(k.thread, self._rows * self._parts)
+        if config.cluster == 1:
+            return
+        # What blocks of the cluster tell this one: words for its rows, from each of them. They come at any time, so nothing else
+        # may lie there.
+        k.comment("What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted")
+        self._told = {name: k.shared(f"told_{name}", _TOLD[name], Layout((self._rows, config.cluster), (1, self._rows)))
+                      for name in told}
+        self._came = Mbarriers(k, "came", 2)
+        with k.when(equal(k.thread, 0)):
+            for stage in range(len(self._stages)):
+                self._came.init(stage, 1)
+            self._came.publish()
+            for stage, names in enumerate(self._stages):
+                with k.when(True if stage == 0 else equal(rank, 0)):    # counts come to the first block alone
+                    self._came.expect(stage, len(names) * self._rows * config.cluster * _WORD)
+
+    @property
+    def _stages(self) -> list[list[str]]:
+        """What is told at a time."""
+        names = list(self._told)
+        return [stage for stage in (names[:1], names[1:]) if stage]
+
+    def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
+        """What the block with this rank tells of a row."""
+        shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
+        return Tensor(self._told[name].engine, Layout(shape, stride))[_, row, rank]
+
+    def meet(self) -> None:
+        """Wait until all blocks of the cluster have begun, and may be told."""
+        if self._config.cluster > 1:
+            self._k.cluster_barrier()
 
     def _shuffle(self, name: str, combine: str, masks: Iterable[int]) -> None:
         for mask in masks:
@@ -550,10 +633,13 @@ class _Fold:
 
     def to_all(self, total: Tensor, combine: str) -> None:
         """Every thread gets what its rows have."""
-        if self._parts == 1:
+        if self._parts == 1 and self._config.cluster == 1:
             self._in_warps(total, combine)
             return
         ((seen, own, part),) = self._parts_of((total, combine))
+        if self._config.cluster > 1:
+            self._from_all(total, combine, part)
+            return
         with self._k.when(self.has_row):
             self._k.copy(part, own, width=1)
         self._k.barrier()
@@ -562,7 +648,40 @@ class _Fold:
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[str]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
         found = self._parts_of(*totals)
-        return self._k.thread // self._parts, [part(0).c for _seen, _own, part in found]
+        k, parts, cluster = self._k, self._parts, self._config.cluster
+        row, own = k.thread // parts, k.thread % parts
+        if cluster > 1:
+            names = [total.engine.name for total, _combine in totals]
+            with k.when(all_of(self.has_row, equal(own, 0))):
+                for name, (_seen, _own, part) in zip(names, found, strict=True):
+                    store_async(k, part(0).c, self._word(name, row, self._rank), 0, self._came.address(1))
+            k.emit(f"if ({to_c(self._rank)} != 0) return;")
+            self._came.wait(1, 0)
+            for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
+                other = k.registers(f"other_{name}", _TOLD[name], Layout(1))
+                k.fill(part)
+                with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+                    k.copy(self._word(name, row, own + first), other, width=1)
+                    k.emit(f"{part(0).c} = cb::{combine}({part(0).c}, {other(0).c});")
+                self._shuffle(part(0).c, combine, (1 << i for i in range(parts.bit_length() - 1)))
+        return row, [part(0).c for _seen, _own, part in found]
+
+    def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
+        """Tell all blocks of the cluster what this one has of each row, and fold what they have, for those who split."""
+        k, parts, cluster, name = self._k, self._parts, self._config.cluster, total.engine.name
+        row, own = k.thread // parts, k.thread % parts
+        with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+            store_async(k, part(0).c, self._word(name, row, self._rank), own + first, self._came.address(0))
+        self._came.wait(0, 0)
+        told, everywhere = self._told[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
+        seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(told.engine, everywhere), k.thread))
+        other = k.registers(f"other_{name}", _TOLD[name], total.layout)
+        vector = self._values[0]
+        k.copy(seen[_, _, _, 0], total, width=vector)
+        with k.loop("from", cluster, start=1, unroll=True) as rank:
+            k.copy(seen[_, _, _, rank], other, width=vector)
+            with k.loops(self._values) as at:
+                k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, {other(*at).c});")
 
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
@@ -598,17 +717,21 @@ class _Strip:
         How the operand is split.
     depth : int
         Its extent K.
+    rank : int
+        Of the block in its cluster.
     source, exists
         What this thread brings of the operand, step by step, and which elements of that exist.
     fragment : Tensor
         Where the elements of a step come to lie.
     """
 
-    def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, source: Tensor, exists: Guard, fragment: Tensor):
+    def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, rank: IntLike, source: Tensor, exists: Guard,
+                 fragment: Tensor):
         self._k, self._slots, self._run, self._width = k, config.slots, config.run, config.x.width
         self._exchanged, self._unroll = config.exchanged, config.unroll
         self._source, self._exists, self._fragment = source, exists, fragment
         if not self._slots:
+            k.copy(source[_, _, _, 0], fragment, width=self._width, guard=exists[_, _, _, 0])
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
@@ -620,7 +743,8 @@ class _Strip:
         if self._slots == 1:
             self._bring(0, 0, True)
             return
-        self._steps = k.let("steps", ceil_div(depth, config.tile[1]))
+        mine = depth if config.cluster == 1 else maximum(depth - rank * config.tile[1], 0)
+        self._steps = k.let("steps", ceil_div(mine, config.tile[1] * config.cluster))
         self._left = k.let("left", maximum(self._steps - self._slots, 0))
         with k.loop("ahead", self._slots) as position:
             self._bring(position, position, less(position, self._steps))
@@ -650,8 +774,6 @@ class _Strip:
             if not again and self._slots:
                 self._arrived(0)
                 k.copy(self._ring[_, _, _, 0], self._fragment, width=self._run)
-            elif not again:
-                k.copy(self._source[_, _, _, 0], self._fragment, width=self._width, guard=self._exists[_, _, _, 0])
             yield 0
             return
         first: IntLike = self._left if again else 0

@@ -34,14 +34,16 @@ __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_gu
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
-_SPLIT_THREADS = 512
+_ALONG = ((512, 2), (512, 1))         # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
+_ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
+_CLUSTERS = (1, 2, 4, 8)              # blocks that share rows which lie across K
 _RUN_BYTES = 16                      # of the neighbours that a thread splits together
 _NUMBERS = 16                        # real numbers that a thread splits at a time
 _AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
 _RESERVED = 1 << 10                  # bytes of shared memory that the driver takes of each block's
 _MOST_ROWS = 16                      # threads along rows that are contiguous
-_BYTES_ACROSS = 64                   # of each k that a block reads where rows lie across; twice as many if enough blocks are left
-_FEWEST_BLOCKS = 128
+_BYTES_ACROSS = 128                  # of each k that a block reads where rows lie across; half as many of few rows
+_MANY_ROWS = 768
 _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
@@ -118,8 +120,8 @@ class _Planes:
         How it is split.
     values : dict
         The arguments of the kernel that splits it, by name without the side.
-    blocks : int
-        Blocks that split it.
+    blocks, records : int
+        Blocks that split it, and what they say of their rows: as many records, or one from each cluster that shares rows.
     extents : tuple of int
         Of the planes: rows, K, plane, then the batch modes that the operand has, innermost first.
     strides : tuple of int
@@ -138,6 +140,7 @@ class _Planes:
     config: SplitOperand
     values: Mapping[str, Argument]
     blocks: int
+    records: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     present: tuple[bool, ...]
@@ -187,9 +190,9 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     plane = pitch * across
     batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
     row_strides, count = _compact((batch[i] for i in own), rows)
-    blocks = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+    records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
     records_at = at + _aligned(4 * count)
-    planes_at = records_at + _aligned(4 * RECORD * blocks)
+    planes_at = records_at + _aligned(4 * RECORD * records)
     end = planes_at + _aligned(elements * dtype(form.element).bytes)
     numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
     for q, i in enumerate(own):
@@ -202,46 +205,65 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     spread = tuple(next(steps) if here else 0 for here in present)
     extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, blocks, extents, (*strides, *batch_strides), present, spread, at, records_at, planes_at,
-                   end, max(operand_span(operand, (rows, k), batch), elements))
+    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), present, spread, at,
+                   records_at, planes_at, end, max(operand_span(operand, (rows, k), batch), elements))
 
 
-def _readings(p: GemmProblem, device: DeviceInfo) -> list[SplitOperand]:
-    """How blocks look at rows of A and of B twice; complex rows of B are doubled.
+def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOperand, int]:
+    """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex rows of B are doubled.
 
-    Two blocks share a multiprocessor if that leaves nearly all of a row in shared memory: one brings rows while the other splits
-    them. If not, each has all of the shared memory.
+    The more share it, the better some bring rows while others split them. Fewer have more of the shared memory: what of a row does
+    not fit there has to be read again. Beside rows that lie across K, which take shared memory of every block, others take it too.
     """
     most = device.shared_bytes_per_block
-    operands = [(_accessed(x, rows, p.k, doubled), rows) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
-    shared = [_reading(x, rows, p.k, (most + _RESERVED) // 2 - _RESERVED, short=True) for x, rows in operands]
-    if all(x.slots == 0 or p.k * (1 - _AGAIN) <= x.slots * x.tile[1] for x in shared):
-        return shared
-    return [_reading(x, rows, p.k, most, short=False) for x, rows in operands]
+    operands = [_accessed(x, rows, p.k, doubled) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
+    along = all(x.k_major for x in operands)
+    for threads, together in _ALONG if along else _ACROSS:
+        limit = (most + _RESERVED) // together - _RESERVED
+        a, b = (_reading(x, rows, p.k, threads, limit, short=along and together > 1)
+                for x, rows in zip(operands, (p.m, p.n), strict=True))
+        if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster for x in (a, b)):
+            break
+    return a, b, together
 
 
-def _reading(operand: SplitOperand, rows: int, k: int, limit: int, *, short: bool) -> SplitOperand:
+def _reading(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, *, short: bool) -> SplitOperand:
     """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
 
     Short rows stay in registers if they may; where they cannot be read as whole runs, they get there through shared memory. Others
     lie in shared memory, of which a block has at most ``limit`` bytes.
     """
-    run, k_major, item = operand.run, operand.k_major, dtype(operand.element).bytes
+    run, item = operand.run, dtype(operand.element).bytes
     operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
-    along = _power_of_two(_SPLIT_THREADS * operand.unroll * (run if k_major else 1) // k)
-    if short and along >= 1 and (k_major or along * run * item >= _BYTES_ACROSS):
-        along = min(along, _MOST_ROWS if k_major else _BYTES_ACROSS // (run * item))
-        return replace(operand, threads=(along, _SPLIT_THREADS // along), slots=int(operand.x.width < run))
-    if k_major:
-        along = min(_MOST_ROWS, max(1, _power_of_two(limit // (item * k))))
-    else:
-        along = _BYTES_ACROSS // (run * item)
-        fits = operand.parts == 2 or 2 * _BYTES_ACROSS * k <= limit
-        along *= 2 if fits and rows >= 2 * along * run * _FEWEST_BLOCKS else 1
-    found = replace(operand, threads=(along, _SPLIT_THREADS // along))
-    fixed, step = found.shared_bytes, replace(found, slots=2).shared_bytes - found.shared_bytes
-    wanted = 1 << (-(-k // found.tile[1]) - 1).bit_length()     # few different kernels
-    return replace(found, slots=max(2, min((limit - fixed) // (step // 2), wanted)))
+    if not operand.k_major:
+        return _across(operand, rows, k, threads, limit)
+    along = _power_of_two(threads * operand.unroll * run // k)
+    if short and along >= 1:
+        along = min(along, _MOST_ROWS)
+        return replace(operand, threads=(along, threads // along), slots=int(operand.x.width < run))
+    along = min(_MOST_ROWS, max(1, _power_of_two(limit // (item * k))))
+    return _kept(replace(operand, threads=(along, threads // along)), k, limit)
+
+
+def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int) -> SplitOperand:
+    """An operand whose rows lie across K: as few blocks share them as can keep them, two at least if there are few rows."""
+    few = rows < _MANY_ROWS
+    lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
+    for cluster in _CLUSTERS:
+        found = replace(operand, threads=(lanes, threads // lanes), cluster=cluster)
+        if k <= found.tile[1] * cluster:
+            return replace(found, slots=int(operand.x.width < operand.run))
+        found = _kept(found, k, limit)
+        if cluster > few and k <= found.slots * found.tile[1] * cluster:
+            break
+    return found
+
+
+def _kept(operand: SplitOperand, k: int, limit: int) -> SplitOperand:
+    """An operand with as many slots as there are steps, as far as they fit."""
+    fixed, step = operand.shared_bytes, replace(operand, slots=2).shared_bytes - operand.shared_bytes
+    wanted = 1 << (-(-k // (operand.tile[1] * operand.cluster)) - 1).bit_length()       # few different kernels
+    return replace(operand, slots=max(2, min((limit - fixed) // (step // 2), wanted)))
 
 
 def _power_of_two(limit: int) -> int:
@@ -249,16 +271,19 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def _splitter(form: SplitFormat, a: _Planes, b: _Planes, gate: int | None, judged: bool, at: int, flags: int) -> Launch:
+def _splitter(form: SplitFormat, a: _Planes, b: _Planes, together: int, gate: int | None, judged: bool, at: int,
+              flags: int) -> Launch:
     """The launch that splits both operands, and clears so many flags from an offset in the workspace on."""
-    config = SplitConfig(form.name, a.config, b.config, max(a.span, b.span) >= NARROW_SPAN, gate, judged, flags > 0)
+    wide = max(a.span, b.span) >= NARROW_SPAN
+    config = SplitConfig(form.name, a.config, b.config, wide, gate, judged, flags > 0, together)
     kernel = split_planes(config)
     values = {"flags": Argument(role="workspace", offset=at), "flags_count": Argument(value=flags),
               "blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace"),
               "gate_words": Argument(value=1)}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
-    return Launch(kernel, (a.blocks + b.blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
+    blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
+    return Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
 
 
 def _of_side(name: str, side: str) -> str:
@@ -395,7 +420,7 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
               gate: int | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
     """What splits both operands and multiplies them, in the workspace from ``at`` on; and where the workspace ends."""
     p = facing.problem
-    reading_a, reading_b = _readings(p, device)
+    reading_a, reading_b, together = _readings(p, device)
     a = _split(form, reading_a, p.a, facing.roles[0], p.m, p.k, p.batch, at)
     b = _split(form, reading_b, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
     tiling = _tiling(p, device, form)
@@ -404,7 +429,7 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
     end = b.end
     if flags:
         end += _aligned(4 * flags) + 4 * prod(config.accumulators) * tiling.blocks
-    return (_splitter(form, a, b, gate, lacking is not None, b.end, flags), launch), config, end
+    return (_splitter(form, a, b, together, gate, lacking is not None, b.end, flags), launch), config, end
 
 
 def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: _Tiling, lacking: int | None,
@@ -426,7 +451,7 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: 
         values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)
         values[f"R{name}"] = Argument(role="workspace", offset=planes.rows_at)
         values[f"S{name}"] = Argument(role="workspace", offset=planes.records_at)
-        values[f"S{name}_count"] = Argument(value=planes.blocks)
+        values[f"S{name}_count"] = Argument(value=planes.records)
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
     for q, i in enumerate(inner):
         numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],

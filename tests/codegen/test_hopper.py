@@ -6,9 +6,20 @@ import pytest
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.codegen.hopper import TmaBox, WgmmaAtom, WgmmaMma, WgmmaOperand, operand_layout, tma_load, tma_store, tma_store_wait
+from cuteblas.codegen.hopper import (
+    Mbarriers,
+    TmaBox,
+    WgmmaAtom,
+    WgmmaMma,
+    WgmmaOperand,
+    operand_layout,
+    store_async,
+    tma_load,
+    tma_store,
+    tma_store_wait,
+)
 from cuteblas.codegen.kernel import TensorMapSpec
-from cuteblas.layout import ArithTuple, ComposedLayout, Layout, Swizzle, local_tile, make_identity_tensor
+from cuteblas.layout import ArithTuple, ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
 
 
 def plain_box(element, layout):
@@ -156,3 +167,14 @@ def test_a_copy_to_several_blocks_names_their_set():
     kernel = k.build()
     assert "cb::tma_load_multicast(&tile[0], &map, bar, 3, 0, rank * 8);" in kernel.body and "cb::cluster_sync();" in kernel.body
     assert kernel.cluster == (2, 1, 1) and "__launch_bounds__(32) __cluster_dims__(2, 1, 1)" in kernel.body
+
+
+def test_a_word_for_another_block_lies_there_as_it_would_here():
+    k = KernelBuilder("probe", 32, arch="sm_90", cluster=2)
+    words, came = k.shared("words", "float32", Layout((8, 2))), Mbarriers(k, "came", 1)
+    rank = k.let("rank", k.block_index("block", "x") % 2)
+    word = Tensor(words.engine, Layout((1, 8, 2), (0, 1, 8)))[_, 3, rank]
+    store_async(k, "x", word, 1 - rank, came.address(0))
+    assert "cb::store_async(&words[rank * 8 + 3], x, -rank + 1, &came[0]);" in k.build().body
+    with pytest.raises(CodegenError, match="a word is stored into shared memory"):
+        store_async(k, "x", words[_, 0], 1, came.address(0))

@@ -152,3 +152,82 @@ def test_what_clusters_need() -> None:
         launch("", threads=48, cluster=(2, 1, 1), grid=(2,))
     with pytest.raises(emulator.MisuseError, match=r"a whole warpgroup"):
         launch("float d[4]; cb::wgmma_m64k16<8, cb::half, 0, 0>(d, 0, 0, 0);", threads=160, cluster=(2, 1, 1), grid=(2,))
+
+
+# Every block tells all four a word; they add up what they are told. Twice, in two places.
+TELL = """
+int const rank = blockIdx.x % 4;
+unsigned long long* came = cb::shared_memory<unsigned long long>(64);
+int* told = cb::shared_memory<int>(0);
+if (threadIdx.x == 0) {
+  for (int i = 0; i < 2; ++i) { cb::mbarrier_init(came + i, 1); }
+  cb::mbarrier_init_fence();
+  for (int i = 0; i < 2; ++i) cb::mbarrier_arrive_expect_tx(came + i, {bytes});
+}
+{begin}
+for (int step = 0; step < 2; ++step) {
+  if (threadIdx.x < 4) cb::store_async(&told[4 * {place} + rank], 100 * (step + 1) + rank, {to}, came + step);
+  {wait}
+  int sum = 0;
+  for (int i = 0; i < 4; ++i) {
+    int word;
+    cb::load_shared<1>(&word, &told[4 * {place} + i]);
+    sum += word;
+  }
+  if (threadIdx.x == 5) cb::store_global<1>(&C[2 * blockIdx.x + step], &sum);
+  {step_end}
+}
+{end}
+"""
+TOLD = {
+    "bytes": "16",
+    "begin": "cb::cluster_sync();",
+    "place": "step",
+    "to": "threadIdx.x",
+    "wait": "cb::mbarrier_wait(came + step, 0);",
+    "step_end": "",
+    "end": "",
+}
+
+
+def tell(seed: int | None = None, **pieces: str) -> np.ndarray:
+    """What every block added up in both steps."""
+    statements = TELL
+    for name, piece in (TOLD | pieces).items():
+        statements = statements.replace("{" + name + "}", piece)
+    seen = np.zeros((8, 2), np.int32)
+    launch(statements, (ptr("C"),), (seen,), shared=80, grid=(8,), cluster=(4, 1, 1), seed=seed)
+    return seen
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_words_are_stored_into_other_blocks(seed: int | None) -> None:
+    np.testing.assert_array_equal(tell(seed), [[406, 806]] * 8)
+
+
+def test_words_must_be_waited_for() -> None:
+    with pytest.raises(emulator.AsyncCopyError, match=r"that a store_async at line \d+ fills, without having waited for"):
+        tell(wait="cb::syncthreads();")
+    with pytest.raises(emulator.AsyncCopyError, match=r"ends without having waited for the last copy that completes on"):
+        tell(wait="if (step == 1) return; cb::mbarrier_wait(came + step, 0);")
+    with pytest.raises(emulator.Deadlock, match=r"1 of 1 arrivals are in and 4 bytes are missing"):
+        tell(bytes="20")
+    with pytest.raises(emulator.AsyncCopyError, match=r"reads shared bytes \[12, 16\) that a store_async"):
+        tell(bytes="12")
+
+
+def test_words_do_not_overtake_those_who_read() -> None:
+    either = (emulator.DataRace, emulator.AsyncCopyError)
+    race = r"the store_async.* overwrites shared bytes|reads shared bytes .* that a store_async at line"
+    for step_end in ("", "cb::syncthreads();"):
+        with pytest.raises(either, match=race):
+            tell(place="0", step_end=step_end)
+
+
+def test_words_go_to_blocks_that_have_begun_and_not_ended() -> None:
+    with pytest.raises((emulator.DataRace, emulator.MbarrierError), match=r"initialised"):
+        tell(begin="")
+    with pytest.raises(emulator.SharedOutOfBounds, match=r"shared memory of block 4 of the cluster, which has 4"):
+        tell(to="threadIdx.x + 1")
+    with pytest.raises((emulator.SharedOutOfBounds, emulator.AsyncCopyError), match=r"has ended|without having waited"):
+        tell(begin="cb::cluster_sync(); if (rank == 1) return;")

@@ -64,19 +64,22 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
     assert units(c, a, b) <= limit(k)
 
 
-# Where rows lie across K and in shared memory, a step is 512 of K. Two blocks that share a multiprocessor keep 3 each, which is
-# enough up to K of 2194; beyond, a block keeps 7.
-@pytest.mark.parametrize("k", [512, 513, 1537, 2195, 3600, 4097])
-def test_rows_that_do_not_fit_into_shared_memory(engine, k):
-    """Whatever is read again, and from where: planes are those of rows along K, and so is what is known of them."""
+# Where rows lie across K, blocks of 16 of them keep 1024 of K, and blocks of 32 keep 512.
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("k", [256, 513, 1537, 2195, 4097])
+def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
+    """However many blocks share them, and from where elements come: planes are those of rows along K, and so is what is known."""
     hopper(engine)
+    monkeypatch.setattr(split, "_MANY_ROWS", 18 if many else 768)
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
     a[3, k - 1], b[k - 1, 17], b[0, 2] = 2.0**-40, 2.0**-41, 2.0**-42
+    if k > 256:
+        a[4, k // 3], b[2 * k // 3, 5] = 40, -40            # all of a row is scaled by what is in one part of it
     across, mixed, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y) for x, y in ("FC", "CC", "CF"))
-    slots, pairs, short = 0 if k <= 512 else 2 if k <= 1024 else 3 if k <= 2194 else 7, 18 % 4 > 0, k % 4 > 0
-    assert slots_of(across[1]) == (slots, slots or pairs) and slots_of(along[1]) == (short, short)
-    assert slots_of(mixed[1])[1] == (slots or pairs) and (slots_of(mixed[1])[0] > 1) == (slots == 7)
+    clusters = {256: (1, 1), 513: (2, 2), 1537: (2, 4), 2195: (4, 8), 4097: (8, 8)}[k][many]
+    assert clusters_of(across[1]) == (clusters, clusters) and clusters_of(mixed[1]) == (1, clusters)
+    assert clusters_of(along[1]) == (1, 1) and slots_of(along[1]) == (k % 4 > 0, k % 4 > 0)
     np.testing.assert_array_equal(across[0], along[0])
     np.testing.assert_array_equal(mixed[0], along[0])
     assert units(along[0], a, b) <= limit(k)
@@ -84,23 +87,51 @@ def test_rows_that_do_not_fit_into_shared_memory(engine, k):
 
 @pytest.mark.parametrize("orders", ["FC", "CC", "FF"])
 @pytest.mark.parametrize("element, pad", [("f4", 0), ("f4", 1), ("c8", 0), ("c8", 3)])
-@pytest.mark.parametrize("k", [2600])
-def test_most_of_long_rows_is_read_again(engine, element, orders, pad, k):
-    """As with far longer rows: of two slots, each is filled many times."""
+@pytest.mark.parametrize("clusters, k", [((1,), 2600), ((2,), 2600), ((8,), 130), ((4,), 1100)])
+def test_every_cluster(engine, monkeypatch, element, orders, pad, clusters, k):
+    """Little shared memory: of two slots, each is filled many times where few blocks share long rows; others find nothing to do."""
     hopper(engine)
+    monkeypatch.setattr(split, "_CLUSTERS", clusters)
     rng = np.random.default_rng(k)
     a, b = (rng.integers(-60, 61, s).astype(element) for s in ((2, 21, k), (2, k, 19)))
     if element == "c8":
         a.imag, b.imag = rng.integers(-60, 61, a.shape), rng.integers(-60, 61, b.shape)
     small = replace(engine.device, shared_bytes_per_block=12 << 10)
     c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0], b_order=orders[1], pad=pad)
-    assert slots_of(plan) == (2, 2)
+    assert k < 2600 or slots_of(plan) == (2, 2)
+    assert max(clusters_of(plan)) == plan.launches[0].kernel.cluster[0] == clusters[0]
     np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("cluster", [1, 2, 8])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_blocks_of_a_cluster_count_is_added(engine, monkeypatch, cluster, order):
+    """A row of A, or a column of B, has small elements in several parts of K: three are few enough for what the other offers."""
+    hopper(engine)
+    monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
+    k, at = 1030, [3, 700, 1029, 400]
+    rng = np.random.default_rng(cluster)
+    long, short = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((24, k)).astype("f4")
+    short[23] = 0
+    short[23, 500:520] = 1                      # offers 10
+    for few in (True, False):
+        long[7, at[:3 if few else 4]] = 2.0**-35
+        a, b = (long, short.T) if order == "C" else (short, long.T)
+        orders = {"a_order": "F", "b_order": "C"}
+        c, plan = product(engine, a, b, plan_guarded, **orders)
+        want, _plan = product(engine, a, b, (lambda p, d: plan_split(p, d, "fp16x3")) if few else plan_simt, **orders)
+        assert clusters_of(plan) == (cluster, cluster)
+        np.testing.assert_array_equal(c, want)
 
 
 def slots_of(plan):
     """Steps of rows of A and of B that are in shared memory while they are split."""
-    return tuple(int(slots or 0) for slots in re.findall(r"_(?:o|s(\d+))_b\d", plan.launches[0].kernel.name))
+    return tuple(int(slots or 0) for slots in re.findall(r"_(?:o|s(\d+))(?:_c\d)?_b\d", plan.launches[0].kernel.name))
+
+
+def clusters_of(plan):
+    """Blocks that share rows of A and of B."""
+    return tuple(int(blocks or 1) for blocks in re.findall(r"_(?:o|s\d+)(?:_c(\d))?_b\d", plan.launches[0].kernel.name))
 
 
 @pytest.mark.parametrize("b_order", ["C", "F"])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 __all__ = ["cuda_prelude"]
 
-_HOPPER = re.compile(r"cb::(mbarrier|cluster|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
+_HOPPER = re.compile(r"cb::(mbarrier|cluster|store_async|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
 _WGMMA = re.compile(r"cb::wgmma_m64k16<(\d+), (cb::half|cb::bfloat16), ([01]), ([01])>")
 _WGMMA_RS = re.compile(r"cb::wgmma_m64k16_rs<(\d+), (cb::half|cb::bfloat16), ([01])>")
 _VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power|minimum|maximum|negative|absolute|sign|square|"

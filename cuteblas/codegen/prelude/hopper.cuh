@@ -27,6 +27,14 @@ CB_DEVICE void mbarrier_arrive_at(unsigned long long* bar, int rank) {
   asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
                "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(bar)), "r"(rank) : "memory");
 }
+// A word to the same place in the block of that rank, completing on the same mbarrier there (PTX ISA, "st.async"). Whoever waits for that
+// sees the word: no write before it has to be finished, as a release at the scope of the cluster would ask for.
+template <class T> CB_DEVICE void store_async(T* s, T value, int rank, unsigned long long* bar) {
+  static_assert(sizeof(T) == 4, "a word");
+  asm volatile("{\n.reg .b32 there, done;\nmapa.shared::cluster.u32 there, %0, %2;\nmapa.shared::cluster.u32 done, %3, %2;\n"
+               "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %1, [done];\n}" ::"r"(shared_address(s)),
+               "r"(*reinterpret_cast<unsigned const*>(&value)), "r"(rank), "r"(shared_address(bar)) : "memory");
+}
 
 CB_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
