@@ -358,8 +358,9 @@ class KernelBuilder:
     def fma(self, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False, in_order: bool = False) -> None:
         """``c += a * b`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``.
 
-        An element of B stays while those of A are walked through, forwards and backwards in turn: the operand that stays and the
-        one at the turn come from the cache of operands instead of the register file, which has two ports for three operands.
+        An element of B stays while those of A are walked through; for sums in float32, forwards and backwards in turn: the operand
+        that stays and the one at the turn come from the cache of operands instead of the register file, which has two ports for
+        three operands.
         ``in_order`` (float32): the compiler keeps this order, for which the assembler is asked to move less.
         """
         (vm, rm), (vn, rn) = _extents(a), _extents(b)
@@ -369,9 +370,9 @@ class KernelBuilder:
         if in_order:
             self._assembler = ("-O1",)
         flags = f"<{str(conj_a).lower()}, {str(conj_b).lower()}>" if conj_a or conj_b else ""
-        last = vm * rm - 1
+        last, turns = vm * rm - 1, vm * rm > 1 and vn > 1 and c.engine.dtype.name == "float32"
         with self.loops((vm * rm, vn, rn)) as (at, j, n):
-            at = self.let("at", at if last == 0 or vn == 1 else select(equal(j % 2, 0), at, last - at))
+            at = self.let("at", select(equal(j % 2, 0), at, last - at) if turns else at)
             i, m = at % vm, at // vm
             self.emit(f"cb::{atom}{flags}({c((i, j), m, n).c}, {a(i, m).c}, {b(j, n).c});")
 
