@@ -77,14 +77,15 @@ def matrix_at(pointer: Pointer, extents: tuple[Nested, ...], strides: tuple[Nest
     return Tensor(pointer, Layout((*extents, batch), (*strides, batch_strides)))[*(None for _ in extents), index]
 
 
-def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int],
-                  batched: bool, group: int = 0, inner: IntLike = 1) -> tuple[IntLike, IntLike, IntLike]:
-    """Tile coordinates of a block along two modes, and its flat batch index.
+def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int], batched: bool, group: int = 0,
+                  inner: IntLike = 1, block: IntLike | None = None) -> tuple[IntLike, IntLike, IntLike]:
+    """Tile coordinates of a block along two modes, and its flat batch index; of the block that runs if no other is given.
 
     The first mode is fastest; with ``group``, strips of so many tiles along it run one after the other, each along all of the
     second; in strips of one tile, ``inner`` indices of the batch have the same strip before its next.
     """
-    block, tiles_0 = k.block_index("block", "x"), k.let("tiles_0", ceil_div(extents[0], tile[0]))
+    block = k.block_index("block", "x") if block is None else block
+    tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
     if group == 1:
         tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
         tile_1, above = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)

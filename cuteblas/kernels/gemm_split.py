@@ -292,7 +292,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                             zip(("RA", "RB"), rows_of, ((1, 0), (0, 1)), batch_rows, strict=True))
             elements = Layout((run, 2, config.columns // 8))
             pair, half, column = (size(elements[i]) for i in range(rank(elements)))
-            sums = total if parts == 1 else k.registers("sums", config.element, elements)
+            sums = total if parts == 1 else k.registers("of_c", config.element, elements)
             tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
             k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
             k.copy(tCgRB[_, 0, _], tCrRB, width=1, guard=guard[_, 0, _])

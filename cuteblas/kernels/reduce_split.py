@@ -6,8 +6,10 @@ every run.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
@@ -15,6 +17,7 @@ from ..codegen.kernel import GeneratedKernel
 from ..codegen.nested import by_coordinate
 from ..codegen.tiled import TiledCopy
 from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor, product
+from ..layout.symbolic import IntLike, ceil_div
 from .common import OperandAccess, extents_of, matrix_at, strides_of, tile_of_block
 from .epilogue import Epilogue, FusedEpilogue
 
@@ -93,24 +96,31 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
                         config.batch_modes)
 
     M, N = (k.let(name, product(extent)) for name, extent in zip("MN", extents, strict=True))
-    tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
-    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
-    mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
-
-    tiled = TiledCopy(Layout(TILE), (1, 1))
-    gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
-    gC = local_tile(mC, TILE, (tile_m, tile_n))
-    cC = local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
     epilogue.load_scalars()
-    tWgW = k.pin("tWgW", tiled.partition(gW, k.thread))
-    guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
-    one = Layout((1, 1, 1))
-    total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
-    k.fill(total)
-    with k.loop("slice", S) as index:
-        k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
-        k.emit(f"{total(0).c} = cb::add({total(0).c}, {part(0).c});")
-    epilogue.clear(total)
-    epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), batch, item,
-                   lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
+    # Where there may be nothing to do, few blocks find that out.
+    own = k.block_index("block", "x")
+    tiles = prod(batch, start=ceil_div(M, TILE[0]) * ceil_div(N, TILE[1]))
+    every: AbstractContextManager[IntLike] = nullcontext(own)
+    if config.gate is not None:
+        every = k.loop("each", tiles, start=own, step=k.grid_size("blocks", "x"))
+    with every as block:
+        tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch), block=block)
+        mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
+        mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
+
+        tiled = TiledCopy(Layout(TILE), (1, 1))
+        gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
+        gC = local_tile(mC, TILE, (tile_m, tile_n))
+        cC = local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
+        tWgW = k.pin("tWgW", tiled.partition(gW, k.thread))
+        guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
+        one = Layout((1, 1, 1))
+        total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
+        k.fill(total)
+        with k.loop("slice", S) as index:
+            k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
+            k.emit(f"{total(0).c} = cb::add({total(0).c}, {part(0).c});")
+        epilogue.clear(total)
+        epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), batch, item,
+                       lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
     return k.build()

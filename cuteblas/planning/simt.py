@@ -76,7 +76,6 @@ _DOUBLE_COMPLEX = (
     Candidate(_T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4), 0.60, 0.9),
     Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.46, 0.1),
 )
-_RARELY = 2.0                        # a gated product may take so much longer if that saves a launch for which all calls pay
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
 _LANES = {4: 128, 8: 64}             # fused multiply-adds of a multiprocessor in a clock, by bytes of a real accumulator
 
@@ -181,9 +180,6 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     p, roles = facing.problem, facing.by_name
     accesses = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
     choice = choose(p, device, *accesses)
-    if gate is not None and choice.slices > 1:
-        whole = choose(p, device, *accesses, may_split=False)
-        choice = min(choice, whole, key=lambda x: x.seconds if x.slices == 1 else x.seconds * _RARELY)
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     aligned = _aligned(p, choice.tile)

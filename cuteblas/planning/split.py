@@ -48,6 +48,7 @@ _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
 _LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
+_DIVISIBLE = ("float32",)            # types whose tiles are divided: complex64 has not been measured
 _DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
 _APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
@@ -389,7 +390,7 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
     # What is left behind whole waves is divided, or that and a wave more, of which no tile is cut twice.
     for divided, apart in ((rest, 0.0), (rest + most, _APART)):
         steps = divided * -(-depth // DEPTH)
-        if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
+        if rest and p.a.dtype in _DIVISIBLE and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
             exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // divided))
             seconds = (tiles + apart * divided) / most * multiplying + waves * ending + exchanging
             if seconds < _DIVIDED * whole.seconds:

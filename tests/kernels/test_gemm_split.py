@@ -8,7 +8,7 @@ import pytest
 
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split_planes import FORMATS
-from cuteblas.planning import H200, plan_gemm, simt, split
+from cuteblas.planning import H200, plan_gemm, split
 from cuteblas.planning.problem import Fusion
 from cuteblas.planning.simt import plan_simt
 from cuteblas.planning.split import plan_guarded, plan_split, why_not_split
@@ -109,7 +109,6 @@ def test_what_blocks_of_a_cluster_count_is_added(engine, monkeypatch, cluster, o
     """A row of A, or a column of B, has small elements in several parts of K: three are few enough for what the other offers."""
     hopper(engine)
     monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
-    monkeypatch.setattr(simt, "_RARELY", 0.0)             # native sums in the same slices, gated or not
     k, at = 1030, [3, 700, 1029, 400]
     rng = np.random.default_rng(cluster)
     long, short = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((24, k)).astype("f4")
@@ -175,6 +174,32 @@ def test_tiles_whose_depth_is_divided(engine, monkeypatch, apart, form, tile, m,
     c, plan = product(engine, a, b, lambda p, _device: plan_split(p, device, form), scalars=scalars, before=before, **kinds)
     assert plan.config.divided and plan.launches[1].grid == (blocks, 1, 1)
     np.testing.assert_array_equal(c, alpha * (a @ b) + beta * before)
+
+
+def test_divided_tiles_of_complex_numbers(engine, monkeypatch):
+    """Planning does not take them yet."""
+    hopper(engine)
+    monkeypatch.setattr(split, "_DIVISIBLE", ("complex64",))
+    monkeypatch.setattr(split, "_LEAVE_SECONDS", -10.0)
+    rng = np.random.default_rng(8)
+    a, b = (rng.integers(-30, 31, s).astype("c8") + 1j * rng.integers(-30, 31, s) for s in ((150, 300), (300, 100)))
+    device = replace(engine.device, multiprocessors=5)
+    c, plan = product(engine, a.astype("c8"), b.astype("c8"), lambda p, _device: plan_guarded(p, device))
+    assert plan.config.divided
+    np.testing.assert_array_equal(c, (a @ b).astype("c8"))
+
+
+def test_gated_slices_are_added_by_few_blocks(engine):
+    """More tiles than blocks; what runs natively is what native arithmetic gives by itself, bit for bit."""
+    hopper(engine)
+    rng = np.random.default_rng(9)
+    a, b = rng.standard_normal((130, 600)).astype("f4"), rng.standard_normal((600, 530)).astype("f4")
+    a[3, 5] = np.inf
+    c, plan = product(engine, a, b, plan_guarded)
+    reduction = plan.launches[-1]
+    assert reduction.kernel.name.startswith("reduce_split") and reduction.grid[0] == 264
+    native, _plan = product(engine, a, b, plan_simt)
+    np.testing.assert_array_equal(c, native)
 
 
 @pytest.mark.parametrize("value", [None, np.nan])
