@@ -292,7 +292,7 @@ class PersistentBlock:
             for tensor_map in maps:
                 k.emit(f"cb::tma_prefetch(&{tensor_map});")
         k.barrier()
-        block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
+        self._block, self._blocks = block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
         self._at_m: IntLike = 0
         self._at_n: IntLike = 0
         if cluster.size > 1:
@@ -506,7 +506,7 @@ class PersistentBlock:
             yield
             return
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
-        block, blocks, vectors = k.block_index("own", "x"), k.grid_size("all", "x"), size(total.layout) // _VECTOR
+        block, blocks, vectors = self._block, self._blocks, size(total.layout) // _VECTOR
         mine, others = (Tensor(x.engine, Layout((_VECTOR, vectors))) for x in (total, spare))
         sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors, self._groups, blocks)))
         flags = Tensor(self._divided.flags, Layout((self._groups, blocks)))
