@@ -180,7 +180,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += facing.note
-    return Plan(problem, device, "gemm_mma", choice, tuple(launches), workspace, reason + rejected, launches[0].kernel.facts)
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:

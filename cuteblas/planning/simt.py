@@ -178,8 +178,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     """
     facing = oriented(problem, 0)                      # threads write vectors of C along M
     p, roles = facing.problem, facing.by_name
-    accesses = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
-    choice = choose(p, device, *accesses)
+    choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     aligned = _aligned(p, choice.tile)
@@ -196,7 +195,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += facing.note
-    return Plan(problem, device, "gemm_simt", choice, tuple(launches), workspace, reason + rejected, launches[0].kernel.facts)
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 
 def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,

@@ -317,7 +317,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     form, facing = FORMATS[name], _facing(problem)
     launches, config, nbytes = _launches(form, facing, device, 0)
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
-    return Plan(problem, device, "gemm_split", config, tuple(launches), nbytes, reason, launches[-1].kernel.facts)
+    return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts)
 
 
 def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -425,17 +425,16 @@ def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, 
     a = _split(form, reading_a, p.a, facing.roles[0], p.m, p.k, p.batch, at)
     b = _split(form, reading_b, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
     tiling = _tiling(p, device, form)
-    flags = 0 if not tiling.divided else tiling.tile[0] * tiling.blocks
-    launch, config = _product(form, p, a, b, tiling, lacking, gate)
-    end = b.end
-    if flags:
-        end += _aligned(4 * flags) + 4 * prod(config.accumulators) * tiling.blocks
+    flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
+    sums_at = b.end + _aligned(4 * flags)
+    launch, config = _product(form, p, a, b, tiling, sums_at, lacking, gate)
+    end = sums_at + 4 * prod(config.accumulators) * tiling.blocks if flags else b.end
     return (_splitter(form, a, b, together, gate, lacking is not None, b.end, flags), launch), config, end
 
 
-def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: _Tiling, lacking: int | None,
+def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: _Tiling, sums_at: int, lacking: int | None,
              gate: int | None) -> tuple[Launch, GemmSplitConfig]:
-    """The launch that multiplies planes; flags and sums of tiles that are divided lie behind them."""
+    """The launch that multiplies planes. Behind them lie the flags of tiles that are divided, and at ``sums_at`` their sums."""
     c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
     groups, columns = tiling.tile
     config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
@@ -459,6 +458,6 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: 
                     f"dRB_l{q}": b.row_strides[q]}
     values |= {name: Argument(value=value) for name, value in numbers.items()}
     values |= {"divided": Argument(value=tiling.divided), "flags": Argument(role="workspace", offset=b.end),
-               "sums": Argument(role="workspace", offset=b.end + _aligned(4 * groups * tiling.blocks))}
+               "sums": Argument(role="workspace", offset=sums_at)}
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
     return Launch(kernel, (tiling.blocks, 1, 1), arguments), config
