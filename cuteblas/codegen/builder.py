@@ -9,7 +9,7 @@ and global-memory sectors of the accesses that it writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, rank, size
@@ -94,7 +94,9 @@ class KernelBuilder:
                  summary: str = "", unroll: bool = True, cluster: int = 1, waits: bool = True):
         self.name, self.threads, self.arch, self.min_blocks, self.cluster = name, threads, arch, min_blocks, cluster
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
-        self._summary, self._unroll, self._waits, self._gated = summary, unroll, waits, False
+        self._summary, self._unroll, self._waits = summary, unroll, waits
+        self._gated = self._followed = self._in_loop = False
+        self._rest = ExitStack()                       # what ends with the kernel
         self._notes: list[str] = []
         self._params: list[Param] = []
         self._lines: list[str] = []
@@ -126,16 +128,40 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
         return name
 
-    def gate(self, value: int) -> None:
-        """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value."""
+    def gate(self, value: int, *, followed: bool = False) -> None:
+        """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value.
+
+        If it is ``followed`` by a launch that is gated too, that one may begin at once: it has nothing to do either.
+        """
         words, count = self.pointer("gate", "uint32", alignment=4), self.integer("gate_words")
-        self._gated = True
+        self._gated, self._followed = True, followed
         self.emit(f"bool {self._fresh('gate_opens')} = false;")
         with self.loop("i", count, start=self.thread, step=self.threads) as i:
             self.emit("unsigned word;")
             self.emit(f"cb::load_global<1>(&word, {words[i].address});")
             self.emit(f"gate_opens = gate_opens || word == {value}u;")
         self.emit("if (!cb::syncthreads_or(gate_opens)) return;")
+
+    def each_block(self, name: str) -> Expr:
+        """The block's index along x; behind a gate, the index of one block after the other.
+
+        A launch that may have nothing to do has only as many blocks as there is room for, which find that out together. There are as
+        many to be computed as the parameter ``blocks`` says; what follows, up to the end of the kernel, is a loop over them.
+        """
+        if not self._gated:
+            return self.block_index(name, "x")
+        first, step = self.block_index("own_block", "x"), self.grid_size("own_blocks", "x")
+        block = self._rest.enter_context(self.loop(name, self.integer("blocks"), start=first, step=step, unroll=False))
+        self._in_loop = True
+        # What the block before left in shared memory, or on its way there, is not in use any more.
+        self.wait(0)
+        self.barrier()
+        assert isinstance(block, Expr)
+        return block
+
+    def end_block(self, condition: str) -> None:
+        """End the work of a block (:meth:`each_block`) where it stands, if a C++ condition holds for all of its threads."""
+        self.emit(f"if ({condition}) {'continue' if self._in_loop else 'return'};")
 
     def tensor_map(self, name: str) -> str:
         """A TMA tensor map parameter; returns its C++ name."""
@@ -388,9 +414,9 @@ class KernelBuilder:
         """Wait for ``threads`` threads at a named barrier, 1 to 15."""
         self.emit(f"cb::named_barrier_sync({to_c(number)}, {threads});")
 
-    def cluster_barrier(self) -> None:
-        """Wait for all threads of the cluster; that makes no ordinary writes of other blocks visible."""
-        self.emit("cb::cluster_sync();")
+    def cluster_barrier(self, *, ordered: bool = False) -> None:
+        """Wait for all threads of the cluster; only if it is ``ordered``, accesses before it come before those behind it."""
+        self.emit("cb::cluster_sync_ordered();" if ordered else "cb::cluster_sync();")
 
     def commit(self) -> None:
         """Close the group of asynchronous copies issued so far."""
@@ -416,6 +442,7 @@ class KernelBuilder:
 
     def build(self) -> GeneratedKernel:
         """The finished kernel."""
+        self._rest.close()
         facts = {**self.facts, **self._access.report()}
         head = [self._summary, *self._notes, *(f"{k}: {v}" for k, v in self._access.report().items())]
         comment = "\n".join(f"// {line}" for text in head if text for line in text.splitlines())
@@ -425,7 +452,7 @@ class KernelBuilder:
         bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
         clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
         begin = ["  cb::next_launch_may_begin();", "  cb::wait_for_launch_before();"] if self._waits else []
-        if self._gated:
+        if self._gated and not self._followed:
             # It may have nothing to do: blocks of the next launch would come before multiprocessors are free, and lie side by side.
             begin.reverse()
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'

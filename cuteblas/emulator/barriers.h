@@ -19,12 +19,14 @@ struct Barrier {
 
 struct Barriers {
     std::vector<int> at_cluster;
+    bool cluster_orders = true;        // whether all threads that wait there want their accesses ordered
     std::vector<std::vector<int>> at_block;
     std::vector<Barrier> warps;
     std::vector<Barrier> named;  // of each block
 
     void start_cluster() {
         at_cluster.clear();
+        cluster_orders = true;
         at_block.assign(static_cast<size_t>(machine.blocks()), {});
         int const count = static_cast<int>(machine.threads.size());
         warps.assign(static_cast<size_t>((count + warp_threads - 1) / warp_threads), Barrier{});
@@ -68,9 +70,11 @@ inline void syncthreads(int line) {
 }
 
 // Threads that have returned count as arrived. All learn which asynchronous operations are over and which mbarriers are
-// initialised, and of no ordinary access.
+// initialised, and of no ordinary access unless the barrier orders them.
 inline void complete_cluster_barrier() {
     Knowledge together = machine.order.nothing();
+    if (barriers.cluster_orders) machine.order.meet(barriers.at_cluster);
+    barriers.cluster_orders = true;
     for (int t : barriers.at_cluster) machine.order.release_agents(t, together);
     mbarriers.publish(together);
     for (int t : barriers.at_cluster) machine.order.acquire(t, together);
@@ -78,7 +82,8 @@ inline void complete_cluster_barrier() {
     wake(barriers.at_cluster);
 }
 
-inline void cluster_sync(int line) {
+inline void cluster_sync(bool orders, int line) {
+    barriers.cluster_orders = barriers.cluster_orders && orders;
     barriers.at_cluster.push_back(machine.running);
     if (static_cast<int>(barriers.at_cluster.size()) < machine.alive)
         return machine.suspend({Wait::cluster_barrier, 0, 0, line});

@@ -297,7 +297,8 @@ template <class T>
 T shuffle_xor(T x, int mask, CB_SITE) {
     return detail::bit_cast<T>(cuteblas_runtime->exchange(detail::bit_cast<uint>(x), mask, site.line));
 }
-inline void cluster_sync(CB_SITE) { cuteblas_runtime->cluster_sync(site.line); }
+inline void cluster_sync(CB_SITE) { cuteblas_runtime->cluster_sync(false, site.line); }
+inline void cluster_sync_ordered(CB_SITE) { cuteblas_runtime->cluster_sync(true, site.line); }
 inline void named_barrier_sync(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, true, site.line); }
 inline void named_barrier_arrive(int id, int threads, CB_SITE) { cuteblas_runtime->named_barrier(id, threads, false, site.line); }
 

@@ -84,7 +84,7 @@ struct Runtime {
     void (*syncthreads)(int line);
     void (*syncwarp)(int line);
     void (*named_barrier)(int id, int threads, bool wait, int line);
-    void (*cluster_sync)(int line);
+    void (*cluster_sync)(bool orders, int line);
     int (*cluster_rank)();
 
     void (*mbarrier_init)(unsigned long long* barrier, int count, int line);

@@ -138,7 +138,7 @@ class GemmBlock:
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str):
         self.k, self.config, self.accumulator = k, config, accumulator
         if config.gate is not None:
-            k.gate(config.gate)
+            k.gate(config.gate, followed=config.split)         # by the sum of slices
         tile, operands = config.tile, (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))
         self._tile = (tile.m, tile.n, tile.k)
         elements = (*config.elements, config.output)
@@ -155,7 +155,7 @@ class GemmBlock:
 
         M, N, K = (k.let(mode.upper(), product(extent)) for mode, extent in extents.items())
         tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
-        block: IntLike = k.block_index("block", "x")
+        block: IntLike = k.each_block("block")
         item: IntLike = 0
         if batch:
             tiles = k.let("tiles", tiles_m * tiles_n)

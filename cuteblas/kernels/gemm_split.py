@@ -183,7 +183,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                               f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
                               f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
     if config.gate is not None:
-        k.gate(config.gate)
+        k.gate(config.gate, followed=True)                 # by native arithmetic
     map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
     map_c = k.tensor_map("mapC") if config.staged == "tma" else None
     rows_of = [k.pointer(name, "int32", alignment=4) for name in ("RA", "RB")]

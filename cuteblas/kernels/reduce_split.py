@@ -6,10 +6,8 @@ every run.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
@@ -17,7 +15,6 @@ from ..codegen.kernel import GeneratedKernel
 from ..codegen.nested import by_coordinate
 from ..codegen.tiled import TiledCopy
 from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor, product
-from ..layout.symbolic import IntLike, ceil_div
 from .common import OperandAccess, extents_of, matrix_at, strides_of, tile_of_block
 from .epilogue import Epilogue, FusedEpilogue
 
@@ -80,7 +77,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     slowest) and C; extents M, N (by nested mode where there are several); slices S; the strides of C that are not fixed at 1; the
     extents of the batch modes, then the strides of C there; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`.
     """
-    k = KernelBuilder(config.name, _THREADS, wide=config.wide,
+    k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
                       summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
                               "slices added in order")
     if config.gate is not None:
@@ -97,30 +94,23 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
 
     M, N = (k.let(name, product(extent)) for name, extent in zip("MN", extents, strict=True))
     epilogue.load_scalars()
-    # Where there may be nothing to do, few blocks find that out.
-    own = k.block_index("block", "x")
-    tiles = prod(batch, start=ceil_div(M, TILE[0]) * ceil_div(N, TILE[1]))
-    every: AbstractContextManager[IntLike] = nullcontext(own)
-    if config.gate is not None:
-        every = k.loop("each", tiles, start=own, step=k.grid_size("blocks", "x"))
-    with every as block:
-        tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch), block=block)
-        mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
-        mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
+    tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch), block=k.each_block("block"))
+    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
+    mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
 
-        tiled = TiledCopy(Layout(TILE), (1, 1))
-        gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
-        gC = local_tile(mC, TILE, (tile_m, tile_n))
-        cC = local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
-        tWgW = k.pin("tWgW", tiled.partition(gW, k.thread))
-        guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
-        one = Layout((1, 1, 1))
-        total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
-        k.fill(total)
-        with k.loop("slice", S) as index:
-            k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
-            k.emit(f"{total(0).c} = cb::add({total(0).c}, {part(0).c});")
-        epilogue.clear(total)
-        epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), batch, item,
-                       lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
+    tiled = TiledCopy(Layout(TILE), (1, 1))
+    gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
+    gC = local_tile(mC, TILE, (tile_m, tile_n))
+    cC = local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
+    tWgW = k.pin("tWgW", tiled.partition(gW, k.thread))
+    guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
+    one = Layout((1, 1, 1))
+    total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
+    k.fill(total)
+    with k.loop("slice", S) as index:
+        k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
+        k.emit(f"{total(0).c} = cb::add({total(0).c}, {part(0).c});")
+    epilogue.clear(total)
+    epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), batch, item,
+                   lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
     return k.build()

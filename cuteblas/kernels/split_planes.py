@@ -323,13 +323,15 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
                       cluster=config.cluster,
                       summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
     if config.gate is not None:
-        k.gate(config.gate)
+        k.gate(config.gate, followed=True)                 # by what multiplies
     blocks_first = k.integer("blocks_first")
     flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
     cleared = Tensor(flags, Layout((1, k.integer("flags_count")))) if flags else None
     parts = {side: _Operand(k, form, side, operand, config.judged) for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
-    block = k.block_index("block", "x")
+    came = _Came(k, config)
+    block = k.each_block("block")
+    came.turn()
     if cleared is not None:
         nothing = k.registers("nothing", "uint32", Layout(1))
         k.fill(nothing)
@@ -337,9 +339,9 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
             k.copy(nothing, cleared[_, flag], width=1)
     surplus = config.cluster > 1 and parts[second].shares_no_rows
     with k.when(less(block, blocks_first)), k.scratch():
-        parts[first].split(block)
+        parts[first].split(block, came)
     with k.otherwise(), k.scratch():
-        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), surplus=surplus)
+        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), came, surplus=surplus)
     return k.build()
 
 
@@ -368,15 +370,15 @@ class _Operand:
         """Whether each block has rows of its own."""
         return self._config.cluster == 1
 
-    def split(self, block: IntLike, *, surplus: bool = False) -> None:
+    def split(self, block: IntLike, came: _Came, *, surplus: bool = False) -> None:
         """Split the rows of a block; with a ``surplus``, there may be blocks behind the last rows."""
         if not surplus:
-            return self._split(block)
+            return self._split(block, came)
         k, rows = self._k, self._config.tile[0]
         with k.when(less(block, prod(self._batch, start=ceil_div(self._extents[0], rows)))):
-            self._split(block)
+            self._split(block, came)
 
-    def _split(self, block: IntLike) -> None:
+    def _split(self, block: IntLike, came: _Came) -> None:
         k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.order
         folder = TiledCopy(order, (vi, 1))
@@ -413,7 +415,7 @@ class _Operand:
         def parts_of(value: str) -> list[str]:
             return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
 
-        fold = _Fold(k, config, rank, ["top", *(("zeros", "small", "sums") if self._s else ())])
+        fold = _Fold(k, config, rank, came, ["top", *(("zeros", "small", "sums") if self._s else ())])
 
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
@@ -551,13 +553,54 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
     return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (rows, k.let(name, depth - first)))
 
 
+class _Came:
+    """What tells a block that all blocks of its cluster have told it what they found: first what is largest, then what they counted.
+
+    Each of two mbarriers is waited for once in each block that is computed.
+    """
+
+    def __init__(self, k: KernelBuilder, config: SplitConfig):
+        self._k = k
+        self._parity: IntLike = 0
+        if config.cluster == 1:
+            return
+        self._barriers = Mbarriers(k, "came", 2)
+        with k.when(equal(k.thread, 0)):
+            for stage in range(self._barriers.count):
+                self._barriers.init(stage, 1)
+            self._barriers.publish()
+        if config.gate is not None:
+            self._parity = k.variable("parity", 1, hi=1)
+
+    def turn(self) -> None:
+        """Begin with a block."""
+        if isinstance(self._parity, Expr):
+            self._k.assign(self._parity, 1 - self._parity)
+
+    def expect(self, stage: int, nbytes: int) -> None:
+        """Say how much will come; one thread does this, before blocks of the cluster meet."""
+        self._barriers.expect(stage, nbytes)
+
+    def meet(self) -> None:
+        """Wait until all blocks of the cluster may be told: they have begun, and read what they were told before."""
+        self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
+
+    def wait(self, stage: int) -> None:
+        """Wait until all has come."""
+        self._barriers.wait(stage, self._parity)
+
+    def address(self, stage: int) -> str:
+        """The C++ address of the mbarrier on which stores complete."""
+        return self._barriers.address(stage)
+
+
 class _Fold:
     """Folding what threads have of rows: lanes of a warp by shuffles, warps through shared memory, always in the same order.
 
     Each warp leaves one part of a row; then there is a thread for each part of each row, parts side by side.
     """
 
-    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, told: Iterable[str]):
+    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, came: _Came, told: Iterable[str]):
         self._k, self._config, self._rows, self._rank = k, config, config.tile[0], rank
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
@@ -574,14 +617,11 @@ class _Fold:
         k.comment("What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted")
         self._told = {name: k.shared(f"told_{name}", _TOLD[name], Layout((self._rows, config.cluster), (1, self._rows)))
                       for name in told}
-        self._came = Mbarriers(k, "came", 2)
+        self._came = came
         with k.when(equal(k.thread, 0)):
-            for stage in range(len(self._stages)):
-                self._came.init(stage, 1)
-            self._came.publish()
             for stage, names in enumerate(self._stages):
                 with k.when(True if stage == 0 else equal(rank, 0)):    # counts come to the first block alone
-                    self._came.expect(stage, len(names) * self._rows * config.cluster * _WORD)
+                    came.expect(stage, len(names) * self._rows * config.cluster * _WORD)
 
     @property
     def _stages(self) -> list[list[str]]:
@@ -597,7 +637,7 @@ class _Fold:
     def meet(self) -> None:
         """Wait until all blocks of the cluster have begun, and may be told."""
         if self._config.cluster > 1:
-            self._k.cluster_barrier()
+            self._came.meet()
 
     def _shuffle(self, name: str, combine: str, masks: Iterable[int]) -> None:
         for mask in masks:
@@ -655,8 +695,8 @@ class _Fold:
             with k.when(all_of(self.has_row, equal(own, 0))):
                 for name, (_seen, _own, part) in zip(names, found, strict=True):
                     store_async(k, part(0).c, self._word(name, row, self._rank), 0, self._came.address(1))
-            k.emit(f"if ({to_c(self._rank)} != 0) return;")
-            self._came.wait(1, 0)
+            k.end_block(f"{to_c(self._rank)} != 0")
+            self._came.wait(1)
             for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
                 other = k.registers(f"other_{name}", _TOLD[name], Layout(1))
                 k.fill(part)
@@ -672,7 +712,7 @@ class _Fold:
         row, own = k.thread // parts, k.thread % parts
         with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
             store_async(k, part(0).c, self._word(name, row, self._rank), own + first, self._came.address(0))
-        self._came.wait(0, 0)
+        self._came.wait(0)
         told, everywhere = self._told[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
         seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(told.engine, everywhere), k.thread))
         other = k.registers(f"other_{name}", _TOLD[name], total.layout)

@@ -220,7 +220,7 @@ def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], roles: Roles, nu
 
     Scalars, and what belongs to an epilogue, have the role of their own name.
     """
-    values = {"gate_words": 1, **numbers}
+    values = {"gate_words": 1, "blocks": grid[0], **numbers}
 
     def argument(name: str) -> Argument:
         if name in values:

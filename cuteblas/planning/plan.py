@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from .problem import DeviceInfo, Problem
 
-__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status"]
+__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status", "with_few_blocks"]
 
 Role = str
 """What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
@@ -51,6 +51,14 @@ def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:
 
     names = (q.name for q in launch.kernel.params)
     return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))
+
+
+def with_few_blocks(launch: Launch, device: DeviceInfo) -> Launch:
+    """A launch that may have nothing to do, with no more blocks than there is room for; each computes one after the other."""
+    kernel, (blocks, *rest) = launch.kernel, launch.grid
+    cluster = kernel.cluster[0]
+    room = device.multiprocessors * kernel.min_blocks // cluster * cluster
+    return replace(launch, grid=(min(blocks, room), *rest)) if any(q.name == "blocks" for q in kernel.params) else launch
 
 
 @dataclass(frozen=True)

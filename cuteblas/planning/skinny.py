@@ -21,7 +21,7 @@ from .operands import (
     pairs_along_n,
     why_not_mapped,
 )
-from .plan import Argument, Launch, Plan, Role, behind_status
+from .plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS, plan_simt
 from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
@@ -128,7 +128,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
         launches.append(behind_status(reduction(facing.problem, choice.slices), _STATUS_BYTES))
         nbytes = workspace_bytes(facing.problem, choice.slices)
     native = plan_simt(problem, device, gate=OUT_OF_RANGE)
-    launches += [behind_status(launch, _STATUS_BYTES, multiply.grid[0]) for launch in native.launches]
+    launches += [with_few_blocks(behind_status(launch, _STATUS_BYTES, multiply.grid[0]), device) for launch in native.launches]
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))

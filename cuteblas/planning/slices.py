@@ -22,7 +22,6 @@ MIN_SLICE = 128
 """A slice of K is at least this deep."""
 
 _MOST_BYTES = 64 << 20
-_MOST_GATED_BLOCKS = 264             # of a launch that may have nothing to do
 
 
 Tile = TypeVar("Tile")
@@ -92,6 +91,4 @@ def reduction(p: GemmProblem, count: int, gate: int | None = None) -> Launch:
                           max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate)
     numbers = gemm_numbers(p) | {"S": count}
     blocks = -(-p.m // TILE[0]) * -(-p.n // TILE[1]) * prod(p.batch)
-    if gate is not None:
-        blocks = min(blocks, _MOST_GATED_BLOCKS)
     return launch(reduce_split(config), (blocks, 1, 1), {"W": "workspace", "C": "c"}, numbers)

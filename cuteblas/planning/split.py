@@ -25,7 +25,7 @@ from .operands import (
     staged_map,
     staging,
 )
-from .plan import Argument, Launch, Plan, Role, behind_status
+from .plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
@@ -48,7 +48,7 @@ _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
 _LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
-_DIVISIBLE = ("float32",)            # types whose tiles are divided: complex64 has not been measured
+_DIVISIBLE = ("float32", "complex64")
 _DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
 _APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
@@ -278,12 +278,12 @@ def _splitter(form: SplitFormat, a: _Planes, b: _Planes, together: int, gate: in
     wide = max(a.span, b.span) >= NARROW_SPAN
     config = SplitConfig(form.name, a.config, b.config, wide, gate, judged, flags > 0, together)
     kernel = split_planes(config)
+    blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
     values = {"flags": Argument(role="workspace", offset=at), "flags_count": Argument(value=flags),
               "blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace"),
-              "gate_words": Argument(value=1)}
+              "gate_words": Argument(value=1), "blocks": Argument(value=blocks)}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
-    blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
     return Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
 
 
@@ -340,10 +340,10 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     launches = list(narrow)
     if broad:
         more, _config, broad_end = _launches(FORMATS["bf16x6"], facing, device, _ALIGNMENT, gate=1)
-        launches += more
+        launches += [with_few_blocks(launch, device) for launch in more]
         end = max(end, broad_end)
     native = plan_simt(problem, device, gate=2)
-    launches += [behind_status(launch, _ALIGNMENT) for launch in native.launches]
+    launches += [with_few_blocks(behind_status(launch, _ALIGNMENT), device) for launch in native.launches]
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
     reason = (f"{_described(FORMATS['fp16x3'], problem)}; if rows or columns range too widely for that, the device takes {others}"
               f"fused multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")

@@ -224,6 +224,14 @@ def test_words_do_not_overtake_those_who_read() -> None:
             tell(place="0", step_end=step_end)
 
 
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_an_ordered_barrier_of_the_cluster_lets_words_come_where_others_were_read(seed: int | None) -> None:
+    np.testing.assert_array_equal(tell(seed, place="0", step_end="cb::cluster_sync_ordered();"), [[406, 806]] * 8)
+    for relaxed in ("cb::cluster_sync();", "if (rank == 1) cb::cluster_sync(); else cb::cluster_sync_ordered();"):
+        with pytest.raises(emulator.DataRace, match=r"the store_async.* overwrites shared bytes"):
+            tell(seed, place="0", step_end=relaxed)
+
+
 def test_words_go_to_blocks_that_have_begun_and_not_ended() -> None:
     with pytest.raises((emulator.DataRace, emulator.MbarrierError), match=r"initialised"):
         tell(begin="")

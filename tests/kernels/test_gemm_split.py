@@ -197,9 +197,31 @@ def test_gated_slices_are_added_by_few_blocks(engine):
     a[3, 5] = np.inf
     c, plan = product(engine, a, b, plan_guarded)
     reduction = plan.launches[-1]
-    assert reduction.kernel.name.startswith("reduce_split") and reduction.grid[0] == 264
+    assert reduction.kernel.name.startswith("reduce_split") and reduction.grid[0] == 264 < -(-130 // 32) * -(-530 // 8)
     native, _plan = product(engine, a, b, plan_simt)
     np.testing.assert_array_equal(c, native)
+
+
+@pytest.mark.parametrize("span, expected", [(60, "bf16x6"), (140, "ieee")])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("multiprocessors, cluster", [(1, 1), (3, 2), (5, 4)])
+def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, span, expected, multiprocessors, cluster):
+    """A small device: each block, or cluster, splits many groups of rows, and multiplies many tiles, one after the other."""
+    hopper(engine)
+    monkeypatch.setattr("cuteblas.planning.split.WORTH", 1e9)
+    monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
+    a, b = graded(span, np.random.default_rng(8), 150, 330, 170)
+    small = replace(engine.device, multiprocessors=multiprocessors)
+    c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0], b_order=orders[1])
+    values = [{q.name: argument.value for q, argument in zip(launch.kernel.params, launch.arguments, strict=True)}
+              for launch in plan.launches]
+    assert plan.launches[2].grid[0] < values[2]["blocks"] and plan.launches[4].grid[0] < values[4]["blocks"]
+    assert plan.launches[2].grid[0] % plan.launches[2].kernel.cluster[0] == 0
+    if expected == "ieee":
+        want, _plan = product(engine, a, b, lambda p, _device: plan_simt(p, small), a_order=orders[0], b_order=orders[1])
+    else:
+        want, _plan = product(engine, a, b, lambda p, _device: plan_split(p, small, expected), a_order=orders[0], b_order=orders[1])
+    np.testing.assert_array_equal(c, want)
 
 
 @pytest.mark.parametrize("value", [None, np.nan])

@@ -21,8 +21,9 @@ CB_DEVICE void mbarrier_wait(unsigned long long* bar, int parity) {
 }
 // -- Clusters (PTX ISA, "barrier.cluster", "mapa"); a rank is that of a block in its cluster --------------------------------------
 // All of this is relaxed: it tells of initialised mbarriers (mbarrier_init_fence) and finished asynchronous operations, and makes no ordinary
-// write visible. A release at the scope of a cluster would wait for all writes of the thread, those to device memory included.
+// write visible. A release at the scope of a cluster (cluster_sync_ordered) waits for all writes of the thread, those to device memory included.
 CB_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory"); }
+CB_DEVICE void cluster_sync_ordered() { asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
 CB_DEVICE void mbarrier_arrive_at(unsigned long long* bar, int rank) {
   asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
                "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(bar)), "r"(rank) : "memory");
