@@ -22,9 +22,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import runtime
+from ..blas.types import dtype_named
 from ..functions.named import PRECISIONS
 from .clients import clients
 from .explain import shape
@@ -119,7 +118,7 @@ def _group(name: str) -> str:
 
 def _dtype(name: str) -> str:
     try:
-        return np.dtype(name).name
+        return dtype_named(name).name
     except TypeError as error:
         raise ArgumentTypeError(str(error)) from error
 

@@ -7,6 +7,7 @@ and Stability of Numerical Algorithms, 2nd edition, section 3.5); a good one has
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,14 +58,14 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     Parameters
     ----------
     a, b, c : numpy.ndarray
-        Operands and result of a matmul of bool, integers, floats or complex numbers.
+        Operands and result of a product of bool, integers, floats (bfloat16 among them) or complex numbers.
     """
     if b.ndim == 1:
         b, c = b[:, None], c[..., None]
     if a.ndim == 1:
         a, c = a[None, :], c[..., None, :]
     rows, depth = a.shape[-2:]
-    exact = not np.issubdtype(c.dtype, np.inexact)
+    exact = not np.issubdtype(c.dtype, np.inexact) and c.dtype.name != "bfloat16"
     wide = np.dtype(c.dtype if exact else np.result_type(c.dtype, np.float64))
     long = not exact and wide == c.dtype
     if long:
@@ -81,14 +82,22 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, len(chosen), rows)
 
 
+def _facts(dtype: np.dtype) -> Any:
+    """``numpy.finfo``, of bfloat16 too."""
+    if dtype.name != "bfloat16":
+        return np.finfo(dtype)
+    import ml_dtypes
+    return ml_dtypes.finfo(dtype)
+
+
 def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
     """The largest error in units of u times ``size``; infinite where infinities and NaNs are not where they belong.
 
     Elements whose terms exceed the largest number of the result's type say nothing: whether they overflow is a matter of order.
     """
-    facts = np.finfo(c.dtype)
-    unit = size * facts.eps / 2 + float(facts.smallest_subnormal) * max(depth, 1)
-    clear = size < facts.max
+    facts = _facts(c.dtype)
+    unit = size * float(facts.eps) / 2 + float(facts.smallest_subnormal) * max(depth, 1)
+    clear = size < float(facts.max)
     with np.errstate(invalid="ignore"):
         error = np.where(clear, abs(c - expected) / unit, 0)
     misplaced = ~np.isfinite(expected) & (np.isnan(expected) != np.isnan(c))

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import epilogues, runtime
+from .. import blas, epilogues, runtime
+from ..blas.types import dtype_named
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation, copy, einsum, explain, explain_copy, matmul, tensordot
 from ..functions.engines import EMULATOR, Engine
@@ -81,10 +82,13 @@ def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
 def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
     xp = machine.rival
     c, d = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(2))
-    plan = _plan(explain(a, b, c, precision=which.precision))
+    if a.dtype.name == "bfloat16":                     # NumPy's matmul makes float32 of it
+        planned = blas.plan(a, b, out=c, precision=which.precision)
+        plan, product = planned.plan, partial(planned.execute, a, b, out=c)
+    else:
+        plan, product = _plan(explain(a, b, c, precision=which.precision)), partial(matmul, a, b, out=c, precision=which.precision)
     assert isinstance(plan.problem, GemmProblem)
-    ours, rival = medians(machine, lambda: matmul(a, b, out=c, precision=which.precision), lambda: xp.matmul(a, b, out=d),
-                          repeats=which.repeats)
+    ours, rival = medians(machine, product, lambda: xp.matmul(a, b, out=d), repeats=which.repeats)
     mine, theirs = _graded(machine, a, b, c), _graded(machine, a, b, d)
     return {"case": case, "kernel": plan.family, "ours_s": ours, "rival_s": rival, "ratio": rival / ours,
             "tflops": plan.problem.flops / ours / 1e12, "error": mine.error, "rival_error": theirs.error, "right": mine.passed}
@@ -293,10 +297,10 @@ def _transposes(xp: Any, which: Selection, fill: Callable) -> Iterator[tuple[str
 
 def _random(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
     """Normal numbers, or small integers."""
-    generator = xp.random.RandomState(seed)
-    if np.issubdtype(dtype, np.inexact):
+    generator, element = xp.random.RandomState(seed), dtype_named(dtype)
+    if dtype == "bfloat16" or np.issubdtype(element, np.inexact):
         x = generator.standard_normal(extents)
-        return (x + 1j * generator.standard_normal(extents) if np.issubdtype(dtype, np.complexfloating) else x).astype(dtype)
+        return (x + 1j * generator.standard_normal(extents) if np.issubdtype(element, np.complexfloating) else x).astype(element)
     return generator.randint(0, 100, extents).astype(dtype)
 
 

@@ -554,7 +554,7 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
 
 
 class _Came:
-    """What tells a block that all blocks of its cluster have told it what they found: first what is largest, then what they counted.
+    """What tells a block that all blocks of its cluster have told it what they found: what is largest, then what they counted.
 
     Each of two mbarriers is waited for once in each block that is computed.
     """

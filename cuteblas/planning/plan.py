@@ -55,10 +55,11 @@ def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:
 
 def with_few_blocks(launch: Launch, device: DeviceInfo) -> Launch:
     """A launch that may have nothing to do, with no more blocks than there is room for; each computes one after the other."""
-    kernel, (blocks, *rest) = launch.kernel, launch.grid
-    cluster = kernel.cluster[0]
+    kernel, cluster = launch.kernel, launch.kernel.cluster[0]
+    if all(q.name != "blocks" for q in kernel.params):
+        return launch
     room = device.multiprocessors * kernel.min_blocks // cluster * cluster
-    return replace(launch, grid=(min(blocks, room), *rest)) if any(q.name == "blocks" for q in kernel.params) else launch
+    return replace(launch, grid=(min(launch.grid[0], room), 1, 1))
 
 
 @dataclass(frozen=True)

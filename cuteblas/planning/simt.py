@@ -67,7 +67,7 @@ _DOUBLE = (
     Candidate(_T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2), 0.37, 0.9),
 )
 _SINGLE_COMPLEX = (
-    Candidate(_T(128, 64, 8, values=(2, 2), stages=3), 0.78, 0.1),
+    Candidate(_T(128, 64, 8, values=(2, 2), stages=3, min_blocks=2), 0.78, 0.1),
     Candidate(_T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2), 0.69, 0.26),
     Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4), 0.63, 0.5),
 )

@@ -33,7 +33,7 @@ __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_gu
            "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
-_ROW_MULTIPLE = 8                    # elements: strides of tensor maps are multiples of 16 bytes
+_ROW_MULTIPLE = 64                   # elements of planes: what TMA reads of a row, 128 bytes, lies in one line of L2
 _ALONG = ((512, 2), (512, 1))         # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
 _CLUSTERS = (1, 2, 4, 8)              # blocks that share rows which lie across K

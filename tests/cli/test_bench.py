@@ -48,6 +48,22 @@ def test_products():
     assert rows[4]["tflops"] == pytest.approx(8 * 24**3 / 1e-3 / 1e12)
 
 
+def test_products_of_bfloat16(monkeypatch):
+    """NumPy's are float32; ours and CuPy's are measured as bfloat16."""
+    def rounded(a, b, out):
+        out[...] = a.astype("f4") @ b.astype("f4")
+
+    class Rival:
+        matmul = staticmethod(rounded)
+
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+    monkeypatch.setattr(FakeGpu, "rival", Rival())
+    [row] = measured("gemm", (1e-3, 2e-3), sizes=((24,),), dtypes=(bench._dtype("bfloat16"),), orders=("NT",))
+    assert row["case"] == "bfloat16 24x24x24 NT" and row["right"] and all(0 < row[of] <= 1 for of in ("error", "rival_error"))
+
+
 @pytest.mark.parametrize("orders, strides", [("NN", ((20, 1), (12, 1))), ("NT", ((20, 1), (1, 20))), ("TN", ((1, 8), (12, 1))),
                                              ("TT", ((1, 8), (1, 20)))])
 def test_orders_are_strides(orders, strides):
