@@ -145,7 +145,7 @@ class KernelBuilder:
     def each_block(self, name: str) -> Expr:
         """The block's index along x; behind a gate, the index of one block after the other.
 
-        A launch that may have nothing to do has only as many blocks as there is room for, which find that out together. The parameter
+        A launch that may have nothing to do has only as many blocks as there is room for, which find that out together. Parameter
         ``blocks`` says how many are to be computed; what follows, up to the end of the kernel, is a loop over them.
         """
         if not self._gated:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
 __all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "require"]
 
 INSTALL = "pip install 'cuteblas[cuda13]' (or 'cuteblas[cuda12]' for a CUDA 12 driver)"
+
+_importing = RLock()                   # cuda.core puts another module in its place while it is imported: one thread at a time
 
 
 class MissingDependency(ImportError):
@@ -28,6 +31,8 @@ class CompileError(RuntimeError):
         The kernel's name.
     arch : str
         The architecture that it was compiled for.
+    reason : str
+        Who says so, or why the compiler was not asked.
     log : str
         The compiler's lines; empty if the compiler was not reached.
     """
@@ -36,7 +41,11 @@ class CompileError(RuntimeError):
         super().__init__(f"kernel {kernel} does not compile for {arch}: {reason}" + (f"\n{log}" if log else ""))
         self.kernel = kernel
         self.arch = arch
+        self.reason = reason
         self.log = log
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+        return type(self), (self.kernel, self.arch, self.reason, self.log)
 
 
 def require(module: str) -> ModuleType:
@@ -48,7 +57,8 @@ def require(module: str) -> ModuleType:
         If it cannot be imported; the message names the extra that brings it.
     """
     try:
-        return importlib.import_module(module)
+        with _importing:
+            return importlib.import_module(module)
     except ImportError as error:
         raise MissingDependency(f"GPU kernels need {module}, which cannot be imported ({error}); {INSTALL}") from error
 

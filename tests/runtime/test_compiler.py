@@ -1,6 +1,7 @@
 """Real kernels compiled to cubins without a GPU."""
 
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -71,6 +72,17 @@ def test_arithmetic_is_ieee(monkeypatch, empty_cache):
     assert not any(b"fast" in option for option in options)
 
 
+def test_threads_import_the_compiler_at_the_same_time(tmp_path):
+    """cuda.core is another module once it has been imported: who comes meanwhile must not see one half of it."""
+    program = ("import sys\nfrom concurrent.futures import ThreadPoolExecutor\nfrom cuteblas.runtime import compile\n"
+               "from tests.runtime.samples import MULTIPLY, REVERSE\nsys.setswitchinterval(1e-6)\n"
+               "with ThreadPoolExecutor(8) as pool:\n"
+               "    print(all(pool.map(lambda kernel: compile(kernel, 'sm_90'), [MULTIPLY, REVERSE] * 4)))")
+    environment = os.environ | {"CUTEBLAS_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
 def test_an_error_names_the_kernel_and_shows_the_compilers_lines(empty_cache):
     broken = replace(MULTIPLY, name="broken", body='extern "C" __global__ void broken(float* c) {\n  *c = undeclared + 1.f;\n}\n')
     with pytest.raises(CompileError) as caught:
@@ -80,6 +92,8 @@ def test_an_error_names_the_kernel_and_shows_the_compilers_lines(empty_cache):
     assert 'identifier "undeclared" is undefined' in text and "*c = undeclared + 1.f;" in text
     assert (caught.value.kernel, caught.value.arch) == ("broken", "sm_80") and "undeclared" in caught.value.log
     assert "\0" not in text
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.kernel, again.arch, again.log) == (text, "broken", "sm_80", caught.value.log)
     assert usage("entries") == (0, 0)
 
 
