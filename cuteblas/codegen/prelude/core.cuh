@@ -52,10 +52,14 @@ template <> struct converter<bfloat16> {
   static CB_DEVICE bfloat16 from(bfloat16 x) { return x; }
   static CB_DEVICE bfloat16 from(half x) { return from(to_float(x)); }
   static CB_DEVICE bfloat16 from(float x) {
+    bfloat16 r;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
+#else
     unsigned u = static_cast<unsigned>(__float_as_int(x));
     unsigned rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;              // to nearest, ties to even
-    bfloat16 r;
     r.bits = static_cast<unsigned short>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+#endif
     return r;
   }
   static CB_DEVICE bfloat16 from(double x) { return from(round_to_odd(x)); }
