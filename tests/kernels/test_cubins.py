@@ -124,7 +124,6 @@ def test_skinny_products_do_not_spill(a, b, columns, stages, tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("element", ["float32", "complex64"])
 def test_split_products_do_not_spill(element, form, extent, columns, scalars, tmp_path):
-    """But for fp16x3 with large tiles where C is read: all of it is asked for at once at the end of a tile."""
     alpha, beta = scalars.split()
     row, column = Operand(element, (extent, 1)), Operand(element, (1, extent))
     p = GemmProblem(extent, extent, extent, row, column, row, alpha=alpha, beta=beta)
@@ -132,7 +131,7 @@ def test_split_products_do_not_spill(element, form, extent, columns, scalars, tm
     assert plan.config.columns == columns
     for kernel in (launch.kernel for launch in plan.launches):
         registers, stack = resources(cubin(kernel, "sm_90a" if kernel.arch == "sm_90a" else "sm_90"), tmp_path)
-        assert stack == 0 or (stack <= 72 and beta != "zero" and form == "fp16x3" and columns == 128), f"{kernel.name} spills"
+        assert stack == 0, f"{kernel.name} spills"
         assert registers * kernel.threads * kernel.min_blocks <= 65536
 
 
