@@ -274,7 +274,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                     sum_ = total(*where).c
                     k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
                 k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
-            with block.ended(work, total, chunk):
+            with block.ended(work, total):
                 store(work.tile)
 
         def store(tile: TileOfC) -> None:

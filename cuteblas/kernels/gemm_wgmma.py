@@ -33,6 +33,7 @@ from .persistent import (
     PAIRS,
     Cluster,
     Consumer,
+    Divided,
     PersistentBlock,
     StagedC,
     TileOfC,
@@ -76,6 +77,8 @@ class WgmmaConfig:
         Blocks that share operands.
     staged : {"tma", "rows"}, optional
         Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
+    divided : bool
+        Whether blocks, which are alone then, may share the sums of tiles: see :class:`~cuteblas.kernels.persistent.Divided`.
     """
 
     element: str
@@ -94,6 +97,7 @@ class WgmmaConfig:
     epilogue: FusedEpilogue | None = None
     cluster: Cluster = ALONE
     staged: str | None = None
+    divided: bool = False
 
     @property
     def rows(self) -> int:
@@ -116,7 +120,7 @@ class WgmmaConfig:
         traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
                                    (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
                                    self.cluster, self.staged)
-        return f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}"
+        return f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
 
 
 @cache
@@ -132,15 +136,17 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     -------
     GeneratedKernel
         Parameters: tensor maps A, B, and C if TMA writes it; pointer C; extents M, N, K; the strides of C (M, N) that are not fixed
-        at 1; the extents of the batch modes, then the strides of C there; those of the
-        :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional, a multiple of the cluster, and may have fewer
-        blocks than tiles.
+        at 1; the extents of the batch modes, then the strides of C there; if tiles are divided, their number, and pointers to sums
+        and flags; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional, a multiple of the
+        cluster, and may have fewer blocks than tiles.
     """
     box_a, box_b = config.boxes
     mma = config.mma
     consumers = GROUP * config.groups
     if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
+    if config.divided and config.cluster.size > 1:
+        raise CodegenError("blocks that share the sums of tiles are alone, not in clusters")
 
     k = KernelBuilder(config.name, consumers + GROUP, arch="sm_90a", wide=config.wide, cluster=config.cluster.size,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
@@ -155,6 +161,10 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     stride_c = strides_of(k, "C", "mn", config.c)
     batch = tuple(k.integer(f"L{i}") for i in range(len(config.batch_a)))
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in range(len(config.batch_a)))
+    divided = None
+    if config.divided:
+        divided = Divided(k.integer("divided"), k.pointer("sums", "float32", const=False),
+                          k.pointer("flags", "uint32", const=False, alignment=4))
     epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))
@@ -162,7 +172,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     staged = StagedC(k, config.output, mma, map_c) if config.staged else None
     epilogue.load_scalars()
     step = config.rows, config.columns, DEPTH
-    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, config.cluster, (map_a, map_b))
+    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, config.cluster, (map_a, map_b),
+                            divided=divided)
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
         block.load(0, map_a, box_a, tile, k_tile * DEPTH, config.batch_a, sA[_, _, stage], barrier)
@@ -186,7 +197,10 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
             k.emit("cb::wgmma_commit();")
 
         def finish(work: Work) -> None:
-            tile = work.tile
+            with block.ended(work, tCrC):
+                store(work.tile)
+
+        def store(tile: TileOfC) -> None:
             at = tile.m, tile.n
 
             def partition(tensor: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 _ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
 _PIECES = 2                         # of C that a warpgroup has in shared memory
 _VECTOR = 4                         # accumulators that are exchanged together
+_VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
 _LINE, _CHUNK = 128, 16             # bytes of a line of C in shared memory, and what a swizzle moves as one
 
 
@@ -122,7 +123,7 @@ class Divided:
     Attributes
     ----------
     count : IntLike
-        The number of tiles. They have at least as many steps along K as there are blocks.
+        The number of tiles.
     sums : Pointer
         For each block, a tile of accumulators.
     flags : Pointer
@@ -490,7 +491,7 @@ class PersistentBlock:
                 yield work.tile, k_tile
 
     @contextmanager
-    def ended(self, work: Work, total: Tensor, spare: Tensor) -> Iterator[None]:
+    def ended(self, work: Work, total: Tensor) -> Iterator[None]:
         """What a warpgroup does with the whole sum of a tile.
 
         Parameters
@@ -499,35 +500,38 @@ class PersistentBlock:
             What has been done.
         total : Tensor
             Accumulators, of float32: this thread's of a part of the sum, then of all of it.
-        spare : Tensor
-            As many registers.
         """
         if self._divided is None:
             yield
             return
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         block, blocks, vectors = self._block, self._blocks, size(total.layout) // _VECTOR
-        mine, others = (Tensor(x.engine, Layout((_VECTOR, vectors))) for x in (total, spare))
-        sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors, self._groups, blocks)))
+        rounds = -(-vectors // _VECTORS_AT_ONCE)
+        at_once = Layout((_VECTOR, vectors // rounds))
+        mine = Tensor(total.engine, Layout((_VECTOR, vectors // rounds, rounds)))
+        sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors // rounds, rounds, self._groups, blocks)))
         flags = Tensor(self._divided.flags, Layout((self._groups, blocks)))
         with k.when(less(work.end, self._k_tiles)):
             k.comment("Another block ends this tile")
-            k.copy(mine, k.pin("tSgS", sums[_, lane, _, group, block]), width=_VECTOR)
+            k.copy(mine, k.pin("tSgS", sums[_, lane, _, _, group, block]), width=_VECTOR)
             k.group_barrier(1 + group, GROUP)
             with k.when(equal(lane, 0)):
                 k.emit(f"cb::store_flag({flags(group, block).address}, 1u);")
         with k.otherwise():
             with k.when(less(0, work.first)):
                 begin = k.let("tile_begins", maximum(self._part - work.first, 0))
-                share = maximum(self._share, 1)
-                behind = self._longer * (share + 1)
-                first = k.let("first_block", select(less(begin, behind), begin // (share + 1),
-                                                    self._longer + maximum(begin - behind, 0) // share))
+                behind = self._longer * (self._share + 1)
+                first = k.let("first_block", select(less(begin, behind), begin // (self._share + 1), self._longer
+                                                    + maximum(begin - behind, 0) // maximum(self._share, 1)))
+                others = k.registers("others", "float32", at_once)
                 with k.loop("other", block, start=first) as other:
                     k.emit(f"while (cb::load_flag({flags(group, other).address}) == 0u) {{}}")
-                    k.copy(k.pin("tOgS", sums[_, lane, _, group, other]), others, width=_VECTOR)
-                    with k.loops((_VECTOR, vectors)) as at:
-                        k.emit(f"{mine(*at).c} = cb::add({mine(*at).c}, {others(*at).c});")
+                with k.loop("other", block, start=first) as other:
+                    tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
+                    with k.loops((rounds,), "r") as (r,):
+                        k.copy(tOgS[_, _, r], others, width=_VECTOR)
+                        with k.loops((_VECTOR, vectors // rounds)) as (i, j):
+                            k.emit(f"{mine(i, j, r).c} = cb::add({mine(i, j, r).c}, {others(i, j).c});")
             yield
 
     def filled(self, stage: Stage) -> None:
@@ -573,13 +577,15 @@ class PersistentBlock:
 
             with self.works() as work:
                 start()
-                with k.loop("k_tile", work.end, start=work.first) as k_tile:
+                # Counted from 0: with another start, ptxas waits after every instruction of the loop.
+                count = work.end if isinstance(work.first, int) else k.let("count", maximum(work.end - work.first, 0))
+                with k.loop("k_tile", count) as k_tile:
                     self.filled(stage)
                     multiply(stage.index)
                     if overlap:
                         # All but the newest group of instructions are done: the stage before can be filled again.
                         k.emit("cb::wgmma_wait<1>();")
-                        release(released, less(work.first, k_tile))
+                        release(released, less(0, k_tile))
                         k.assign(released, stage.index)
                     else:
                         k.emit("cb::wgmma_wait<0>();")
@@ -588,7 +594,7 @@ class PersistentBlock:
                     stage.advance()
                 if overlap:
                     k.emit("cb::wgmma_wait<0>();")
-                    release(released, less(work.first, work.end))
+                    release(released, less(0, count))
                 finish(work)
             leave()
         if self._cluster.size > 1:

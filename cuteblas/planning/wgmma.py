@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
 from ..codegen.dtypes import dtype
+from ..kernels.clear_words import clear_words
 from ..kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
 from ..kernels.persistent import ALONE, DEPTH, Cluster
 from .operands import (
@@ -26,7 +28,7 @@ from .operands import (
 from .plan import Argument, Launch, Plan, Role
 from .problem import DeviceInfo, GemmProblem
 from .simt import LAUNCH_SECONDS
-from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, SLICE_SECONDS, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["TILES", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
 
@@ -73,61 +75,125 @@ class WgmmaTile:
         return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
 
 
-TILES = ((WgmmaTile(2, 256, 4), 0.69e-6), (WgmmaTile(2, 192, 4), 0.55e-6), (WgmmaTile(2, 128, 6), 0.38e-6),
+TILES = ((WgmmaTile(2, 256, 4), 0.69e-6), (WgmmaTile(2, 192, 4), 0.55e-6), (WgmmaTile(2, 128, 6), 0.375e-6),
          (WgmmaTile(1, 128, 8), 0.205e-6), (WgmmaTile(2, 64, 8), 0.24e-6), (WgmmaTile(1, 64, 8), 0.14e-6))
 """What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
 
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
+_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
+_DIVIDED = 0.97                      # the most of the time of whole tiles that divided ones may take
+_CLEAR_SECONDS = 0.8e-6              # of the launch that clears flags
+_LEAVE_SECONDS = 1.0e-6              # to leave a sum for another block
+_WAIT_SECONDS, _ADD_SECONDS = 0.6e-6, 3.4e-6        # to wait for a sum, and to add one of 128 x 256
+_APART = 0.12                        # more time for tiles that blocks begin in different places: they share less of L2
 
 
-def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> Choice[WgmmaTile]:
-    """The tile and, if it ``may_split``, the number of slices of K with the least estimated time.
+@dataclass(frozen=True)
+class _Tiling:
+    """How the product is cut.
 
-    That is the time of the waves of blocks and what adding slices costs.
+    Attributes
+    ----------
+    tile : WgmmaTile
+        The tile.
+    slices, chunk : int
+        Number of slices of K, each a product of its own, and the depth of each.
+    divided : int
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
+    seconds : float
+        The estimated time.
     """
-    outputs, item = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes
 
-    def estimate(tile: WgmmaTile, stage: float, slices: int) -> Choice[WgmmaTile]:
+    tile: WgmmaTile
+    slices: int
+    chunk: int
+    divided: int
+    seconds: float
+
+
+def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
+    """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split``.
+
+    That is the time of the waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided.
+    """
+    def seconds(tiling: _Tiling) -> float:
+        return tiling.seconds
+
+    whole = min((tiling for tile, stage in TILES for tiling in _sliced(p, device, tile, stage, may_split)), key=seconds)
+    if not may_split:
+        return whole
+    divided = min((tiling for tile, stage in TILES for tiling in _divided(p, device, tile, stage)), key=seconds, default=whole)
+    return divided if divided.seconds < _DIVIDED * whole.seconds else whole
+
+
+def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float, may_split: bool) -> Iterator[_Tiling]:
+    """Each block has whole tiles, of all of K or of slices."""
+    outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
+    while True:
         chunk, blocks = p.k // slices, tile.clusters(p) * slices
         seconds = -(-blocks // device.multiprocessors) * -(-chunk // DEPTH) * stage + LAUNCH_SECONDS
         if slices > 1:
             seconds += 2 * slices * outputs * item / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
-        return Choice(tile, slices, chunk, blocks, seconds)
-
-    splits = [1]
-    if may_split and len(p.batch) < _MOST_BATCH_MODES:
-        while p.k % (2 * splits[-1] * DEPTH) == 0 and p.k // (2 * splits[-1]) >= MIN_SLICE \
-                and 2 * splits[-1] * outputs * item <= most_workspace(device):
-            splits.append(2 * splits[-1])
-    return min((estimate(tile, stage, n) for tile, stage in TILES for n in splits), key=lambda choice: choice.seconds)
+        yield _Tiling(tile, slices, chunk, 0, seconds)
+        slices *= 2
+        if not may_split or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * DEPTH) or p.k // slices < MIN_SLICE \
+                or slices * outputs * item > most_workspace(device):
+            return
 
 
-def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None) -> Plan:
-    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse; ``tile`` overrules its choice."""
-    choice = _choose(oriented(problem, 1).problem, device, may_split=True)
-    if choice.slices == 1 or tile is not None:
-        launch, config, reason = _product(problem, device, tile, "c")
-        return Plan(problem, device, "gemm_wgmma", config, (launch,), reason=reason, facts=launch.kernel.facts)
+def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) -> Iterator[_Tiling]:
+    """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice."""
+    tiles, depth, most = tile.clusters(p), -(-p.k // DEPTH), device.multiprocessors
+    rest, adding = tiles % most, _WAIT_SECONDS + _ADD_SECONDS * tile.groups * tile.columns / 512
+    if max(tiles * depth, output_span(p)) >= NARROW_SPAN or _workspace(tile, device)[1] > most_workspace(device):
+        return
+    for divided in (rest, rest + most):
+        if rest and divided <= tiles and divided * depth >= _FEWEST_STEPS * most:
+            exchanging = _CLEAR_SECONDS + _LEAVE_SECONDS + adding * -(-most // divided)
+            multiplying = (tiles + _APART * divided) / most * depth * stage
+            yield _Tiling(tile, 1, p.k, divided, multiplying + exchanging + LAUNCH_SECONDS)
+
+
+def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
+    """Where the flags of blocks that share tiles begin, behind a tile of sums for each, and where they end."""
+    warpgroups = tile.groups * device.multiprocessors
+    flags_at = 4 * 64 * tile.columns * warpgroups
+    return flags_at, flags_at + 4 * warpgroups
+
+
+def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None, divided: int | None = None) -> Plan:
+    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse.
+
+    ``tile`` overrules its choice, and then ``divided`` says of how many tiles K is divided between blocks.
+    """
+    p = oriented(problem, 1).problem
+    choice = _choose(p, device, may_split=True) if tile is None else _Tiling(tile, 1, p.k, divided or 0, 0.0)
+    if choice.slices == 1:
+        launches, config, reason, nbytes = _product(problem, device, choice, "c")
+        return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts)
     slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
-    launch, config, reason = _product(slices, device, None, "workspace")
-    launches = launch, reduction(problem, choice.slices)
-    return Plan(problem, device, "gemm_wgmma", config, launches, workspace_bytes(problem, choice.slices),
-                f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order", launch.kernel.facts)
+    whole = _choose(oriented(slices, 1).problem, device, may_split=False)
+    launches, config, reason, _nbytes = _product(slices, device, whole, "workspace")
+    return Plan(problem, device, "gemm_wgmma", config, (*launches, reduction(problem, choice.slices)),
+                workspace_bytes(problem, choice.slices), f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order",
+                launches[-1].kernel.facts)
 
 
-def _product(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None, output: Role) -> tuple[Launch, WgmmaConfig, str]:
-    """The launch that multiplies, into the memory of a role; and why it is as it is."""
+def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
+             output: Role) -> tuple[tuple[Launch, ...], WgmmaConfig, str, int]:
+    """The launches that multiply, into the memory of a role; why they are as they are; and the workspace."""
     facing = oriented(problem, 1)
-    p = facing.problem
-    tile = tile or _choose(p, device, may_split=False).tile
+    p, tile = facing.problem, choice.tile
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     major_a, major_b = (majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
     c, unstaged = pairs_along_n(p), why_not_staged(p)
     config = WgmmaConfig(p.a.dtype, p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
                          p.beta, batch_a, batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width), tile.cluster,
-                         staging(p))
+                         staging(p), choice.divided > 0)
     kernel = gemm_wgmma(config)
+    clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
+    blocks = min(clusters, most) * tile.cluster.size
     values = {"C": Argument(role=output)}
     for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
         values[name] = Argument(role=role, tensor_map=operand_map(box, o, (extent, p.k), p.batch))
@@ -136,9 +202,17 @@ def _product(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None, o
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
     numbers |= {f"L{q}": p.batch[i] for q, i in enumerate(inner)} | {f"dC_l{q}": p.c.batch_strides[i] for q, i in enumerate(inner)}
     values |= {name: Argument(value=v) for name, v in (numbers | fusion_numbers(p.fusion)).items()}
-    clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
+    before: tuple[Launch, ...] = ()
+    nbytes, divided = 0, ""
+    if choice.divided:
+        blocks = most
+        flags_at, nbytes = _workspace(tile, device)
+        flags = Argument(role="workspace", offset=flags_at)
+        before = Launch(clear_words(), (1, 1, 1), (flags, Argument(value=(nbytes - flags_at) // 4))),
+        divided = f", {choice.divided} of them divided along K between all blocks"
+        values |= {"divided": Argument(value=choice.divided), "sums": Argument(role="workspace"), "flags": flags}
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
     reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; {tile}: {clusters * tile.cluster.size} tiles on "
-              f"{device.multiprocessors} multiprocessors; C is written "
+              f"{device.multiprocessors} multiprocessors{divided}; C is written "
               + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + facing.note)
-    return Launch(kernel, (min(clusters, most) * tile.cluster.size, 1, 1), arguments), config, reason
+    return (*before, Launch(kernel, (blocks, 1, 1), arguments)), config, reason, nbytes

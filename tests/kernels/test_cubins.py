@@ -61,6 +61,16 @@ def resources(code, path):
     return int(re.search(r"REG:(\d+)", text).group(1)), int(re.search(r"STACK:(\d+)", text).group(1))
 
 
+def instructions(code, path):
+    """The machine code as text."""
+    tool = cuobjdump()
+    if tool is None:
+        pytest.skip("cuobjdump is not installed (pip install nvidia-cuda-cuobjdump)")
+    file = path / "kernel.cubin"
+    file.write_bytes(code)
+    return subprocess.run([tool, "-sass", str(file)], capture_output=True, text=True, check=True).stdout
+
+
 def vector(element):
     return {4: 4, 8: 2, 16: 1}[{"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[element]]
 
@@ -91,11 +101,22 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
     """Written by threads and by TMA, alone and in pairs; with alpha and beta."""
     shape = {"groups": tile.groups, "columns": tile.columns, "stages": tile.stages}
     for traits in ({}, {"k_major_a": False, "k_major_b": False}, {"staged": "tma"}, {"staged": "tma", "cluster": Cluster(2, 1)},
-                   {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"}):
+                   {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"}, {"staged": "tma", "divided": True},
+                   {"staged": "rows", "divided": True, "alpha": "device", "beta": "device"}, {"divided": True, "beta": "one"}):
         kernel = gemm_wgmma(WgmmaConfig("float16", "float32", **shape, **traits))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_matrix_instructions_of_a_stage_are_not_waited_for_one_by_one(divided, tmp_path):
+    """As the assembler makes it where it finds other instructions that write to accumulators."""
+    for tile, _seconds in TILES:
+        kernel = gemm_wgmma(WgmmaConfig("float16", "float16", tile.groups, tile.columns, tile.stages, staged="tma",
+                                        divided=divided))
+        text = instructions(cubin(kernel, "sm_90a"), tmp_path)
+        assert text.count("HGMMA") == 4 * text.count("WARPGROUP.ARRIVE") > 0, kernel.name
 
 
 @pytest.mark.parametrize("form, groups, columns, stages", [(*key, stages) for key, stages in STAGES.items()])

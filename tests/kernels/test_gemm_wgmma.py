@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.persistent import Cluster
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.problem import Fusion
 from cuteblas.planning.wgmma import WgmmaTile, plan_wgmma, why_not_wgmma
 
 from .engines import check_tensor_cores, gemm_problem, place
@@ -23,20 +25,32 @@ def values(rng, shape, dtype):
     return rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
-def run(engine, a, b, output, *, alpha=1, beta=0, c_order="C", a_order="C", b_order="C", c_pad=0, blocks=None, tile=None):
-    if not engine.device.arch.startswith("sm_90"):
+def hopper(engine):
+    if engine.device.arch != "sm_90":
         pytest.skip("wgmma exists on sm_90 alone")
+
+
+def run(engine, a, b, output, *, alpha=1, beta=0, c_order="C", a_order="C", b_order="C", c_pad=0, c_step=1, blocks=None,
+        device=None, exact=False, **choice):
+    hopper(engine)
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
     kind = ml_dtypes.bfloat16 if output == "bfloat16" else output
-    before = np.random.default_rng(5).standard_normal(shape).astype(kind) if beta else np.full(shape, np.nan, kind)
-    pa, pb, pc = place(a, a_order), place(b, b_order), place(before, c_order, pad=c_pad, poison=np.nan)
+    rng = np.random.default_rng(5)
+    before = np.full(shape, np.nan, kind)
+    if beta:
+        before = (rng.integers(-3, 4, shape) if exact else rng.standard_normal(shape)).astype(kind)
+    pa, pb, pc = place(a, a_order), place(b, b_order), place(before, c_order, pad=c_pad, step=c_step, poison=np.nan)
     problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value", beta={0: "zero", 1: "one"}.get(beta, "value"))
     assert why_not_wgmma(problem, H200) is None
-    plan = plan_wgmma(problem, engine.device, tile)
+    plan = plan_wgmma(problem, device or engine.device, **choice)
     if blocks:
         plan = replace(plan, launches=(replace(plan.launches[0], grid=(blocks, 1, 1)),))
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
-    check_tensor_cores(pc.view, a, b, alpha=alpha, beta=beta, before=before)
+    if exact:
+        want = alpha * (a.astype("f4") @ b.astype("f4")) + (beta * before if beta else 0)
+        np.testing.assert_array_equal(pc.view, want.astype(kind))
+    else:
+        check_tensor_cores(pc.view, a, b, alpha=alpha, beta=beta, before=before)
     assert np.isnan(pc.base[~inside(pc)].astype(float)).all(), "memory outside of C was written"
     return plan
 
@@ -112,25 +126,32 @@ def test_slices_of_k_are_added_in_order(engine, orders, beta, c_pad):
     assert len(plan.launches) == 2 and re.search("K in .* slices of .*, added in order", plan.reason)
 
 
-@pytest.mark.parametrize("m, n, k, tile, slices", [
-    (512, 512, 512, (64, 64), 1), (1024, 1024, 1024, (64, 128), 1), (1536, 1536, 1536, (128, 192), 1),
-    (2048, 2048, 2048, (128, 256), 1), (3072, 3072, 3072, (128, 192), 1), (4096, 4096, 4096, (128, 256), 1),
-    (8192, 8192, 8192, (128, 256), 1), (5120, 5120, 4096, (128, 256), 1), (128, 128, 65536, (64, 64), 32),
-    (128, 128, 65600, (64, 64), 1),
+@pytest.mark.parametrize("m, n, k, tile, slices, divided", [
+    (512, 512, 512, (64, 64), 1, 0), (1024, 1024, 1024, (64, 128), 1, 0), (1536, 1536, 1536, (128, 192), 1, 0),
+    (2048, 2048, 2048, (128, 256), 1, 0), (3072, 3072, 3072, (128, 192), 1, 0), (4096, 4096, 4096, (128, 256), 1, 0),
+    (8192, 8192, 8192, (128, 256), 1, 0), (5120, 5120, 4096, (128, 256), 1, 140), (4352, 4096, 4096, (128, 256), 1, 148),
+    (128, 128, 65536, (64, 64), 32, 0), (128, 128, 65600, (64, 64), 1, 4),
 ])
-def test_tiles_and_slices_leave_few_multiprocessors_idle(m, n, k, tile, slices):
+def test_tilings_leave_few_multiprocessors_idle(m, n, k, tile, slices, divided):
+    """What is divided: what whole waves leave, or that and a wave more."""
     a, b, c = Operand("float16", (k, 1)), Operand("float16", (1, n)), Operand("float16", (n, 1))
     plan = plan_wgmma(GemmProblem(m, n, k, a, b, c), H200)
     assert ((plan.config.rows, plan.config.columns), plan.config.staged) == (tile, "tma")
-    assert len(plan.launches) == 1 + (slices > 1) and (slices == 1 or f"K in {slices} slices" in plan.reason)
-    assert plan.launches[0].grid[0] <= H200.multiprocessors
+    assert len(plan.launches) == 1 + (slices > 1 or divided > 0) and (slices == 1 or f"K in {slices} slices" in plan.reason)
+    assert (divided > 0) == plan.config.divided and (f"{divided} of them divided" in plan.reason or not divided)
+    assert all(launch.grid[0] <= H200.multiprocessors for launch in plan.launches[:1 + (divided > 0)])
+
+
+def test_tiles_are_not_divided_where_there_is_no_memory_for_sums():
+    a, b, c = Operand("float16", (4096, 1)), Operand("float16", (1, 5120)), Operand("float16", (5120, 1))
+    plan = plan_wgmma(GemmProblem(5120, 5120, 4096, a, b, c), replace(H200, workspace_limit=1 << 20))
+    assert len(plan.launches) == 1 and plan.workspace_bytes == 0
 
 
 def test_results_do_not_depend_on_the_schedule(engine):
     rng = np.random.default_rng(11)
     a, b = values(rng, (72, 128), "float16"), values(rng, (128, 72), "float16")
-    if not engine.device.arch.startswith("sm_90"):
-        pytest.skip("wgmma exists on sm_90 alone")
+    hopper(engine)
     results = []
     for seed in (None, 1, 2):
         pa, pb, pc = place(a), place(b), place(np.full((72, 72), np.nan, "f4"))
@@ -139,9 +160,85 @@ def test_results_do_not_depend_on_the_schedule(engine):
     assert all((x == results[0]).all() for x in results)
 
 
+# -- tiles that are divided -------------------------------------------------------------------------------------------------------
+DIVIDED = [WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(1, 64, 8)]
+
+
+@pytest.mark.parametrize("m, n, k, batch, blocks, divided, kinds", [
+    (200, 520, 328, (), 3, 2, {}),                              # some tiles are divided, others are whole
+    (200, 264, 600, (), 7, 4, {"alpha": 2, "beta": 3}),         # parts smaller than a tile: some neither begin nor end it
+    (64, 64, 1104, (), 5, 1, {"output": "float16"}),            # one tile
+    (130, 72, 456, (3,), 5, 6, {"beta": 1, "c_pad": 1}),        # tiles of three matrices; C is written by warps
+    (72, 136, 264, (2, 2), 4, 4, {"c_order": "F", "a_order": "F", "b_order": "F"}),
+    (100, 520, 128, (), 9, 3, {"c_step": 2}),                   # some blocks have no part; C is written by threads
+])
+@pytest.mark.parametrize("tile", DIVIDED, ids=str)
+def test_tiles_whose_depth_is_divided(engine, tile, m, n, k, batch, blocks, divided, kinds):
+    """All of K, once: sums of small integers are exact."""
+    hopper(engine)
+    device = replace(engine.device, multiprocessors=blocks)
+    divided = min(divided, tile.clusters(GemmProblem(m, n, k, *3 * (Operand("float16", (1, 1)),), batch)))
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(-3, 4, s).astype("f2") for s in ((*batch, m, k), (*batch, k, n)))
+    plan = run(engine, a, b, kinds.get("output", "float32"), exact=True, device=device, tile=tile, divided=divided,
+               **{name: x for name, x in kinds.items() if name != "output"})
+    assert plan.config.divided and plan.launches[1].grid == (blocks, 1, 1)
+
+
+@pytest.mark.parametrize("scale", [0, 1.5])
+def test_divided_tiles_with_scalars_in_device_memory(engine, scale):
+    """Where alpha turns out to be zero, nothing is summed, and no block waits for another one."""
+    hopper(engine)
+    rng = np.random.default_rng(13)
+    a, b, before = (rng.integers(-3, 4, s).astype("f2") for s in ((150, 304), (304, 200), (150, 200)))
+    pa, pb, pc = place(a), place(b), place(before.astype("f4"))
+    scalars = [place(np.full((1, 1), x, "f4")) for x in (scale, 2)]
+    problem = gemm_problem(pa, pb, pc, alpha="device", beta="device")
+    plan = plan_wgmma(problem, replace(engine.device, multiprocessors=5), DIVIDED[2], 9)
+    engine.run(plan, a=pa, b=pb, c=pc, operands=dict(zip(("alpha", "beta"), scalars, strict=True)))
+    np.testing.assert_array_equal(pc.view, scale * (a.astype("f4") @ b.astype("f4")) + 2 * before)
+
+
+def test_divided_tiles_with_an_epilogue(engine):
+    hopper(engine)
+    rng = np.random.default_rng(14)
+    a, b = (rng.integers(-3, 4, s).astype("f2") for s in ((150, 304), (304, 200)))
+    relu = EpilogueGraph("relu", Node("maximum", "float32", (Node("acc", "float32"), Node("constant", "float32", value=0))))
+    pa, pb, pc = place(a), place(b), place(np.full((150, 200), np.nan, "f2"))
+    problem = replace(gemm_problem(pa, pb, pc), fusion=Fusion(relu))
+    engine.run(plan_wgmma(problem, replace(engine.device, multiprocessors=5), DIVIDED[2], 7), a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, np.maximum(a.astype("f4") @ b.astype("f4"), 0).astype("f2"))
+
+
+def test_divided_tiles_are_the_same_in_every_run(engine):
+    """Bit for bit, whoever is faster and whatever an earlier run left in the workspace."""
+    hopper(engine)
+    rng = np.random.default_rng(15)
+    results = []
+    for other, seed in ((False, None), (True, 1), (False, 2), (False, 3)):
+        a, b = values(np.random.default_rng(16 + other), (200, 600), "float16"), values(rng, (600, 264), "float16")
+        pa, pb, pc = place(a), place(np.ones_like(b)), place(np.full((200, 264), np.nan, "f4"))
+        plan = plan_wgmma(gemm_problem(pa, pb, pc), replace(engine.device, multiprocessors=7), DIVIDED[2], 20)
+        engine.run(plan, seed=seed, a=pa, b=pb, c=pc)
+        check_tensor_cores(pc.view, a, pb.view)
+        results.append(pc.view.copy())
+    assert (results[0] == results[2]).all() and (results[0] == results[3]).all() and (results[0] != results[1]).any()
+
+
+@pytest.mark.parametrize("tile", DIVIDED, ids=str)
+def test_flags_are_cleared_before_they_are_looked_at(tile):
+    """All of them, behind the sums, where the workspace ends."""
+    operand = Operand("float16", (4096, 1))
+    plan = plan_wgmma(GemmProblem(4096, 4096, 4096, operand, operand, operand), H200, tile, 116)
+    clear, product = ({q.name: x for q, x in zip(launch.kernel.params, launch.arguments, strict=True)} for launch in plan.launches)
+    blocks = plan.launches[1].grid[0]
+    assert clear["words"] == product["flags"] and clear["count"].value == tile.groups * blocks
+    assert clear["words"].offset == 4 * 64 * tile.groups * tile.columns * blocks and product["sums"].offset == 0
+    assert plan.workspace_bytes == clear["words"].offset + 4 * clear["count"].value
+
+
 def test_broadcast_batch(engine):
-    if not engine.device.arch.startswith("sm_90"):
-        pytest.skip("wgmma exists on sm_90 alone")
+    hopper(engine)
     rng = np.random.default_rng(7)
     a, b = values(rng, (1, 24, 64), "float16"), values(rng, (3, 64, 32), "float16")
     pa, pb, pc = place(a), place(b), place(np.full((3, 24, 32), np.nan, "f4"))
@@ -188,6 +285,8 @@ def test_other_architectures_use_another_kernel():
 
 
 def test_misuse_is_refused():
+    with pytest.raises(CodegenError, match="not in clusters"):
+        gemm_wgmma(WgmmaConfig("float16", "float32", cluster=Cluster(2, 1), divided=True))
     with pytest.raises(CodegenError, match="vectors of 1 or 2 along N"):
         gemm_wgmma(WgmmaConfig("float16", "float32", c=OperandAccess(0, 2)))
     with pytest.raises(CodegenError, match="8 to 256 columns"):
