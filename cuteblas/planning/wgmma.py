@@ -30,7 +30,7 @@ from .problem import DeviceInfo, GemmProblem
 from .simt import LAUNCH_SECONDS
 from .slices import MIN_SLICE, SLICE_SECONDS, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["TILES", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
@@ -79,6 +79,13 @@ TILES = ((WgmmaTile(2, 256, 4), 0.69e-6), (WgmmaTile(2, 192, 4), 0.55e-6), (Wgmm
          (WgmmaTile(1, 128, 8), 0.205e-6), (WgmmaTile(2, 64, 8), 0.24e-6), (WgmmaTile(1, 64, 8), 0.14e-6))
 """What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
 
+TILES_ACROSS_SECTORS = ((WgmmaTile(2, 256, 4), 0.87e-6, 0.72e-6), (WgmmaTile(2, 192, 4), 0.76e-6, 0.62e-6),
+                        (WgmmaTile(2, 128, 6), 0.58e-6, 0.46e-6), (WgmmaTile(1, 128, 8), 0.42e-6, 0.3e-6),
+                        (WgmmaTile(2, 64, 8), 0.44e-6, None), (WgmmaTile(1, 64, 8), 0.29e-6, None))
+"""The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs that share an
+operand."""
+
+_SECTOR = 32                         # bytes
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _DIVIDED = 0.97                      # the most of the time of whole tiles that divided ones may take
@@ -119,19 +126,44 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
     def seconds(tiling: _Tiling) -> float:
         return tiling.seconds
 
-    whole = min((tiling for tile, stage in TILES for tiling in _sliced(p, device, tile, stage, may_split)), key=seconds)
+    tiles = _tiles(p)
+    whole = min((tiling for tile, stage in tiles for tiling in _sliced(p, device, tile, stage, may_split)), key=seconds)
     if not may_split:
         return whole
-    divided = min((tiling for tile, stage in TILES for tiling in _divided(p, device, tile, stage)), key=seconds, default=whole)
+    divided = min((tiling for tile, stage in tiles for tiling in _divided(p, device, tile, stage)), key=seconds, default=whole)
     return divided if divided.seconds < _DIVIDED * whole.seconds else whole
+
+
+def _tiles(p: GemmProblem) -> list[tuple[WgmmaTile, float]]:
+    """What there is to choose among, with the seconds of a stage."""
+    if not _across_sectors(p):
+        return list(TILES)
+    alone = [(tile, stage) for tile, stage, _paired in TILES_ACROSS_SECTORS]
+    return alone + [(replace(tile, cluster=_pair(p, tile)), paired) for tile, _stage, paired in TILES_ACROSS_SECTORS if paired]
+
+
+def _pair(p: GemmProblem, tile: WgmmaTile) -> Cluster:
+    """Two blocks that share a tile of B, which is the wider one, or one of A if B's cannot be cut in half."""
+    halves = tile.columns % (2 * DEPTH) == 0 or majorness(p.b, (p.n, p.k)) == 1
+    return Cluster(2, 1) if halves else Cluster(1, 2)
+
+
+def _across_sectors(p: GemmProblem) -> bool:
+    """Whether rows of an operand begin inside of sectors."""
+    for operand, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))):
+        other = 1 - (majorness(operand, extents) or 0)
+        if extents[other] > 1 and operand.strides[other] * dtype(operand.dtype).bytes % _SECTOR:
+            return True
+    return False
 
 
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float, may_split: bool) -> Iterator[_Tiling]:
     """Each block has whole tiles, of all of K or of slices."""
     outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
     while True:
-        chunk, blocks = p.k // slices, tile.clusters(p) * slices
-        seconds = -(-blocks // device.multiprocessors) * -(-chunk // DEPTH) * stage + LAUNCH_SECONDS
+        chunk, clusters = p.k // slices, tile.clusters(p) * slices
+        waves = -(-clusters // (device.multiprocessors // tile.cluster.size))
+        seconds = waves * -(-chunk // DEPTH) * stage + LAUNCH_SECONDS
         if slices > 1:
             seconds += 2 * slices * outputs * item / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         yield _Tiling(tile, slices, chunk, 0, seconds)
@@ -142,9 +174,14 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float, m
 
 
 def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) -> Iterator[_Tiling]:
-    """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice."""
+    """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice.
+
+    Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that begin in different places are slow.
+    """
     tiles, depth, most = tile.clusters(p), -(-p.k // DEPTH), device.multiprocessors
     rest, adding = tiles % most, _WAIT_SECONDS + _ADD_SECONDS * tile.groups * tile.columns / 512
+    if tile.cluster.size > 1 or (tiles > most and _across_sectors(p)):
+        return
     if max(tiles * depth, output_span(p)) >= NARROW_SPAN or _workspace(tile, device)[1] > most_workspace(device):
         return
     for divided in (rest, rest + most):

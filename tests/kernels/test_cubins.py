@@ -102,7 +102,8 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
     shape = {"groups": tile.groups, "columns": tile.columns, "stages": tile.stages}
     for traits in ({}, {"k_major_a": False, "k_major_b": False}, {"staged": "tma"}, {"staged": "tma", "cluster": Cluster(2, 1)},
                    {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"}, {"staged": "tma", "divided": True},
-                   {"staged": "rows", "divided": True, "alpha": "device", "beta": "device"}, {"divided": True, "beta": "one"}):
+                   {"staged": "rows", "divided": True, "alpha": "device", "beta": "device"}, {"divided": True, "beta": "one"},
+                   {"staged": "tma", "k_major_b": False, "cluster": Cluster(1, 2)}):
         kernel = gemm_wgmma(WgmmaConfig("float16", "float32", **shape, **traits))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name

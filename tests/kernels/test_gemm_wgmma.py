@@ -94,7 +94,7 @@ def test_batches_and_a_persistent_grid(engine, batch):
 
 
 CLUSTERS = [WgmmaTile(2, 64, 3, Cluster(1, 2)), WgmmaTile(1, 128, 3, Cluster(2, 1)), WgmmaTile(2, 128, 2, Cluster(2, 2)),
-            WgmmaTile(2, 256, 4, Cluster(2, 1))]
+            WgmmaTile(2, 256, 4, Cluster(2, 1)), WgmmaTile(2, 192, 4, Cluster(1, 2))]
 
 
 @pytest.mark.parametrize("tile", CLUSTERS, ids=str)
@@ -140,6 +140,27 @@ def test_tilings_leave_few_multiprocessors_idle(m, n, k, tile, slices, divided):
     assert len(plan.launches) == 1 + (slices > 1 or divided > 0) and (slices == 1 or f"K in {slices} slices" in plan.reason)
     assert (divided > 0) == plan.config.divided and (f"{divided} of them divided" in plan.reason or not divided)
     assert all(launch.grid[0] <= H200.multiprocessors for launch in plan.launches[:1 + (divided > 0)])
+
+
+@pytest.mark.parametrize("n, order, tile, cluster, divided", [
+    (1000, "C", (64, 128), Cluster(2, 1), False), (3000, "C", (128, 192), Cluster(1, 2), False),
+    (3000, "F", (128, 192), Cluster(2, 1), False), (3008, "C", (128, 192), Cluster(), False),
+    (5000, "C", (128, 256), Cluster(2, 1), False), (5008, "C", (128, 256), Cluster(), True),
+])
+def test_blocks_share_operands_whose_rows_begin_inside_of_sectors(n, order, tile, cluster, divided):
+    """B, the wider one, if half of its tile is whole lines; then no tiles are divided."""
+    a, b, c = Operand("float16", (n, 1)), Operand("float16", (1, n) if order == "C" else (n, 1)), Operand("float16", (n, 1))
+    config = plan_wgmma(GemmProblem(n, n, n, a, b, c), H200).config
+    assert ((config.rows, config.columns), config.cluster, config.divided) == (tile, cluster, divided)
+
+
+@pytest.mark.parametrize("orders", ["CC", "FF"])
+def test_one_operand_whose_rows_begin_inside_of_sectors(engine, orders):
+    """Pairs of blocks at the edge, where one of them has no tile of C."""
+    rng = np.random.default_rng(17)
+    plan = run(engine, values(rng, (264, 200), "float16"), values(rng, (200, 392), "float16"), "float16", a_order=orders[0],
+               b_order=orders[1], device=replace(engine.device, multiprocessors=4))
+    assert plan.config.cluster.size == 2
 
 
 def test_tiles_are_not_divided_where_there_is_no_memory_for_sums():
