@@ -290,7 +290,7 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
 # The same for tiles that change places; strips are of columns of pairs of tiles.
 _SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8),
             4: _Tiling((64, 64), 16, min_blocks=5), 8: _Tiling((32, 32), 16), 16: _Tiling((16, 16), 16)}
-# Where vectors are aligned and rows begin in the midst of a line.
+# Where vectors are aligned and rows begin in the midst of a sector, or of a line, if there is a pair for every multiprocessor.
 _SPLIT_SQUARES = {2: _Tiling((128, 128), 8, group=1), 4: _Tiling((64, 64), 16, group=1, min_blocks=5),
                   8: _Tiling((64, 64), 16, group=1), 16: _Tiling((32, 32), 16, group=1, min_blocks=5)}
 # Where rows begin anywhere or end within a vector; and those for which a device needs more shared memory than all have.
@@ -331,7 +331,7 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     if ragged:
         large = _LARGE_SQUARES.get(item, _RAGGED_SQUARES[item])
         tiling = large if 2 * prod(large.tile) * item <= device.shared_bytes_per_block else _RAGGED_SQUARES[item]
-    elif unit and any(stride * item % _LINE for stride in others):
+    elif unit and any(stride * item % (_LINE if n >= _MANY else _SECTOR) for stride in others):
         tiling = _SPLIT_SQUARES.get(item, tiling)
     side, load, store = tiling.tile[0], widest(tiling.load), widest(16)
     packed = item < 4 and load >= 4 and store >= 4
