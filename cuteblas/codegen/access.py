@@ -46,9 +46,9 @@ class AccessCounter:
     parameters: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
-    def parameter(self, name: str, *, extent: bool) -> None:
-        """Remember an integer parameter: an extent or a stride."""
-        self.parameters[name] = _SAMPLE_EXTENT if extent else _SAMPLE_STRIDE
+    def parameter(self, name: str, *, extent: bool, value: int | None = None) -> None:
+        """Remember an integer parameter: an extent or a stride, for which this or a usual value stands."""
+        self.parameters[name] = value or (_SAMPLE_EXTENT if extent else _SAMPLE_STRIDE)
 
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
         """Count one access: ``width`` elements at ``element``."""

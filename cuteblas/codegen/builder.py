@@ -117,10 +117,14 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "pointer", dt, const))
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
-    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1) -> Expr:
-        """An integer parameter in ``lo .. hi`` that is a multiple of ``multiple`` (a power of two)."""
+    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
+                typical: int | None = None) -> Expr:
+        """An integer parameter in ``lo .. hi`` that is a multiple of ``multiple`` (a power of two).
+
+        What accesses cost is counted for a ``typical`` value.
+        """
         self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
-        self._access.parameter(name, extent=lo is not None)
+        self._access.parameter(name, extent=lo is not None, value=typical)
         return Var(name, lo, hi, -multiple)
 
     def scalar(self, name: str, element: str) -> str:

@@ -77,10 +77,11 @@ class TableBuilder(KernelBuilder):
         self.emit(f"{qualified} const {name} = reinterpret_cast<{qualified}>({value if inline else self._word(name, value)});")
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
-    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1) -> Expr:
+    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
+                typical: int | None = None) -> Expr:
         """An integer in the row."""
         value = self._member(Param(name, "scalar", self._int_dtype))
-        self._access.parameter(name, extent=lo is not None)
+        self._access.parameter(name, extent=lo is not None, value=typical)
         return self._declare(name, f"static_cast<{self._int}>({self._word(name, value)})", Var(name, lo, hi, -multiple))
 
     def scalar(self, name: str, element: str) -> str:

@@ -12,7 +12,7 @@ from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum, to_c
 
 __all__ = ["Nested", "OperandAccess", "combine", "cut_words", "extents_of", "grouped_raster", "matrix_at",
-           "strides_of", "tile_of_block", "transpose_words"]
+           "split_words", "strides_of", "tile_of_block", "transpose_words"]
 
 Nested = IntLike | tuple[IntLike, ...]
 """An extent or a stride of a mode, or those of the modes that are nested in it."""
@@ -125,6 +125,13 @@ def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -
     """Words of 4 bytes that begin ``bits`` behind those of ``source``, which has one more; the two may be one fragment."""
     with k.loops((size(source.layout) - 1,)) as (w,):
         k.emit(f"{target(w).c} = cb::between_words({source(w).c}, {source(w + 1).c}, {to_c(bits)});")
+
+
+def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
+    """The elements of a word of 4 bytes, the first from its lowest bits."""
+    packed, dt = size(target.layout), target.engine.dtype
+    for c in range(packed):
+        k.emit(f"{target(c).c} = static_cast<{dt.ctype}>({source(0).c} >> {8 * dt.bytes * c});")
 
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,

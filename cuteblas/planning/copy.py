@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
 
@@ -17,6 +17,7 @@ from ..kernels.permute import (
 )
 from ..kernels.ragged import RaggedConfig, ragged_transpose_kernel
 from ..kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
+from ..kernels.short_rows import ShortRowsConfig, short_rows_kernel
 from .modes import merged
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
@@ -173,6 +174,11 @@ _FEW_COLUMNS = {1: _Tiling((8, 1024), 4, 64), 2: _Tiling((8, 1024), 4, 128), 4: 
                 16: _Tiling((8, 128), 16, 64, 0, 10)}
 _FEW, _MANY, _LINE = 8, 1024, 128
 _SECTOR = 32
+# Rows of the target that follow each other without gaps: by bytes of an element, words that a thread reads, and the blocks of which
+# a multiprocessor has to hold the registers; threads; how many rows there have to be, and elements of the longest where rows are
+# whole sectors (elsewhere less than _SHORT).
+_SHORT_ROWS = {1: (12, 1), 2: (10, 1), 4: (16, 5), 8: (8, 5)}
+_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT_WHOLE_ROWS = 256, 32, 16
 
 
 def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
@@ -191,6 +197,9 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     whole = store == 16 and all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
     tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
     load = reads(tiling.load)
+    longest = _SHORT_WHOLE_ROWS if load == tiling.load and whole else _SHORT - 1
+    if item in _SHORT_ROWS and mode_i.dst == 1 and mode_j.dst == mode_i.extent <= longest and mode_j.extent >= _SHORT_ROWS_FROM:
+        return _plan_short_rows(problem, device, (mode_j, mode_i), others, offsets)
     if mode_i.dst == 1 and not (load == tiling.load and whole) \
             and mode_j.extent >= _RAGGED_FROM[item][0] and mode_i.extent >= _RAGGED_FROM[item][1]:
         ragged = _RAGGED_SHORT.get(item, _RAGGED[item]) if mode_i.extent < _SHORT else _RAGGED[item]
@@ -252,11 +261,38 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
                    f"swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples of {cut}")
 
 
+def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                     offsets: tuple[int, int]) -> Plan:
+    """A transpose to short rows that follow each other without gaps, along (J, I)."""
+    (mode_j, mode_i), item = modes, problem.itemsize
+    most, min_blocks = _SHORT_ROWS[item]
+
+    def shape(along_i: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+        """Threads and words of a thread along J and I for so many threads along I, and the elements that fit into all blocks."""
+        along_j = _SHORT_ROWS_THREADS // along_i
+        base, rows = along_j * max(1, 4 // item), -(-mode_i.extent // along_i)
+        words = max(1, min(most // rows, -(-mode_j.extent // base)))
+        return (along_j, along_i), (words, rows), -(-mode_j.extent // (base * words)) * base * words * rows * along_i
+
+    threads, words, _ = min((shape(n) for n in (8, 4, 2, 1)), key=lambda found: (found[1][1] > most, found[2]))
+    twos = (mode_i.extent & -mode_i.extent).bit_length() - 1
+    config = ShortRowsConfig(item, threads, words, twos, len(others), min_blocks=min_blocks)
+    columns, _ = config.tile
+    reach = Mode(1 + mode_i.extent, mode_i.src, 1), Mode(1 + mode_j.extent + columns, 1, mode_j.dst), *others
+    config = replace(config, wide=is_wide(reach))
+    lowest, end = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "S_lowest": lowest, "S_end": end}
+    return _finish(problem, device, "transpose", config, short_rows_kernel(config), numbers, others, -(-mode_j.extent // columns),
+                   offsets, f"source and target run along different modes, and rows of the target follow each other: {columns} at "
+                            f"a time through shared memory, as they lie in the target, reads of {config.word}, writes of 16 bytes")
+
+
 # The same for tiles that change places; strips are of columns of pairs of tiles.
 _SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8),
             4: _Tiling((64, 64), 16, min_blocks=5), 8: _Tiling((32, 32), 16), 16: _Tiling((16, 16), 16)}
-# Where vectors are aligned and rows begin in the midst of a sector.
-_SPLIT_SQUARES = {8: _Tiling((64, 64), 16), 16: _Tiling((32, 32), 16, group=1, min_blocks=5)}
+# Where vectors are aligned and rows begin in the midst of a sector, or of a line, if there is a pair for every multiprocessor.
+_SPLIT_SQUARES = {2: _Tiling((128, 128), 8, group=1), 4: _Tiling((64, 64), 16, group=1, min_blocks=5),
+                  8: _Tiling((64, 64), 16, group=1), 16: _Tiling((32, 32), 16, group=1, min_blocks=5)}
 # Where rows begin anywhere or end within a vector; and those for which a device needs more shared memory than all have.
 _RAGGED_SQUARES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((64, 64), 4, group=1),
                    4: _Tiling((64, 64), 4, group=1, min_blocks=5), 8: _Tiling((32, 32), 8, 128, 1)}
@@ -295,7 +331,7 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     if ragged:
         large = _LARGE_SQUARES.get(item, _RAGGED_SQUARES[item])
         tiling = large if 2 * prod(large.tile) * item <= device.shared_bytes_per_block else _RAGGED_SQUARES[item]
-    elif unit and any(stride * item % _SECTOR for stride in others):
+    elif unit and any(stride * item % (_LINE if n >= _MANY else _SECTOR) for stride in others):
         tiling = _SPLIT_SQUARES.get(item, tiling)
     side, load, store = tiling.tile[0], widest(tiling.load), widest(16)
     packed = item < 4 and load >= 4 and store >= 4

@@ -22,6 +22,7 @@ from cuteblas.kernels.gemm_split import GemmSplitConfig, gemm_split
 from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.persistent import Cluster
 from cuteblas.kernels.reduce_split import ReduceConfig, reduce_split
+from cuteblas.kernels.short_rows import ShortRowsConfig
 from cuteblas.kernels.split_planes import FORMATS
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction, skinny
 from cuteblas.planning.grouped import plan_grouped
@@ -198,20 +199,30 @@ def test_transposes_fill_the_multiprocessor(item, tmp_path):
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
     """Two blocks of 40 KiB at least, without spills; of few rows or columns too. All reads of a thread are in registers at once."""
-    for rows, columns in ((8191, 8193), (3, 10**7), (10**7, 3)):
-        plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), item), H200)
+    for rows, columns, gap in ((8191, 8193, 0), (3, 10**7, 1), (10**7, 3, 0)):
+        plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows + gap, 1), item), H200)
         kernel, config = plan.launches[0].kernel, plan.config
         registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
         assert registers >= config.tile[0] * config.rows * item // (4 * config.threads), kernel.name
         assert stack == 0 and registers * kernel.threads <= 65536 // 2 and kernel.shared_bytes <= 40 * 1024, kernel.name
 
 
-@pytest.mark.parametrize("n", [8192, 8191])
+@pytest.mark.parametrize("item", [1, 2, 4, 8])
+@pytest.mark.parametrize("rows", [3, 35, 36, 48, 61])
+def test_transposes_to_short_rows(item, rows, tmp_path):
+    """Five blocks of 256 threads at least, without spills."""
+    plan = plan_copy(CopyProblem((10**6 + 1, rows), (1, 10**6 + 1), (rows, 1), item), H200)
+    assert isinstance(plan.config, ShortRowsConfig)
+    kernel = plan.launches[0].kernel
+    registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+    assert stack == 0 and registers * kernel.threads * 5 <= 65536 and kernel.shared_bytes <= 32 * 1024, kernel.name
+
+
+@pytest.mark.parametrize("n", [8192, 8191, 8184, 8188])
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transpositions_in_place_do_not_spill(item, n, tmp_path):
     """Four blocks of 256 threads fit at least, two where their tiles are large, one of 512 or 1024 threads."""
-    alignment = 16 if n % 16 == 0 else item
-    plan = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, alignment, alignment, in_place=True), H200)
+    plan = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, in_place=True), H200)
     kernel = plan.launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     blocks = 1 if kernel.threads > 256 else 2 if kernel.shared_bytes > 2 * 64 * 64 * 4 else 4
@@ -229,7 +240,7 @@ def test_architectures(arch):
         assert cubin(kernel, arch)
     for problem in (CopyProblem((100, 64), (1, 100), (64, 1), 1), CopyProblem((100, 64), (64, 1), (64, 1), 4),
                     CopyProblem((3, 5), (1, 3), (5, 1), 16), CopyProblem((65, 99), (1, 65), (99, 1), 1),
-                    CopyProblem((64, 64), (1, 64), (64, 1), 2, in_place=True),
+                    CopyProblem((100, 33), (1, 100), (33, 1), 2), CopyProblem((64, 64), (1, 64), (64, 1), 2, in_place=True),
                     CopyProblem((65, 65), (1, 65), (65, 1), 1, in_place=True),
                     CopyProblem((8192, 8192), (1, 8192), (8192, 1), 1)):
         kernel = plan_copy(problem, H200).launches[0].kernel

@@ -195,6 +195,18 @@ def test_which_matrices_are_of_this_kind(item):
     assert not isinstance(config(8192), RaggedInPlaceConfig) and not isinstance(config(31), RaggedInPlaceConfig)
 
 
+@pytest.mark.parametrize("item", SIZES)
+def test_tiles_where_rows_are_no_multiples_of_lines(item):
+    def tile(n):
+        config = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, in_place=True), H200).config
+        assert isinstance(config, InPlaceConfig) and not isinstance(config, RaggedInPlaceConfig)
+        return config.tile[0], config.group
+
+    between = 8192 - 16 // item
+    assert tile(8192) == {1: (128, 0), 2: (128, 0), 4: (64, 0), 8: (32, 0), 16: (16, 0)}[item]
+    assert tile(between) == {1: (128, 0), 2: (128, 1), 4: (64, 1), 8: (64, 1), 16: (32, 1)}[item]
+
+
 def test_every_byte_is_moved_once():
     """One block for each pair of tiles: those on the diagonal have one, all others two."""
     plan = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), 4, in_place=True), H200)
