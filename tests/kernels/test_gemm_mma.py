@@ -138,12 +138,13 @@ def test_small_complex_integers_are_those_of_fused_multiply_adds(engine, conj):
     """Nothing rounds, so the order of the sums does not matter: every bit is that of gemm_simt."""
     rng = np.random.default_rng(15)
     a, b = (rng.integers(-8, 9, (*s, 2)).astype(float).view("c16")[..., 0] for s in ((41, 100), (100, 45)))
+    a[3], b[:, 5] = a[3].real, b[:, 5].real            # an imaginary part of +0
     results = []
     for planner in (plan_mma, plan_simt):
         pa, pb, pc = place(a), place(b, "F"), place(np.full((41, 45), np.nan, "c16"))
         engine.run(planner(gemm_problem(pa, pb, pc, conj=conj), engine.device), a=pa, b=pb, c=pc)
         results.append(pc.view.copy())
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(*(result.view("u8") for result in results))
     np.testing.assert_array_equal(results[0], (a.conj() if conj[0] else a) @ (b.conj() if conj[1] else b))
 
 
@@ -185,6 +186,21 @@ def test_every_tile(engine, monkeypatch, dtype, tile):
     monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter([tile]))
     rng = np.random.default_rng(9)
     run(engine, values(rng, (tile.m + 8, 80), dtype), values(rng, (80, tile.n + 16), dtype), b_order="F")
+
+
+def test_complex128_has_the_bits_of_older_parts(engine):
+    """An instruction adds four elements of k after the other four, in the order of the four instructions before sm_90."""
+    rng = np.random.default_rng(19)
+    a, b = values(rng, (70, 83), "complex128"), values(rng, (83, 45), "complex128")
+    results, names = [], []
+    for device in (engine.device, replace(engine.device, arch="sm_80")):
+        pa, pb, pc = place(a), place(b), place(np.full((70, 45), np.nan, "c16"))
+        plan = plan_mma(gemm_problem(pa, pb, pc), device)
+        engine.run(plan, a=pa, b=pb, c=pc)
+        results.append(pc.view.copy())
+        names.append(plan.launches[0].kernel.name)
+    assert "m8n8k8" in names[0] and "m8n8k4" in names[1]
+    np.testing.assert_array_equal(*results)
 
 
 def test_older_parts_multiply_shallower_matrices(engine):
