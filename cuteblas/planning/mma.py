@@ -30,6 +30,7 @@ _TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 # float64 and complex128: multiply-adds of a multiprocessor in a clock.
 _WIDE_PER_CLOCK = {"sm_80": 64, "sm_90": 128}
 _ALONE = 0.8                         # of a block's rate, where two fit on a multiprocessor and one is there
+_UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
@@ -37,7 +38,7 @@ _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64
 _WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int, float], ...]
 # (M, N), warps along each, blocks on a multiprocessor, fraction of multiply-adds reached on sm_90; by type and oldest architecture
 # of the instruction. The step along K is 128 bytes, or two instructions if they need more.
-_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1, 0.92), ((128, 64), (4, 2), 1, 0.87),
+_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1, 0.92), ((128, 64), (2, 2), 2, 0.915), ((128, 64), (4, 2), 1, 0.87),
                                 ((64, 128), (2, 4), 1, 0.87), ((64, 64), (2, 2), 2, 0.8), ((64, 32), (2, 2), 2, 0.76),
                                 ((32, 32), (2, 2), 2, 0.65))
 _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
@@ -194,11 +195,18 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 
+def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
+    """Whether a product is computed without predicates: a large tile of float64 or complex128 divides it, and every slice of K."""
+    tile = choice.tile
+    large = bool(_wide_shapes(tile.atom)) and tile.m * tile.n * dtype(tile.atom.element).bytes >= _UNPREDICATED_FROM
+    return large and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
+
+
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, 2 * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
-                       epilogue=fused(p, 1, c.width))
+                       _aligned(p, choice), epilogue=fused(p, 1, c.width))
     return launch(gemm_mma(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})
