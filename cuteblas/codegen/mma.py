@@ -85,11 +85,11 @@ class MmaAtom:
         """Type of a register of A or B."""
         return "b32" if self.per_register > 1 else self.element
 
-    def call(self, conj_a: bool = False, conj_b: bool = False) -> str:
-        """The prelude function; that of complex numbers conjugates A or B as it multiplies."""
+    def call(self, conj_b: bool = False) -> str:
+        """The prelude function; that of complex numbers conjugates B as it multiplies."""
         m, n, k = self.shape
         if dtype(self.element).is_complex:
-            return f"cb::complex_mma_m{m}n{n}k{k}<{str(conj_a).lower()}, {str(conj_b).lower()}>"
+            return f"cb::complex_mma_m{m}n{n}k{k}<{str(conj_b).lower()}>"
         return f"cb::mma_m{m}n{n}k{k}<{dtype(self.element).ctype}>"
 
 
@@ -115,6 +115,7 @@ MMA_ATOMS = (
     _atom("int8", "int32", (16, 8, 32), "sm_80"),
     _atom("float64", "float64", (16, 8, 8), "sm_90"),
     _atom("float64", "float64", (8, 8, 4), "sm_80"),
+    _atom("complex128", "complex128", (8, 8, 8), "sm_90"),
     _atom("complex128", "complex128", (8, 8, 4), "sm_80"),
 )
 """The best atom of a type on an architecture comes first."""
@@ -260,7 +261,7 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
     return ComposedLayout(Swizzle(bits, chunk, 3), 0, inner)
 
 
-def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False) -> None:
+def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor, *, conj_b: bool = False) -> None:
     """``c += a b^T`` on the fragments of a warp.
 
     Parameters
@@ -269,10 +270,10 @@ def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor, *, co
         ``(value, atom m, atom n)``.
     a, b : Tensor
         Registers, ``(register, atom)``.
-    conj_a, conj_b : bool
-        Whether elements are conjugated.
+    conj_b : bool
+        Whether elements of ``b`` are conjugated.
     """
     spread = dtype(tiled.atom.element).is_complex      # an element of A fills four registers: hold those of one atom at a time
     with k.loops(tiled.atoms[::-1] if spread else tiled.atoms) as at:
         m, n = at[::-1] if spread else at
-        k.emit(f"{tiled.atom.call(conj_a, conj_b)}({c(0, m, n).address}, {a(0, m).address}, {b(0, n).address});")
+        k.emit(f"{tiled.atom.call(conj_b)}({c(0, m, n).address}, {a(0, m).address}, {b(0, n).address});")

@@ -243,13 +243,24 @@ CB_MMA(16, 8, 8, double, float64, double, double)
 CB_MMA(16, 8, 16, double, float64, double, double)
 #undef CB_MMA
 
-// A complex number is the real matrix ((re, -im), (im, re)): one product of 16 x 8 x 8.
-template <bool ConjA = false, bool ConjB = false>
+// A complex number is the real matrix ((re, -im), (im, re)): products of 16 x 8 x 8 or 16 x 8 x 16.
+template <bool ConjB = false>
 void complex_mma_m8n8k4(complex<double>* d, complex<double> const* a, complex<double> const* b, CB_SITE) {
-    double const matrix[4] = {a->re, ConjA ? -a->im : a->im, ConjA == ConjB ? -a->im : a->im, ConjB ? -a->re : a->re};
+    double const matrix[4] = {a->re, a->im, ConjB ? a->im : -a->im, ConjB ? -a->re : a->re};
     double const vector[2] = {b->re, b->im};
     double sums[4] = {d[0].re, d[1].re, d[0].im, d[1].im};
     mma_m16n8k8<double>(sums, matrix, vector, site);
+    d[0] = complex<double>{sums[0], sums[2]};
+    d[1] = complex<double>{sums[1], sums[3]};
+}
+
+template <bool ConjB = false>
+void complex_mma_m8n8k8(complex<double>* d, complex<double> const* a, complex<double> const* b, CB_SITE) {
+    double const matrix[8] = {a[0].re, a[0].im, ConjB ? a[0].im : -a[0].im, ConjB ? -a[0].re : a[0].re,
+                              a[1].re, a[1].im, ConjB ? a[1].im : -a[1].im, ConjB ? -a[1].re : a[1].re};
+    double const vector[4] = {b[0].re, b[0].im, b[1].re, b[1].im};
+    double sums[4] = {d[0].re, d[1].re, d[0].im, d[1].im};
+    mma_m16n8k16<double>(sums, matrix, vector, site);
     d[0] = complex<double>{sums[0], sums[2]};
     d[1] = complex<double>{sums[1], sums[3]};
 }

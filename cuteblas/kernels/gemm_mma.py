@@ -211,9 +211,13 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
 
     def multiply(buffer: IntLike) -> None:
         mma(k, tiled, tCrC, fragment_a.registers[_, _, buffer], fragment_b.registers[_, _, buffer],
-            conj_a=config.a.conj, conj_b=config.b.conj)
+            conj_b=config.a.conj != config.b.conj)
 
     pipeline(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
+    if config.a.conj and dtype(atom.element).is_complex:
+        k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
+        with k.loops((pairs, *tiled.atoms)) as at:
+            k.emit(f"{tCrC(*at).c}.im = 0 - {tCrC(*at).c}.im;")
 
     def runs(layout: Layout) -> Layout:
         """(((pair, half), atom m, atom n), 1, 1) -> (pair, half, atom m, atom n)."""

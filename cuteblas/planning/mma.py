@@ -30,16 +30,23 @@ _TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 # float64 and complex128: multiply-adds of a multiprocessor in a clock.
 _WIDE_PER_CLOCK = {"sm_80": 64, "sm_90": 128}
 _ALONE = 0.8                         # of a block's rate, where two fit on a multiprocessor and one is there
+_UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
            ((32, 32), (1, 1)))
-# (M, N), warps along each, blocks on a multiprocessor, fraction of multiply-adds reached on sm_90; the step along K is 128 bytes.
-_WIDE_SHAPES = {
-    "float64": (((128, 128), (4, 2), 1, 0.92), ((128, 64), (4, 2), 1, 0.87), ((64, 128), (2, 4), 1, 0.87),
-                ((64, 64), (2, 2), 2, 0.8), ((64, 32), (2, 2), 2, 0.76), ((32, 32), (2, 2), 2, 0.65)),
-    "complex128": (((128, 64), (4, 2), 1, 0.87), ((64, 128), (2, 4), 1, 0.86), ((64, 64), (2, 2), 2, 0.8),
-                   ((64, 32), (2, 2), 2, 0.78), ((32, 32), (2, 2), 2, 0.79)),
+_WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int, float], ...]
+# (M, N), warps along each, blocks on a multiprocessor, fraction of multiply-adds reached on sm_90; by type and oldest architecture
+# of the instruction. The step along K is 128 bytes, or two instructions if they need more.
+_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1, 0.92), ((128, 64), (2, 2), 2, 0.915), ((128, 64), (4, 2), 1, 0.87),
+                                ((64, 128), (2, 4), 1, 0.87), ((64, 64), (2, 2), 2, 0.8), ((64, 32), (2, 2), 2, 0.76),
+                                ((32, 32), (2, 2), 2, 0.65))
+_WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
+    ("float64", "sm_80"): _FLOAT64_SHAPES,
+    ("float64", "sm_90"): _FLOAT64_SHAPES,
+    ("complex128", "sm_80"): (((128, 64), (4, 2), 1, 0.87), ((64, 128), (2, 4), 1, 0.86), ((64, 64), (2, 2), 2, 0.8),
+                              ((64, 32), (2, 2), 2, 0.78), ((32, 32), (2, 2), 2, 0.79)),
+    ("complex128", "sm_90"): (((64, 64), (4, 2), 1, 0.875), ((64, 32), (4, 1), 2, 0.855), ((32, 32), (2, 2), 2, 0.83)),
 }
 
 
@@ -82,12 +89,18 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     return None
 
 
+def _wide_shapes(atom: MmaAtom) -> _WideShapes:
+    """The tiles of float64 or complex128; none for other types."""
+    return _WIDE_SHAPES.get((atom.element, atom.arch), ())
+
+
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
     """The tiles that planning chooses among on a device, the largest first."""
     item = dtype(atom.element).bytes
-    shapes = _WIDE_SHAPES.get(atom.element) or tuple((*shape, 1, 1.0) for shape in _SHAPES)
+    shapes = _wide_shapes(atom) or tuple((*shape, 1, 1.0) for shape in _SHAPES)
     for (m, n), warps, blocks, _rate in shapes:
-        tile = MmaTile(m, n, (128 if item >= 8 else 64) // item, atom, warps, min_blocks=blocks)
+        k = max((128 if item >= 8 else 64) // item, 2 * atom.shape[2])
+        tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
             yield replace(tile, stages=stages)
@@ -95,7 +108,7 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
 
 def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
-    if tile.atom.element in _WIDE_SHAPES:
+    if _wide_shapes(tile.atom):
         return _wide_block_seconds(tile, depth, device)
     wm, wn = tile.mma.warp_tile
     rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
@@ -105,10 +118,9 @@ def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
 
 def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     """The same for float64 and complex128, at the rate that the tile reaches."""
-    element = tile.atom.element
-    rate = {shape: rate for shape, _warps, _blocks, rate in _WIDE_SHAPES[element]}[tile.m, tile.n]
+    rate = next(rate for shape, warps, _blocks, rate in _wide_shapes(tile.atom) if (*shape, warps) == (tile.m, tile.n, tile.warps))
     per_second = _WIDE_PER_CLOCK.get(device.arch, _WIDE_PER_CLOCK["sm_80"]) * rate * device.clock_hz
-    return tile.m * tile.n * (4 if dtype(element).is_complex else 1) * depth / per_second
+    return tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_second
 
 
 def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
@@ -120,7 +132,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
     """
     outputs = p.m * p.n * prod(p.batch)
     total_bytes = dtype(atom.accumulator).bytes
-    ramp = 0.0 if atom.element in _WIDE_SHAPES else MMA_RAMP
+    ramp = 0.0 if _wide_shapes(atom) else MMA_RAMP
 
     def estimate(tile: MmaTile, split: int) -> Choice[MmaTile]:
         chunk = -(-p.k // split // 16) * 16 if split > 1 else p.k
@@ -128,7 +140,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
         blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
         busiest = -(-blocks // device.multiprocessors)
         seconds = mma_block_seconds(tile, chunk, device) * (busiest + ramp) + LAUNCH_SECONDS
-        if busiest == 1 and atom.element in _WIDE_SHAPES and tile.min_blocks > 1:
+        if busiest == 1 and _wide_shapes(atom) and tile.min_blocks > 1:
             seconds /= _ALONE
         if slices > 1:
             seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
@@ -183,11 +195,18 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
 
 
+def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
+    """Whether a product is computed without predicates: a large tile of float64 or complex128 divides it, and every slice of K."""
+    tile = choice.tile
+    large = bool(_wide_shapes(tile.atom)) and tile.m * tile.n * dtype(tile.atom.element).bytes >= _UNPREDICATED_FROM
+    return large and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
+
+
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, 2 * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
-                       epilogue=fused(p, 1, c.width))
+                       _aligned(p, choice), epilogue=fused(p, 1, c.width))
     return launch(gemm_mma(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})

@@ -33,7 +33,8 @@ def test_fragments_are_those_of_the_instruction_set():
 def test_the_best_instruction_of_an_architecture():
     assert mma_atom("float16", "sm_70") is None and mma_atom("bfloat16", "sm_75") is None and mma_atom("float32", "sm_90") is None
     assert mma_atom("float16", "sm_90a").shape == mma_atom("float16", "sm_120").shape == (16, 8, 16)
-    assert mma_atom("complex128", "sm_75") is None and mma_atom("complex128", "sm_90").shape == (8, 8, 4)
+    assert mma_atom("complex128", "sm_75") is None
+    assert mma_atom("complex128", "sm_89").shape == (8, 8, 4) and mma_atom("complex128", "sm_90").shape == (8, 8, 8)
     assert mma_atom("float64", "sm_89").shape == (8, 8, 4) and mma_atom("float64", "sm_90").shape == (16, 8, 8)
 
 

@@ -37,7 +37,7 @@ def test_the_digest_is_of_the_whole_source():
     assert one.digest != two.digest and one.digest == GeneratedKernel("k", "a", (), 32).digest
 
 
-# The real products of one lane, where every lane holds the same elements: rows 0 to 7 and 8 to 15, columns of k 0 to 3 and 4 to 7.
+# The real products of one lane, where every lane holds the same elements: rows 0 to 7 and 8 to 15, four columns of k.
 ONE_LANE = """
 #include <cstring>
 #define CB_DEVICE inline
@@ -49,8 +49,10 @@ inline double __hiloint2double(int hi, int lo) {
 }
 namespace cb {
 template <class T> struct complex { T re, im; };
-template <class In> void mma_m16n8k8(In* d, In const* a, In const* b) {
-  for (int v = 0; v < 4; ++v) d[v] += a[v / 2] * b[0] + a[2 + v / 2] * b[1];
+template <class In> void mma_m16n8k16(In* d, In const* a, In const* b) {
+  for (int v = 0; v < 4; ++v) {
+    for (int k = 0; k < 4; ++k) d[v] += a[2 * k + v / 2] * b[k];
+  }
 }
 template <class In> void mma_m8n8k4(In* d, In const* a, In const* b) {
   for (int v = 0; v < 2; ++v) d[v] += a[0] * b[0];
@@ -60,23 +62,25 @@ template <class In> void mma_m8n8k4(In* d, In const* a, In const* b) {
 CALLS = """
 extern "C" __attribute__((visibility("default"))) void product(double* d, double const* a, double const* b, int conj) {
   using C = cb::complex<double>;
-  auto const call = conj == 0 ? cb::complex_mma_m8n8k4<false, false> : conj == 1 ? cb::complex_mma_m8n8k4<true, false>
-                  : conj == 2 ? cb::complex_mma_m8n8k4<false, true> : cb::complex_mma_m8n8k4<true, true>;
+  auto const call = conj ? ATOM<true> : ATOM<false>;
   call(reinterpret_cast<C*>(d), reinterpret_cast<C const*>(a), reinterpret_cast<C const*>(b));
 }
 """
 
 
 @pytest.mark.skipif(not emulator.available(), reason="needs a C++ compiler")
-@pytest.mark.parametrize("arch", [800, 900])
-def test_signs_of_the_complex_product(arch):
-    """The text that the GPU compiles, on the host: one instruction on sm_90, four before."""
-    text = cuda_prelude("cb::complex_mma_m8n8k4<true, false>(d, a, b);")
-    assert "m16n8k8.row.col.f64" in text and "m8n8k4.row.col.f64" in text
+@pytest.mark.parametrize("depth", [4, 8])
+def test_signs_of_the_complex_product(depth):
+    """The text that the GPU compiles, on the host: one instruction, or four before sm_90, for every fourth k."""
+    atom = f"cb::complex_mma_m8n8k{depth}"
+    text = cuda_prelude(f"{atom}<true>(d, a, b);")
+    assert "m16n8k16.row.col.f64" in text and "m8n8k4.row.col.f64" in text
     functions = text[text.index("// cuteblas prelude, complex"):]
-    library = build(f"#define __CUDA_ARCH__ {arch}\n{ONE_LANE}{functions}{CALLS}", "the prelude", headers=())
-    for a, b, conj_a, conj_b in itertools.product((1, 1j, 2 - 3j), (1, 1j, 5 + 7j), (0, 1), (0, 1)):
-        d, pair = (ctypes.c_double * 4)(1, 2, 3, 4), ctypes.c_double * 2
-        library.product(d, pair(a.real, a.imag), pair(b.real, b.imag), conj_a + 2 * conj_b)
-        product = (complex(a).conjugate() if conj_a else a) * (complex(b).conjugate() if conj_b else b)
+    library = build(f"{ONE_LANE}{functions}{CALLS.replace('ATOM', atom)}", "the prelude", headers=())
+    held = depth // 4
+    for x, y, conj in itertools.product((1, 1j, 2 - 3j), (1, 1j, 5 + 7j), (0, 1)):
+        a, b = [x, x + 3 - 2j][:held], [y, 2 * y - 1j][:held]
+        d, several = (ctypes.c_double * 4)(1, 2, 3, 4), ctypes.c_double * (2 * held)
+        library.product(d, *(several(*(part for z in zs for part in (z.real, z.imag))) for zs in (a, b)), conj)
+        product = sum(u * (complex(v).conjugate() if conj else v) for u, v in zip(a, b, strict=True))
         assert [complex(d[0], d[1]), complex(d[2], d[3])] == [1 + 2j + product, 3 + 4j + product]

@@ -168,10 +168,11 @@ def test_warp_level_products_do_not_spill(element, arch, tmp_path):
     tiles = list(mma_tiles(atom, replace(H200, shared_bytes_per_block=65536 if arch == "sm_75" else 101376)))
     for tile in tiles if dtype(element).bytes >= 8 else tiles[:2]:
         pairs = OperandAccess(1, min(2, wide.width))
-        kernel = gemm_mma(MmaConfig(element, atom.accumulator, tile, wide, crosswise, pairs))
-        registers, stack = resources(cubin(kernel, arch), tmp_path)
-        assert stack == 0, f"{kernel.name} spills"
-        assert registers * kernel.threads * kernel.min_blocks <= 65536
+        for conj in (False, True) if dtype(element).is_complex else (False,):
+            kernel = gemm_mma(MmaConfig(element, atom.accumulator, tile, replace(wide, conj=conj), crosswise, pairs))
+            registers, stack = resources(cubin(kernel, arch), tmp_path)
+            assert stack == 0, f"{kernel.name} spills"
+            assert registers * kernel.threads * kernel.min_blocks <= 65536
 
 
 @pytest.mark.parametrize("element, shape", [("float32", "huge"), ("float32", "tall"), ("float64", "huge"), ("int8", "huge")])

@@ -138,12 +138,13 @@ def test_small_complex_integers_are_those_of_fused_multiply_adds(engine, conj):
     """Nothing rounds, so the order of the sums does not matter: every bit is that of gemm_simt."""
     rng = np.random.default_rng(15)
     a, b = (rng.integers(-8, 9, (*s, 2)).astype(float).view("c16")[..., 0] for s in ((41, 100), (100, 45)))
+    a[3], b[:, 5] = a[3].real, b[:, 5].real            # an imaginary part of +0
     results = []
     for planner in (plan_mma, plan_simt):
         pa, pb, pc = place(a), place(b, "F"), place(np.full((41, 45), np.nan, "c16"))
         engine.run(planner(gemm_problem(pa, pb, pc, conj=conj), engine.device), a=pa, b=pb, c=pc)
         results.append(pc.view.copy())
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(*(result.view("u8") for result in results))
     np.testing.assert_array_equal(results[0], (a.conj() if conj[0] else a) @ (b.conj() if conj[1] else b))
 
 
@@ -185,6 +186,46 @@ def test_every_tile(engine, monkeypatch, dtype, tile):
     monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter([tile]))
     rng = np.random.default_rng(9)
     run(engine, values(rng, (tile.m + 8, 80), dtype), values(rng, (80, tile.n + 16), dtype), b_order="F")
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, monkeypatch, dtype, orders):
+    """Fewer steps along K than stages and more, with batches; next to what is there nothing may be read or written."""
+    tiles = [tile for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200) if (tile.m, tile.n) in ((128, 64), (64, 64))]
+    rng = np.random.default_rng(17)
+    for tile, steps in zip(tiles[:2] if dtype == "float64" else tiles * 2, (1, 6), strict=True):
+        monkeypatch.setattr(planning, "mma_tiles", lambda atom, device, tile=tile: iter([tile]))
+        a, b = values(rng, (2, 2 * tile.m, steps * tile.k), dtype), values(rng, (2, steps * tile.k, tile.n), dtype)
+        plan = run(engine, a, b, a_order=orders[0], b_order=orders[1], beta=steps // 6, c_place={"pad": 2})
+        assert "_aligned" in plan.launches[0].kernel.name
+    plan = run(engine, values(rng, (2 * tile.m + 1, tile.k), dtype), values(rng, (tile.k, tile.n), dtype))
+    assert "_aligned" not in plan.launches[0].kernel.name
+
+
+@pytest.mark.parametrize("k, without", [(976, True), (968, False)])
+def test_slices_of_k_without_predicates(engine, monkeypatch, k, without):
+    tile = next(mma_tiles(mma_atom("complex128", "sm_90"), H200))
+    monkeypatch.setattr(planning, "MIN_SLICE", 32)
+    monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter([tile]))
+    rng = np.random.default_rng(18)
+    plan = run(engine, values(rng, (tile.m, k), "complex128"), values(rng, (k, tile.n), "complex128"), b_order="F")
+    assert plan.config.slices > 2 and k % plan.config.chunk and ("_aligned" in plan.launches[0].kernel.name) == without
+
+
+def test_complex128_has_the_bits_of_older_parts(engine):
+    """An instruction adds four elements of k after the other four, in the order of the four instructions before sm_90."""
+    rng = np.random.default_rng(19)
+    a, b = values(rng, (70, 83), "complex128"), values(rng, (83, 45), "complex128")
+    results, names = [], []
+    for device in (engine.device, replace(engine.device, arch="sm_80")):
+        pa, pb, pc = place(a), place(b), place(np.full((70, 45), np.nan, "c16"))
+        plan = plan_mma(gemm_problem(pa, pb, pc), device)
+        engine.run(plan, a=pa, b=pb, c=pc)
+        results.append(pc.view.copy())
+        names.append(plan.launches[0].kernel.name)
+    assert "m8n8k8" in names[0] and "m8n8k4" in names[1]
+    np.testing.assert_array_equal(*results)
 
 
 def test_older_parts_multiply_shallower_matrices(engine):

@@ -215,7 +215,7 @@ def test_large_complex128_products_take_the_float64_tensor_cores():
     for arch in ("sm_75", "sm_86", "sm_100", "sm_120"):
         assert plan_gemm(square(2048, "complex128"), replace(H200, arch=arch)).family == "gemm_simt"
     conjugated = plan_gemm(square(2048, "complex128", a=Operand("complex128", (1, 2048), conj=True)), H200)
-    assert conjugated.family == "gemm_mma" and "<true, false>" in conjugated.source
+    assert conjugated.family == "gemm_mma" and "cb::complex_mma_m8n8k8<true>(" in conjugated.source
 
 
 @pytest.mark.parametrize("element", ["float64", "complex128"])

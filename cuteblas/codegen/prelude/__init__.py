@@ -97,7 +97,7 @@ template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
 def _mma_atoms(body: str) -> str:
     """The ``mma.sync`` instructions that a body calls, or nothing."""
     atoms = sorted({(int(m), int(n), int(k), t) for m, n, k, t in _MMA.findall(body)} | (
-        {(16, 8, 8, "double"), (8, 8, 4, "double")} if _COMPLEX_MMA in body else set()))
+        {(16, 8, 16, "double"), (8, 8, 4, "double")} if _COMPLEX_MMA in body else set()))
     if not atoms:
         return ""
     declarations = (f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D*, W const*, W const*);\n"
