@@ -33,7 +33,8 @@ __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_gu
            "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
-_ROW_MULTIPLE = 64                   # elements of planes: what TMA reads of a row, 128 bytes, lies in one line of L2
+_ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
+_LINE_MULTIPLE, _LONG_ROW = 64, 256  # of long rows: what TMA reads of one, 128 bytes, lies in one line of L2
 _ALONG = ((512, 2), (512, 1))         # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
 _CLUSTERS = (1, 2, 4, 8)              # blocks that share rows which lie across K
@@ -187,7 +188,8 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     present = tuple(operand.batch_strides[i] != 0 for i in inner)
     own = [i for i, here in zip(inner, present, strict=True) if here]
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
-    pitch = -(-along // _ROW_MULTIPLE) * _ROW_MULTIPLE
+    multiple = _ROW_MULTIPLE if along < _LONG_ROW else _LINE_MULTIPLE
+    pitch = -(-along // multiple) * multiple
     plane = pitch * across
     batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
     row_strides, count = _compact((batch[i] for i in own), rows)

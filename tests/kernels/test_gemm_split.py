@@ -457,6 +457,14 @@ def test_tiles_are_narrow_where_that_gives_more_multiprocessors_work():
     assert [plan_gemm(square(n), H200).config.columns for n in (1024, 4096)] == [64, 128]
 
 
+@pytest.mark.parametrize("n, pitch", [(1001, 1024), (2500, 2560), (257, 320), (250, 256), (130, 136)])
+def test_long_rows_of_planes_begin_at_lines(n, pitch):
+    """Of 128 bytes, so that TMA reads each part of a row from one of them; short ones would take more room than they need."""
+    splitting = plan_guarded(square(n), H200).launches[0]
+    values = {q.name: argument.value for q, argument in zip(splitting.kernel.params, splitting.arguments, strict=True)}
+    assert values["dPA_row"] == values["dPB_row"] == pitch
+
+
 @pytest.mark.parametrize("n", [4096, 2560])
 def test_the_workspace_is_no_more_than_planes_and_what_is_known_of_rows(n):
     """And a tile of sums for each block, where tiles are divided, of bf16x6 at least."""
