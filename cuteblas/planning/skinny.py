@@ -47,7 +47,9 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if device.arch != "sm_90":
         return f"wgmma exists on sm_90 alone, not on {device.arch}"
-    if p.k < LEAST_K or p.alpha == "zero":
+    if p.alpha == "zero":
+        return "there is nothing to multiply"
+    if p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
     if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
         return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
