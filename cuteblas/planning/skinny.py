@@ -47,7 +47,7 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if device.arch != "sm_90":
         return f"wgmma exists on sm_90 alone, not on {device.arch}"
-    if p.alpha == "zero":
+    if p.k == 0 or p.alpha == "zero":
         return "there is nothing to multiply"
     if p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"

@@ -170,7 +170,7 @@ def test_what_is_planned(monkeypatch):
 
 @pytest.mark.parametrize("change, why", [
     ({"beta": "one"}, "must not be read"), ({"k": 255}, "more accurate in native"),
-    ({"alpha": "zero"}, "more accurate in native"), ({"m": 2**31}, "32 bits"),
+    ({"alpha": "zero"}, "nothing to multiply"), ({"k": 0}, "nothing to multiply"), ({"m": 2**31}, "32 bits"),
 ])
 def test_what_is_refused(monkeypatch, change, why):
     monkeypatch.setattr(skinny, "LEAST_K", 256)
