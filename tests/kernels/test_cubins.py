@@ -44,32 +44,27 @@ def cubin(kernel, arch):
     return runtime.compile(kernel, arch)
 
 
-def cuobjdump():
-    """The disassembler: a toolkit's, or the one that comes as a Python package."""
+def inspected(name, code, path, *options):
+    """What a tool says of machine code: a toolkit's tool, or the one that comes as a Python package."""
     spec = importlib.util.find_spec("nvidia")
     folders = [f"{place}/cu13/bin" for place in (spec.submodule_search_locations if spec else None) or ()]
-    return shutil.which("cuobjdump") or shutil.which("cuobjdump", path=os.pathsep.join(folders))
+    tool = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+    if tool is None:
+        pytest.skip(f"{name} is not installed (pip install nvidia-cuda-{name})")
+    file = path / "kernel.cubin"
+    file.write_bytes(code)
+    return subprocess.run([tool, *options, str(file)], capture_output=True, text=True, check=True).stdout
 
 
 def resources(code, path):
     """Registers and stack bytes of the kernel, from the machine code."""
-    tool = cuobjdump()
-    if tool is None:
-        pytest.skip("cuobjdump is not installed (pip install nvidia-cuda-cuobjdump)")
-    file = path / "kernel.cubin"
-    file.write_bytes(code)
-    text = subprocess.run([tool, "-res-usage", str(file)], capture_output=True, text=True, check=True).stdout
+    text = inspected("cuobjdump", code, path, "-res-usage")
     return int(re.search(r"REG:(\d+)", text).group(1)), int(re.search(r"STACK:(\d+)", text).group(1))
 
 
 def instructions(code, path):
     """The machine code as text."""
-    tool = cuobjdump()
-    if tool is None:
-        pytest.skip("cuobjdump is not installed (pip install nvidia-cuda-cuobjdump)")
-    file = path / "kernel.cubin"
-    file.write_bytes(code)
-    return subprocess.run([tool, "-sass", str(file)], capture_output=True, text=True, check=True).stdout
+    return inspected("nvdisasm", code, path, "-c")
 
 
 def vector(element):
