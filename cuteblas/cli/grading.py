@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..blas.bfloat16 import is_bfloat16
+
 __all__ = ["Grade", "grade"]
 
 # Multiply-adds that the reference of a check may take: in float64 by a BLAS, in longdouble without one.
@@ -65,7 +67,7 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     if a.ndim == 1:
         a, c = a[None, :], c[..., None, :]
     rows, depth = a.shape[-2:]
-    exact = not np.issubdtype(c.dtype, np.inexact) and c.dtype.name != "bfloat16"
+    exact = not np.issubdtype(c.dtype, np.inexact) and not is_bfloat16(c)
     wide = np.dtype(c.dtype if exact else np.result_type(c.dtype, np.float64))
     long = not exact and wide == c.dtype
     if long:
@@ -82,12 +84,12 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, len(chosen), rows)
 
 
-def _facts(dtype: np.dtype) -> Any:
-    """``numpy.finfo``, of bfloat16 too."""
-    if dtype.name != "bfloat16":
-        return np.finfo(dtype)
+def _facts(x: np.ndarray) -> Any:
+    """``numpy.finfo`` of an array's type, of bfloat16 too."""
+    if not is_bfloat16(x):
+        return np.finfo(x.dtype)
     import ml_dtypes
-    return ml_dtypes.finfo(dtype)
+    return ml_dtypes.finfo(x.dtype)
 
 
 def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
@@ -95,7 +97,7 @@ def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) ->
 
     Elements whose terms exceed the largest number of the result's type say nothing: whether they overflow is a matter of order.
     """
-    facts = _facts(c.dtype)
+    facts = _facts(c)
     unit = size * float(facts.eps) / 2 + float(facts.smallest_subnormal) * max(depth, 1)
     clear = size < float(facts.max)
     with np.errstate(invalid="ignore"):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import blas, epilogues, runtime
+from ..blas.bfloat16 import is_bfloat16
 from ..blas.types import dtype_named
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation, copy, einsum, explain, explain_copy, matmul, tensordot
@@ -82,7 +83,7 @@ def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
 def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
     xp = machine.rival
     c, d = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(2))
-    if a.dtype.name == "bfloat16":                     # NumPy's matmul makes float32 of it
+    if is_bfloat16(a):                                 # NumPy's matmul makes float32 of it
         planned = blas.plan(a, b, out=c, precision=which.precision)
         plan, product = planned.plan, partial(planned.execute, a, b, out=c)
     else:

@@ -116,7 +116,8 @@ class GemmBlock:
 
     In this order: the gate if there is one; pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are
     not fixed at 1 (both by nested mode where there are several); the extents of the batch modes, then the strides of A there, of B
-    and of C; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; the depth of a slice of K if it is split.
+    and of C; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; behind a gate, the number of blocks; the depth of a slice
+    of K if it is split.
 
     Parameters
     ----------

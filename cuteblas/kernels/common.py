@@ -11,7 +11,7 @@ from ..codegen.engine import CodegenError, Pointer
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum, to_c
 
-__all__ = ["Nested", "OperandAccess", "combine", "cut_words", "extents_of", "grouped_raster", "matrix_at",
+__all__ = ["Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "matrix_at",
            "split_words", "strides_of", "tile_of_block", "transpose_words"]
 
 Nested = IntLike | tuple[IntLike, ...]
@@ -78,13 +78,13 @@ def matrix_at(pointer: Pointer, extents: tuple[Nested, ...], strides: tuple[Nest
 
 
 def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int], batched: bool, group: int = 0,
-                  inner: IntLike = 1, block: IntLike | None = None) -> tuple[IntLike, IntLike, IntLike]:
-    """Tile coordinates of a block along two modes, and its flat batch index; of the block that runs if no other is given.
+                  inner: IntLike = 1) -> tuple[IntLike, IntLike, IntLike]:
+    """Tile coordinates of a block along two modes, and its flat batch index.
 
     The first mode is fastest; with ``group``, strips of so many tiles along it run one after the other, each along all of the
     second; in strips of one tile, ``inner`` indices of the batch have the same strip before its next.
     """
-    block = k.block_index("block", "x") if block is None else block
+    block = k.each_block("block")
     tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
     if group == 1:
         tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
@@ -132,6 +132,15 @@ def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     packed, dt = size(target.layout), target.engine.dtype
     for c in range(packed):
         k.emit(f"{target(c).c} = static_cast<{dt.ctype}>({source(0).c} >> {8 * dt.bytes * c});")
+
+
+def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
+    """Set words in device memory to zero, by the threads of a block."""
+    cleared = Tensor(words, Layout((1, count)))
+    nothing = k.registers("nothing", words.dtype.name, Layout(1))
+    k.fill(nothing)
+    with k.loop("word", count, start=k.thread, step=k.threads) as word:
+        k.copy(nothing, cleared[None, word], width=1)
 
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,

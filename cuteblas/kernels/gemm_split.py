@@ -198,10 +198,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     records = [k.pointer(name, "float32", alignment=4 * RECORD) for name in ("SA", "SB") if judges]
     counts = [k.integer(f"{name}_count") for name in ("SA", "SB") if judges]
     status = k.pointer("status", "uint32", const=False, alignment=4) if judges else None
-    divided = None
-    if config.divided:
-        divided = Divided(k.integer("divided"), k.pointer("sums", "float32", const=False),
-                          k.pointer("flags", "uint32", const=False, alignment=4))
+    divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     # The planes of a stage lie one after the other.

@@ -161,10 +161,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     stride_c = strides_of(k, "C", "mn", config.c)
     batch = tuple(k.integer(f"L{i}") for i in range(len(config.batch_a)))
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in range(len(config.batch_a)))
-    divided = None
-    if config.divided:
-        divided = Divided(k.integer("divided"), k.pointer("sums", "float32", const=False),
-                          k.pointer("flags", "uint32", const=False, alignment=4))
+    divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))

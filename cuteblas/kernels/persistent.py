@@ -134,6 +134,12 @@ class Divided:
     sums: Pointer
     flags: Pointer
 
+    @classmethod
+    def parameters(cls, k: KernelBuilder) -> Divided:
+        """The parameters ``divided``, ``sums`` and ``flags`` of a kernel."""
+        return cls(k.integer("divided"), k.pointer("sums", "float32", const=False),
+                   k.pointer("flags", "uint32", const=False, alignment=4))
+
 
 class Verdict:
     """Whether a block may end its tiles, on which one warp decides while the others begin the first of them."""

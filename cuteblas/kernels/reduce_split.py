@@ -75,7 +75,8 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
 
     Parameters of the kernel: the gate if there is one; pointers W (slices, (M, N, batch, slice) with M fastest and the slice
     slowest) and C; extents M, N (by nested mode where there are several); slices S; the strides of C that are not fixed at 1; the
-    extents of the batch modes, then the strides of C there; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`.
+    extents of the batch modes, then the strides of C there; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; behind a
+    gate, the number of blocks.
     """
     k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
                       summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
@@ -94,7 +95,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
 
     M, N = (k.let(name, product(extent)) for name, extent in zip("MN", extents, strict=True))
     epilogue.load_scalars()
-    tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch), block=k.each_block("block"))
+    tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
     mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
     mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
 

@@ -32,7 +32,7 @@ from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy, partition
 from ..layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select, to_c
-from .common import OperandAccess, matrix_at, strides_of
+from .common import OperandAccess, clear, matrix_at, strides_of
 
 __all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
@@ -316,7 +316,7 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     operand), P (planes), R (int32, the exponents of the rows) and, if they are judged, S (float32, a :data:`RECORD` of each block,
     or of each cluster that shares rows); extents M (rows), K of the operand; the strides of X that are not fixed at 1; that of P
     along the mode in which it is not contiguous, that from plane to plane; the extents of the batch modes, then the strides of X
-    there, of P and of R.
+    there, of P and of R; behind a gate, the number of blocks.
     """
     form = FORMATS[config.format]
     k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", min_blocks=config.min_blocks, wide=config.wide,
@@ -326,17 +326,15 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
         k.gate(config.gate, followed=True)                 # by what multiplies
     blocks_first = k.integer("blocks_first")
     flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
-    cleared = Tensor(flags, Layout((1, k.integer("flags_count")))) if flags else None
+    flags_count = k.integer("flags_count") if config.clears else 0
     parts = {side: _Operand(k, form, side, operand, config.judged) for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
     came = _Came(k, config)
     block = k.each_block("block")
     came.turn()
-    if cleared is not None:
-        nothing = k.registers("nothing", "uint32", Layout(1))
-        k.fill(nothing)
-        with k.when(equal(block, 0)), k.loop("flag", cleared.layout.shape[1], start=k.thread, step=k.threads) as flag:
-            k.copy(nothing, cleared[_, flag], width=1)
+    if flags is not None:
+        with k.when(equal(block, 0)):
+            clear(k, flags, flags_count)
     surplus = config.cluster > 1 and parts[second].shares_no_rows
     with k.when(less(block, blocks_first)), k.scratch():
         parts[first].split(block, came)

@@ -35,9 +35,9 @@ __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_gu
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
 _LINE_MULTIPLE, _LONG_ROW = 64, 256  # of long rows: what TMA reads of one, 128 bytes, lies in one line of L2
-_ALONG = ((512, 2), (512, 1))         # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
+_ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
-_CLUSTERS = (1, 2, 4, 8)              # blocks that share rows which lie across K
+_CLUSTERS = (1, 2, 4, 8)             # blocks that share rows which lie across K
 _RUN_BYTES = 16                      # of the neighbours that a thread splits together
 _NUMBERS = 16                        # real numbers that a thread splits at a time
 _AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
@@ -49,7 +49,6 @@ _SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
 _PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
 _TILE_SECONDS = 2e-6                 # to write a tile of C
 _LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
-_DIVISIBLE = ("float32", "complex64")
 _DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
 _APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
@@ -392,7 +391,7 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
     # What is left behind whole waves is divided, or that and a wave more, of which no tile is cut twice.
     for divided, apart in ((rest, 0.0), (rest + most, _APART)):
         steps = divided * -(-depth // DEPTH)
-        if rest and p.a.dtype in _DIVISIBLE and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
+        if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
             exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // divided))
             seconds = (tiles + apart * divided) / most * multiplying + waves * ending + exchanging
             if seconds < _DIVIDED * whole.seconds:

@@ -206,6 +206,29 @@ def test_control_flow_and_names():
         assert j == 0
 
 
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_gated_kernel_walks_over_blocks(followed):
+    """It lets the next launch begin once it has waited, or at once if that one may have nothing to do either."""
+    k = builder()
+    k.gate(2, followed=followed)
+    k.each_block("block")
+    k.end_block("tid > 7")
+    kernel = k.build()
+    assert [q.name for q in kernel.params] == ["gate", "gate_words", "blocks"]
+    begins, waits = (kernel.body.index(f"cb::{call}();") for call in ("next_launch_may_begin", "wait_for_launch_before"))
+    assert (begins < waits) == followed
+    assert "for (int block = own_block; block < blocks; block += own_blocks) {" in kernel.body
+    assert "if (tid > 7) continue;" in kernel.body and kernel.body.rstrip().endswith("  }\n}")
+
+
+def test_without_a_gate_a_block_is_one():
+    k = builder()
+    k.each_block("block")
+    k.end_block("tid > 7")
+    body = k.build().body
+    assert "int const block = blockIdx.x;" in body and "if (tid > 7) return;" in body and "for (" not in body
+
+
 def test_the_comment_shows_layouts_and_counts():
     k = builder(summary="what it does")
     s = k.shared("s", "float32", Layout((8, 64)))

@@ -177,9 +177,8 @@ def test_tiles_whose_depth_is_divided(engine, monkeypatch, apart, form, tile, m,
 
 
 def test_divided_tiles_of_complex_numbers(engine, monkeypatch):
-    """Planning does not take them yet."""
+    """Parts of sums are exchanged as the real numbers that they are."""
     hopper(engine)
-    monkeypatch.setattr(split, "_DIVISIBLE", ("complex64",))
     monkeypatch.setattr(split, "_LEAVE_SECONDS", -10.0)
     rng = np.random.default_rng(8)
     a, b = (rng.integers(-30, 31, s).astype("c8") + 1j * rng.integers(-30, 31, s) for s in ((150, 300), (300, 100)))
