@@ -16,6 +16,7 @@ from ..kernels.permute import (
     transpose_kernel,
 )
 from ..kernels.ragged import RaggedConfig, ragged_transpose_kernel
+from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ..kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from ..kernels.short_rows import ShortRowsConfig, short_rows_kernel
 from .modes import merged
@@ -26,6 +27,10 @@ from .variants import variant
 __all__ = ["Mode", "canonical_modes", "is_wide", "plan_copy", "square_modes"]
 
 _NARROW_SPAN = 2**30
+_WORD = 4                            # bytes
+# Copies of smaller words: vectors along rows and rows of a block, the last where there are few rows, each but it where every
+# multiprocessor has so many blocks; and elements of rows from which they are worth it.
+_RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8), (256, 1)), 8, 64
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
         words = gcd(_vector(problem, problem.src_alignment, offsets[0], first.extent, [m.src for m in others], 16),
                     _vector(problem, problem.dst_alignment, offsets[1], first.extent, [m.dst for m in others], 16))
     second = others.pop(max(range(len(others)), key=lambda q: others[q].extent)) if others else Mode(1, 0, 0)
+    if first.src == first.dst == 1 and words * item < _WORD and first.extent >= _RAGGED_COPY_FROM:
+        return _plan_ragged_copy(problem, device, (first, second), others, offsets)
     along = first.extent // words
     tile = (1024, 1) if along >= 1024 or second.extent == 1 else (256, 4) if along >= 256 else (64, 16) if along >= 64 else (32, 32)
     config = CopyConfig(words * item, tile, 256, first.src == 1, first.dst == 1, len(others), is_wide(modes))
@@ -138,6 +145,29 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
     return _finish(problem, device, "copy", config, copy_kernel(config), numbers, scaled[1:], blocks, offsets,
                    f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, "
                    f"tile {tile} vectors")
+
+
+def _plan_ragged_copy(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                      offsets: tuple[int, int]) -> Plan:
+    """A copy of small elements between rows that begin anywhere."""
+    (mode_i, mode_j), item = modes, problem.itemsize
+    vector = 16 // item
+    batch = prod(m.extent for m in others)
+
+    def blocks(tile: tuple[int, int]) -> int:
+        return -(-(mode_i.extent + vector - 1) // (tile[0] * vector)) * -(-mode_j.extent // tile[1]) * batch
+
+    large, small, flat = _RAGGED_COPY_TILES
+    enough = blocks(large) >= _RAGGED_COPY_BLOCKS * device.multiprocessors
+    along_i, along_j = tile = flat if mode_j.extent < small[1] else large if enough else small
+    beyond = along_i * vector                                          # predicates stop threads, not addresses
+    reach = Mode(1 + mode_i.extent + 2 * beyond, 1, 1), replace(mode_j, extent=mode_j.extent + along_j), *others
+    config = RaggedCopyConfig(item, tile, modes=len(others), wide=is_wide(reach))
+    lowest, end = _span([(m.extent, m.src) for m in (mode_i, mode_j, *others)])
+    numbers = {"I": mode_i.extent, "J": mode_j.extent, "dS_j": mode_j.src, "dD_j": mode_j.dst, "S_lowest": lowest, "S_end": end}
+    return _finish(problem, device, "copy", config, ragged_copy_kernel(config), numbers, others, blocks(tile) // batch, offsets,
+                   f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
+                   "16 bytes, each from the 4-byte words that cover what it is read from")
 
 
 @dataclass(frozen=True)

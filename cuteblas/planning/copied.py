@@ -1,0 +1,102 @@
+"""Products on ``gemm_wgmma`` of operands that no tensor map describes: they are copied first, to rows that one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..codegen.dtypes import dtype
+from .copy import plan_copy
+from .operands import why_not_mapped
+from .plan import Argument, Launch, Plan, Role
+from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
+from .wgmma import plan_wgmma, why_not_multiplied
+
+__all__ = ["plan_copied", "why_not_copied"]
+
+_ALIGNED = 256                       # bytes: where a copy begins
+_SHORT, _LINE, _LONG = 16, 64, 256   # elements: rows are multiples of a sector, long ones of a line
+_MOST_BATCH_MODES = 3
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """An operand in the workspace.
+
+    Attributes
+    ----------
+    operand : Operand
+        How it lies there.
+    problem : CopyProblem
+        How it comes there.
+    nbytes : int
+        What it takes.
+    """
+
+    operand: Operand
+    problem: CopyProblem
+    nbytes: int
+
+
+def _operands(p: GemmProblem) -> Iterator[tuple[Role, Operand, tuple[int, int]]]:
+    yield "a", p.a, (p.m, p.k)
+    yield "b", p.b, (p.n, p.k)
+
+
+def why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_wgmma`` with its operands copied first, or ``None`` if it can."""
+    if len(p.batch) > _MOST_BATCH_MODES:
+        return "it has more than three batch modes"
+    return why_not_multiplied(p, device)
+
+
+def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> _Copy:
+    """A copy of an operand: rows along the mode of the smallest stride, matrices one after the other, without those repeated."""
+    inner = min((1, 0), key=lambda mode: (extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])))
+    multiple = _SHORT if extents[inner] < _LONG else _LINE
+    below = pitch = -(-extents[inner] // multiple) * multiple
+    below *= extents[1 - inner]
+    strides = (1, pitch) if inner == 0 else (pitch, 1)
+    batch_strides = [0] * len(batch)
+    own = [i for i, s in enumerate(operand.batch_strides) if s != 0 and batch[i] > 1]
+    for i in reversed(own):
+        batch_strides[i] = below
+        below *= batch[i]
+    shape = (*(batch[i] for i in own), *extents)
+    problem = CopyProblem(shape, (*(operand.batch_strides[i] for i in own), *operand.strides),
+                          (*(batch_strides[i] for i in own), *strides), dtype(operand.dtype).bytes, operand.alignment)
+    return _Copy(replace(operand, strides=strides, batch_strides=tuple(batch_strides), alignment=16), problem,
+                 below * dtype(operand.dtype).bytes)
+
+
+def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_copied` does not refuse, with copies of operands that need it.
+
+    The workspace holds what the product needs there, then the copies.
+    """
+    reasons = {role: why_not_mapped(role.upper(), x, extents) for role, x, extents in _operands(problem)}
+    copies = {role: _copy(x, extents, problem.batch) for role, x, extents in _operands(problem) if reasons[role] is not None}
+    reading = replace(problem, **{role: copy.operand for role, copy in copies.items()})      # type: ignore[arg-type]
+    plan = plan_wgmma(reading, device)
+    launches: list[Launch] = []
+    places: dict[Role, tuple[Role, int]] = {}
+    end = plan.workspace_bytes
+    for role, copy in copies.items():
+        begin = -(-end // _ALIGNED) * _ALIGNED
+        places[role], end = ("workspace", begin), begin + copy.nbytes
+        copying = plan_copy(copy.problem, device)
+        launches += (_with_roles(launch, {"src": (role, 0), "dst": places[role]}) for launch in copying.launches)
+    launches += (_with_roles(launch, places) for launch in plan.launches)
+    reason = plan.reason + "".join(f"; {role.upper()} is copied first: {reasons[role]}" for role in copies)
+    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason)
+
+
+def _with_roles(launch: Launch, places: dict[Role, tuple[Role, int]]) -> Launch:
+    """A launch in which other memory has some roles: that of a role, from some bytes on."""
+    def moved(argument: Argument) -> Argument:
+        if argument.role not in places:
+            return argument
+        role, offset = places[argument.role]
+        return replace(argument, role=role, offset=argument.offset + offset)
+
+    return replace(launch, arguments=tuple(map(moved, launch.arguments)))
