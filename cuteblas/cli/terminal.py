@@ -37,9 +37,9 @@ def wrapped(text: str, width: int | None = None) -> str:
     """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge."""
     lines = []
     for line in text.splitlines():
-        entry = _ENTRY.match(line)
-        lines += wrap(line, width or columns(), subsequent_indent=" " * (entry.end() if entry else 4), break_long_words=False,
-                      break_on_hyphens=False) or [""]
+        entry, blank = _ENTRY.match(line), len(line) - len(line.lstrip())
+        lines += wrap(line, width or columns(), subsequent_indent=" " * (entry.end() if entry else max(4, blank)),
+                      break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join(lines)
 
 

@@ -100,9 +100,9 @@ def test_colours_only_where_they_are_seen(monkeypatch):
 
 
 def test_wrapped_lines_keep_their_edge():
-    text = "  runs on  one two three four\n           five\n  some fact  six"
+    text = "  runs on  one two three four\n           five and six\n  some fact  six"
     assert terminal.wrapped(text, 20).splitlines() == [
-        "  runs on  one two", "           three", "           four", "           five", "  some fact  six"]
+        "  runs on  one two", "           three", "           four", "           five and", "           six", "  some fact  six"]
 
 
 def test_shades_follow_the_encoding():
