@@ -56,8 +56,7 @@ FAMILIES = (
     Variant("gemm_wgmma", "gemm", _CHOSEN, "float16 and bfloat16 products on Hopper's tensor cores, fed by TMA", "sm_90a",
             plan_gemm, _product("float16")),
     Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: large float64 and complex128 ones, float16 and "
-            "bfloat16 where gemm_wgmma cannot be", "sm_75", plan_gemm,
-            replace(_product("float16"), a=Operand("float16", (_N + 1, 1)))),
+            "bfloat16 where the device is no Hopper", "sm_75", plan_gemm, _product("float64")),
     Variant("copy", "copy", _CHOSEN, "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
             plan_copy, _ROWS),
     Variant("transpose", "copy", _CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",
