@@ -10,13 +10,12 @@ from .copy import plan_copy
 from .operands import why_not_mapped
 from .plan import Argument, Launch, Plan, Role
 from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
-from .wgmma import plan_wgmma, why_not_multiplied
+from .wgmma import plan_wgmma
 
-__all__ = ["plan_copied", "why_not_copied"]
+__all__ = ["of_copies", "plan_copied"]
 
 _ALIGNED = 256                       # bytes: where a copy begins
 _SHORT, _LINE, _LONG = 16, 64, 256   # elements: rows are multiples of a sector, long ones of a line
-_MOST_BATCH_MODES = 3
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,14 @@ def _operands(p: GemmProblem) -> Iterator[tuple[Role, Operand, tuple[int, int]]]
     yield "b", p.b, (p.n, p.k)
 
 
-def why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_wgmma`` with its operands copied first, or ``None`` if it can."""
-    if len(p.batch) > _MOST_BATCH_MODES:
-        return "it has more than three batch modes"
-    return why_not_multiplied(p, device)
+def _copies(p: GemmProblem) -> dict[Role, _Copy]:
+    """Copies of the operands that no tensor map describes."""
+    return {role: _copy(x, extents, p.batch) for role, x, extents in _operands(p) if why_not_mapped("", x, extents) is not None}
+
+
+def of_copies(p: GemmProblem) -> GemmProblem:
+    """The product that :func:`plan_copied` plans; the same if no operand needs to be copied."""
+    return replace(p, **{role: copy.operand for role, copy in _copies(p).items()})       # type: ignore[arg-type]
 
 
 def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> _Copy:
@@ -70,14 +72,12 @@ def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) ->
 
 
 def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_copied` does not refuse, with copies of operands that need it.
+    """The plan on ``gemm_wgmma`` of a product that takes :func:`of_copies`.
 
     The workspace holds what the product needs there, then the copies.
     """
+    plan, copies = plan_wgmma(of_copies(problem), device), _copies(problem)
     reasons = {role: why_not_mapped(role.upper(), x, extents) for role, x, extents in _operands(problem)}
-    copies = {role: _copy(x, extents, problem.batch) for role, x, extents in _operands(problem) if reasons[role] is not None}
-    reading = replace(problem, **{role: copy.operand for role, copy in copies.items()})      # type: ignore[arg-type]
-    plan = plan_wgmma(reading, device)
     launches: list[Launch] = []
     places: dict[Role, tuple[Role, int]] = {}
     end = plan.workspace_bytes

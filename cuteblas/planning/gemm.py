@@ -7,7 +7,7 @@ from functools import lru_cache
 from ..codegen.dtypes import dtype
 from ..kernels.split_planes import FORMATS
 from .blocks import plan_in_blocks
-from .copied import plan_copied, why_not_copied
+from .copied import of_copies, plan_copied
 from .mma import plan_mma, why_not_mma
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem
@@ -97,7 +97,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
             return plan_mma(problem, device)
         return plan_simt(problem, device, over)
     why = f"; not gemm_wgmma: {refused}"
-    if why_not_copied(problem, device) is None:
+    if why_not_wgmma(of_copies(problem), device) is None:
         if (copied := plan_in_blocks(problem, device, plan_copied)) is not None:
             return copied
         why += f", and copies are over the limit of {device.workspace_limit} bytes even in small blocks"

@@ -30,11 +30,10 @@ from .problem import DeviceInfo, GemmProblem
 from .simt import LAUNCH_SECONDS
 from .slices import MIN_SLICE, SLICE_SECONDS, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_multiplied",
-           "why_not_wgmma"]
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
 
-def why_not_multiplied(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_wgmma`` cannot compute a problem wherever its operands lie, or ``None`` if it can."""
+def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
     if p.a.dtype not in ("float16", "bfloat16") or p.b.dtype != p.a.dtype:
         return f"its operands are float16 or bfloat16, not {p.a.dtype}"
     if p.accumulator != "float32":
@@ -47,13 +46,6 @@ def why_not_multiplied(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "there is nothing to multiply"
     if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"
-    return None
-
-
-def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
-    if (refused := why_not_multiplied(p, device)) is not None:
-        return refused
     return why_not_mapped("A", p.a, (p.m, p.k)) or why_not_mapped("B", p.b, (p.n, p.k))
 
 

@@ -1,4 +1,4 @@
-"""Products on ``gemm_wgmma`` with operands copied first: every reason for which no tensor map reads them, and none."""
+"""Products on ``gemm_wgmma`` with operands copied first: every reason for which no tensor map reads them."""
 
 from dataclasses import replace
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cuteblas.planning import H200, Operand, plan_gemm
-from cuteblas.planning.copied import plan_copied, why_not_copied
+from cuteblas.planning.copied import of_copies, plan_copied
 from cuteblas.planning.problem import GemmProblem
+from cuteblas.planning.wgmma import why_not_wgmma
 
 from .engines import check_tensor_cores, gemm_problem, place
 
@@ -22,7 +23,7 @@ def run(engine, a, b, output="float16", *, c=None, alpha=1, beta=0):
     before = np.random.default_rng(1).standard_normal(shape).astype(output) if beta else np.full(shape, np.nan, output)
     c = c or place(before, pad=1, poison=np.nan)
     problem = gemm_problem(a, b, c, alpha="one" if alpha == 1 else "value", beta="value" if beta else "zero")
-    assert why_not_copied(problem, H200) is None
+    assert why_not_wgmma(of_copies(problem), H200) is None
     plan = plan_copied(problem, engine.device)
     wide = a.view.copy(), b.view.copy()
     engine.run(plan, alpha, beta, a=a, b=b, c=c)
@@ -94,8 +95,13 @@ def test_what_planning_copies():
         return plan_gemm(GemmProblem(m, n, k, Operand("float16", (k, 1)), Operand("float16", (1, n)), Operand("float16", (n, 1)),
                                      **options), device)
 
-    assert "A is copied first" in planned(2049, 2049, 2049).reason and planned(2049, 2049, 2049).family == "gemm_wgmma"
     assert planned(2049, 2049, 2049, precision="ieee").family == "gemm_simt"
+    for arch, family, copied in (("sm_90", "gemm_wgmma", True), ("sm_80", "gemm_mma", False), ("sm_70", "gemm_simt", False)):
+        plan = planned(2049, 2049, 2049, replace(H200, arch=arch))
+        assert plan.family == family and ("A is copied first" in plan.reason) == copied
+    many = replace(planned(8, 9, 9).problem, batch=(2,) * 4, a=Operand("float16", (9, 1), (648, 324, 162, 81)),
+                   b=Operand("float16", (1, 9), (0,) * 4), c=Operand("float16", (9, 1), (576, 288, 144, 72)))
+    assert plan_gemm(many, H200).family == "gemm_mma"
     small = planned(2049, 2049, 2049, replace(H200, workspace_limit=1 << 22))
     assert small.workspace_bytes <= 1 << 22
     assert planned(2049, 2049, 2049, replace(H200, workspace_limit=0)).family == "gemm_mma"
