@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
 from ..codegen.dtypes import dtype
 from ..kernels.split_planes import FORMATS
@@ -24,6 +25,10 @@ __all__ = ["PRECISIONS", "plan_gemm"]
 _FLOAT64_TENSOR_CORES = ("sm_80", "sm_90")
 _LEAST_FLOPS = {"float64": 6e8, "complex128": 1e8}
 
+# Elements of A, B and C from which operands in half precision are copied where no tensor map describes them. A launch costs the host
+# 3 to 6 us; 257 x 257 x 257, of 198147 elements, takes gemm_mma 16 us and copies and gemm_wgmma 6 us.
+_LEAST_COPIED = 2**18
+
 
 PRECISIONS = ("auto", "ieee", *FORMATS)
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
@@ -43,6 +48,11 @@ def _pays_to_be_skinny(problem: GemmProblem, device: DeviceInfo) -> bool:
     seconds = skinny_seconds(problem, device)
     split = guarded_seconds(problem, device) if why_not_split(problem, device) is None else seconds
     return seconds <= split and seconds < WORTH * simt_seconds(problem, device)
+
+
+def _pays_to_copy(p: GemmProblem) -> bool:
+    """Whether launches that copy operands are worth what they cost the host."""
+    return (p.m * p.k + p.n * p.k + p.m * p.n) * prod(p.batch) >= _LEAST_COPIED
 
 
 @lru_cache(maxsize=4096)
@@ -97,7 +107,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
             return plan_mma(problem, device)
         return plan_simt(problem, device, over)
     why = f"; not gemm_wgmma: {refused}"
-    if why_not_wgmma(of_copies(problem), device) is None:
+    if why_not_wgmma(of_copies(problem), device) is None and _pays_to_copy(problem):
         if (copied := plan_in_blocks(problem, device, plan_copied)) is not None:
             return copied
         why += f", and copies are over the limit of {device.workspace_limit} bytes even in small blocks"

@@ -104,13 +104,13 @@ def test_a_copy_of_too_many_blocks():
 
 
 def test_the_reason_tells_what_was_chosen_and_what_was_not():
-    odd = square(100, "float16", a=Operand("float16", (101, 1)))
+    odd = square(1000, "float16", a=Operand("float16", (1001, 1)))
     plan = plan_gemm(odd, H200)
     assert plan.family == "gemm_wgmma"
-    assert "A is copied first: the strides (101, 1) of A are not positive multiples of 16 bytes" in plan.reason
+    assert "A is copied first: the strides (1001, 1) of A are not positive multiples of 16 bytes" in plan.reason
     plan = plan_gemm(odd, replace(H200, workspace_limit=0))
     assert plan.family == "gemm_mma"
-    assert "not gemm_wgmma: the strides (101, 1) of A are not positive multiples of 16 bytes, and copies" in plan.reason
+    assert "not gemm_wgmma: the strides (1001, 1) of A are not positive multiples of 16 bytes, and copies" in plan.reason
     assert "computed as C^T = B A^T" in plan_gemm(square(64), H200).reason
     assert transposed(transposed(square(3, k=4))) == square(3, k=4)
 
