@@ -25,8 +25,8 @@ __all__ = ["PRECISIONS", "plan_gemm"]
 _FLOAT64_TENSOR_CORES = ("sm_80", "sm_90")
 _LEAST_FLOPS = {"float64": 6e8, "complex128": 1e8}
 
-# Elements of A, B and C from which operands in half precision are copied where no tensor map describes them. A launch costs the host
-# 3 to 6 us; 257 x 257 x 257, of 198147 elements, takes gemm_mma 16 us and copies and gemm_wgmma 6 us.
+# Elements of A, B and C from which operands in half precision are copied where no tensor map describes them. A launch costs the
+# host 3 to 6 us; 257 x 257 x 257, of 198147 elements, takes gemm_mma 16 us and copies and gemm_wgmma 6 us.
 _LEAST_COPIED = 2**18
 
 
