@@ -11,6 +11,7 @@ from functools import cache
 
 from ..codegen.builder import KernelBuilder
 from ..codegen.kernel import GeneratedKernel
+from ..codegen.paired import PairBuilder
 from ..codegen.tiled import TiledCopy
 from ..layout import Layout, Tensor, make_identity_tensor
 from ..layout.symbolic import IntLike, all_of, less, to_c
@@ -38,6 +39,8 @@ class RaggedCopyConfig:
         Further (batch) modes.
     wide : bool
         Whether offsets need 64 bits.
+    paired : bool
+        Whether it makes two copies (:class:`~cuteblas.codegen.paired.PairBuilder`).
     """
 
     item: int
@@ -45,6 +48,7 @@ class RaggedCopyConfig:
     threads: int = 256
     modes: int = 0
     wide: bool = False
+    paired: bool = False
 
     @property
     def vector(self) -> int:
@@ -60,7 +64,7 @@ class RaggedCopyConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         return (f"copy_ragged_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_m{self.modes}"
-                f"{'_wide' if self.wide else ''}")
+                f"{'_wide' if self.wide else ''}{'_paired' if self.paired else ''}")
 
 
 @cache
@@ -72,9 +76,10 @@ def ragged_copy_kernel(config: RaggedCopyConfig) -> GeneratedKernel:
     on.
     """
     element, word, vector, packed = f"b{8 * config.item}", f"b{8 * _WORD}", config.vector, config.packed
-    k = KernelBuilder(config.name, config.threads, wide=config.wide,
-                      summary=f"D[i, j, batch] = S[i, j, batch], rows begin anywhere: elements of {config.item} bytes, "
-                              f"tile (I, J) = {(config.tile[0] * vector, config.tile[1])}")
+    builder = PairBuilder if config.paired else KernelBuilder
+    k = builder(config.name, config.threads, wide=config.wide,
+                summary=f"D[i, j, batch] = S[i, j, batch], rows begin anywhere: elements of {config.item} bytes, "
+                        f"tile (I, J) = {(config.tile[0] * vector, config.tile[1])}")
     ps, pd = k.pointer("S", element, alignment=config.item), k.pointer("D", element, const=False, alignment=config.item)
     extents = I, J = k.integer("I"), k.integer("J")
     ds, dd = (1, k.integer("dS_j", lo=None)), (1, k.integer("dD_j", lo=None))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..codegen.dtypes import dtype
+from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from .copy import plan_copy
 from .operands import why_not_mapped
 from .plan import Argument, Launch, Plan, Role
@@ -78,17 +79,29 @@ def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     plan, copies = plan_wgmma(of_copies(problem), device), _copies(problem)
     reasons = {role: why_not_mapped(role.upper(), x, extents) for role, x, extents in _operands(problem)}
-    launches: list[Launch] = []
+    copying: list[tuple[Launch, object]] = []
     places: dict[Role, tuple[Role, int]] = {}
     end = plan.workspace_bytes
     for role, copy in copies.items():
         begin = -(-end // _ALIGNED) * _ALIGNED
         places[role], end = ("workspace", begin), begin + copy.nbytes
-        copying = plan_copy(copy.problem, device)
-        launches += (_with_roles(launch, {"src": (role, 0), "dst": places[role]}) for launch in copying.launches)
-    launches += (_with_roles(launch, places) for launch in plan.launches)
+        copied = plan_copy(copy.problem, device)
+        copying += ((_with_roles(launch, {"src": (role, 0), "dst": places[role]}), copied.config) for launch in copied.launches)
+    launches = [*_together(copying), *(_with_roles(launch, places) for launch in plan.launches)]
     reason = plan.reason + "".join(f"; {role.upper()} is copied first: {reasons[role]}" for role in copies)
     return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason)
+
+
+def _together(copying: list[tuple[Launch, object]]) -> list[Launch]:
+    """Launches that copy, given with their configurations: two of one kernel as one, which costs the host less."""
+    launches = [launch for launch, _config in copying]
+    configs = [config for _launch, config in copying]
+    if len(launches) != 2 or configs[0] != configs[1] or not isinstance(configs[0], RaggedCopyConfig):
+        return launches
+    first, second = launches
+    each = (argument for pair in zip(first.arguments, second.arguments, strict=True) for argument in pair)
+    return [Launch(ragged_copy_kernel(replace(configs[0], paired=True)), (first.grid[0] + second.grid[0], 1, 1),
+                   (Argument(value=first.grid[0]), *each))]
 
 
 def _with_roles(launch: Launch, places: dict[Role, tuple[Role, int]]) -> Launch:
