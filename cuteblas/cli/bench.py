@@ -2,7 +2,8 @@
 
   gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|)
   transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver
-             (both with --variants: by the kernels that variant= names, with their bank conflicts)
+             (both with --variants: by the kernels that variant= names, with their bank conflicts); alone, also permutations of
+             any axes (--sizes 64x1001x1037:0,2,1) and transposes of square matrices in place (--sizes 8192:inplace)
   epilogue   products with an epilogue, beside the same without one, and beside CuPy's followed by one elementwise kernel
   reduce     sums along the rows and along the columns of a matrix
   figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
@@ -29,7 +30,7 @@ from .clients import clients
 from .explain import shape
 from .figure import chart, figure
 from .machines import Gpu, versions
-from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selection
+from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Permutation, Row, Selection
 
 __all__ = ["measure", "selected"]
 
@@ -41,8 +42,9 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("groups", nargs="*", type=_group, metavar="GROUP",
                         help=f"of {_NAMES}; by default {', '.join(GROUPS)}")
-    parser.add_argument("--sizes", nargs="+", type=shape, default=(), metavar="SIZE",
-                        help="4096 for both; 10240x4096x4096 for a product, M, N and K; 8191x8193 for a transpose")
+    parser.add_argument("--sizes", nargs="+", type=_size, default=(), metavar="SIZE",
+                        help="4096 for both; 10240x4096x4096 for a product, M, N and K; 8191x8193 for a transpose, "
+                             "65x35x129x253:2,0,3,1 for a permutation of axes, 8192:inplace for a transpose in place")
     parser.add_argument("--dtypes", nargs="+", type=_dtype, default=(), metavar="DTYPE",
                         help=f"by default {' '.join(GEMM_DTYPES)}, for transposes {' '.join(COPY_DTYPES)}")
     parser.add_argument("--orders", nargs="+", type=_orders, default=ORDERS, metavar="ORDERS",
@@ -56,7 +58,10 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong, 2 without a GPU."""
+    """Measure and print; 1 if a result is wrong, 2 without a GPU or for sizes that a group does not take."""
+    if selected(options).permutations and options.groups != ["transpose"]:
+        print("permutations of axes and transposes in place are sizes of the group transpose alone", file=sys.stderr)
+        return 2
     if (reason := runtime.why_unavailable()) is not None:
         print(f"bench measures on a GPU: {reason}", file=sys.stderr)
         return 2
@@ -68,8 +73,9 @@ def run(options: Namespace) -> int:
 
 def selected(options: Namespace) -> Selection:
     """What the options select."""
-    return Selection(tuple(options.sizes), tuple(options.dtypes), tuple(options.orders), options.precision, options.repeats,
-                     options.variants)
+    return Selection(tuple(size for size in options.sizes if not isinstance(size, Permutation)), tuple(options.dtypes),
+                     tuple(options.orders), options.precision, options.repeats, options.variants,
+                     tuple(size for size in options.sizes if isinstance(size, Permutation)))
 
 
 def measure(machine: Any, groups: list[str], which: Selection, file: Path | None, about: Mapping[str, str],
@@ -114,6 +120,26 @@ def _group(name: str) -> str:
     if name not in GROUPS and name not in _ON_REQUEST:
         raise ArgumentTypeError(f"the groups are {_NAMES}, got {name!r}")
     return name
+
+
+def _size(text: str) -> tuple[int, ...] | Permutation:
+    """Extents from ``"8191x8193"``, with axes from ``"64x1001x1037:0,2,1"``, or of matrices in place from ``"8192:inplace"``."""
+    written, colon, how = text.partition(":")
+    extents = shape(written)
+    if not colon:
+        return extents
+    if how == "inplace":
+        extents *= 2 if len(extents) == 1 else 1
+        if extents[-1] != extents[-2]:
+            raise ArgumentTypeError(f"square matrices are transposed in place, got {text!r}")
+        return Permutation(extents, (*range(len(extents) - 2), len(extents) - 1, len(extents) - 2), True)
+    try:
+        axes = tuple(map(int, how.split(",")))
+    except ValueError:
+        axes = ()
+    if sorted(axes) != list(range(len(extents))):
+        raise ArgumentTypeError(f"a permutation of axes is written 64x1001x1037:0,2,1, got {text!r}")
+    return Permutation(extents, axes)
 
 
 def _dtype(name: str) -> str:

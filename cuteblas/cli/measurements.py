@@ -28,7 +28,7 @@ from ..runtime.architectures import target_architecture
 from .grading import Grade, grade
 from .machines import medians
 
-__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection", "bank_conflicts"]
+__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Permutation", "Row", "Selection", "bank_conflicts"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
@@ -42,6 +42,29 @@ _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 
 Row = dict[str, Any]
 """One line of a table: times in seconds under keys that end in ``_s``."""
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """A permutation of the axes of an array, written out or in place.
+
+    Attributes
+    ----------
+    extents : tuple of int
+        Of the array, which is C contiguous.
+    axes : tuple of int
+        As ``numpy.transpose`` takes them.
+    in_place : bool
+        Whether the array itself is overwritten.
+    """
+
+    extents: tuple[int, ...]
+    axes: tuple[int, ...] = (1, 0)
+    in_place: bool = False
+
+    def __str__(self) -> str:
+        how = ":inplace" if self.in_place else "" if self.axes == (1, 0) else f":{','.join(map(str, self.axes))}"
+        return "x".join(map(str, self.extents)) + how
 
 
 @dataclass(frozen=True)
@@ -62,6 +85,8 @@ class Selection:
         Timings of which the median is taken.
     variants : bool
         Whether products and transposes are those of the named kernels.
+    permutations : tuple of Permutation
+        Transposes of any shape, after those of the sizes.
     """
 
     sizes: tuple[tuple[int, ...], ...] = ()
@@ -70,6 +95,7 @@ class Selection:
     precision: str = "auto"
     repeats: int = 11
     variants: bool = False
+    permutations: tuple[Permutation, ...] = ()
 
 
 # -- the groups -------------------------------------------------------------------------------------------------------------------
@@ -99,7 +125,7 @@ def _multiplied_by_name(machine: Any, which: Selection, case: str, a: Any, b: An
     """The product by planning's choice and by every named kernel that takes it, timed side by side with CuPy's."""
     xp = machine.rival
     c, d = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(2))
-    plans = _plans_by_name("gemm", lambda name: explain(a, b, c, precision=which.precision, variant=name))
+    plans = _plans_by_name("gemm", lambda name: _plan(explain(a, b, c, precision=which.precision, variant=name)))
     rival, *taken = medians(machine, lambda: xp.matmul(a, b, out=d),
                             *(partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in plans),
                             repeats=which.repeats)
@@ -113,41 +139,85 @@ def _multiplied_by_name(machine: Any, which: Selection, case: str, a: Any, b: An
 
 def _transpose(machine: Any, which: Selection) -> Iterator[Row]:
     if which.variants:
-        which = replace(which, sizes=which.sizes or _TRANSPOSE_SIZES, dtypes=which.dtypes or _VARIANT_DTYPES)
-        return (row for case in _transposes(machine.rival, which, _random) for row in _transposed_by_name(machine, which, *case))
-    return (_transposed(machine, which, *case) for case in _transposes(machine.rival, which, _random))
+        which = replace(which, sizes=which.sizes or (() if which.permutations else _TRANSPOSE_SIZES),
+                        dtypes=which.dtypes or _VARIANT_DTYPES)
+        return (row for move in _moves(machine, which) for row in _moved_by_name(machine, which, move))
+    return (_moved(machine, which, move) for move in _moves(machine, which))
 
 
-def _transposed(machine: Any, which: Selection, case: str, x: Any) -> Row:
-    xp = machine.rival
-    target = xp.empty_like(x)
-    ours, rival, copied = medians(machine, lambda: copy(x.T, order="C"), lambda: xp.ascontiguousarray(x.T),
-                                  lambda: machine.copy(target, x), repeats=which.repeats)
-    right = bool((copy(x.T, order="C") == x.T).all())
-    return {"case": case, "kernel": _plan(explain_copy(x.T)).family, "ours_s": ours, "rival_s": rival, "copy_s": copied,
-            "ratio": rival / ours, "of_copy": copied / ours, "gb_s": 2 * x.nbytes / ours / 1e9, "right": right}
+@dataclass(frozen=True)
+class _Move:
+    """A permutation of an array to measure: ``source`` becomes ``target``, or a new array if that is ``None``."""
+
+    case: str
+    array: Any
+    source: Any
+    target: Any
+
+    def run(self, variant: str | None = None) -> Any:
+        """The result, by planning's choice or a named kernel."""
+        if self.target is None:
+            return copy(self.source, order="C", variant=variant)
+        return copy(self.source, out=self.target, variant=variant)
+
+    def plan(self, variant: str | None = None) -> Plan:
+        """The plan of what runs."""
+        return _plan(explain_copy(self.source, out=self.target, variant=variant))
+
+    def right(self, variant: str | None = None) -> bool:
+        """Whether the result is exact."""
+        expected = self.source.copy()
+        return bool((self.run(variant) == expected).all())
+
+    def gb_s(self, seconds: float) -> float:
+        """The rate at which every byte is read and written once."""
+        return 2 * self.array.nbytes / seconds / 1e9
 
 
-def _transposed_by_name(machine: Any, which: Selection, case: str, x: Any) -> Iterator[Row]:
+def _moves(machine: Any, which: Selection) -> Iterator[_Move]:
+    """The array of every transpose and permutation, and what becomes of it."""
+    chosen = which.sizes or (() if which.permutations else _COPY_SIZES)
+    sizes = [Permutation(tuple(size) * 2 if len(size) == 1 else size) for size in chosen if len(size) < 3]
+    for dtype in which.dtypes or COPY_DTYPES:
+        for size in (*sizes, *which.permutations):
+            x = _random(machine.rival, size.extents, dtype, 0)
+            yield _Move(f"{dtype} {size}", x, x.transpose(size.axes), x if size.in_place else None)
+
+
+def _moved(machine: Any, which: Selection, move: _Move) -> Row:
+    xp, x, target = machine.rival, move.array, move.target
+
+    def rival() -> Any:
+        if target is None:
+            return xp.ascontiguousarray(move.source)
+        target[...] = move.source.copy()
+        return target
+
+    other = xp.empty_like(x)
+    ours, theirs, copied = medians(machine, move.run, rival, lambda: machine.copy(other, x), repeats=which.repeats)
+    return {"case": move.case, "kernel": move.plan().family, "ours_s": ours, "rival_s": theirs, "copy_s": copied,
+            "ratio": theirs / ours, "of_copy": copied / ours, "gb_s": move.gb_s(ours), "right": move.right()}
+
+
+def _moved_by_name(machine: Any, which: Selection, move: _Move) -> Iterator[Row]:
     """The transpose of planning's choice and of every named kernel that takes it, timed side by side with a copy by the driver."""
-    plans = _plans_by_name("copy", lambda name: explain_copy(x.T, variant=name))
-    target = machine.rival.empty_like(x)
-    copied, *taken = medians(machine, lambda: machine.copy(target, x),
-                             *(partial(copy, x.T, order="C", variant=name) for name in plans), repeats=which.repeats)
+    plans = _plans_by_name("copy", move.plan)
+    other = machine.rival.empty_like(move.array)
+    copied, *taken = medians(machine, lambda: machine.copy(other, move.array), *(partial(move.run, name) for name in plans),
+                             repeats=which.repeats)
     for (name, plan), seconds in zip(plans.items(), taken, strict=True):
-        right = bool((copy(x.T, order="C", variant=name) == x.T).all())
-        yield {"case": case, "variant": name or f"{plan.family} (planning's choice)", "latency_s": seconds,
-               "gb_s": 2 * x.nbytes / seconds / 1e9, "percent_of_copy": 100 * copied / seconds, "conflicts": bank_conflicts(plan),
-               "right": right}
+        yield {"case": move.case, "variant": name or f"{plan.family} (planning's choice)", "latency_s": seconds,
+               "gb_s": move.gb_s(seconds), "percent_of_copy": 100 * copied / seconds, "conflicts": bank_conflicts(plan),
+               "right": move.right(name)}
 
 
-def _plans_by_name(operation: str, told: Callable[[str | None], Explanation]) -> dict[str | None, Plan]:
+def _plans_by_name(operation: str, planned: Callable[[str | None], Plan]) -> dict[str | None, Plan]:
     """The plans of planning's choice (``None``) and of every named kernel that does not refuse the case."""
-    plans: dict[str | None, Plan] = {None: _plan(told(None))}
+    plans: dict[str | None, Plan] = {None: planned(None)}
     for v in variants().values():
         if v.operation == operation:
             with suppress(ValueError):
-                plans[v.name] = _plan(told(v.name))
+                plans[v.name] = planned(v.name)
     return plans
 
 

@@ -9,6 +9,7 @@ batches.
     A tile of (J, I) passes through shared memory: rows along J come in, columns along I go out, both as wide vectors. Elements
     smaller than 4 bytes are first transposed in registers in blocks that fill a 4-byte word along I, so that shared memory only
     sees words. The tile is swizzled so that neither side meets a bank twice.
+    Where a short mode is continued by another in the target, I nests both, so that a tile has several of its rows.
 ``transpose_in_place``
     Square matrices are transposed where they lie: a block reads two tiles, each the target of the other, and writes both.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import gcd
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.engine import CodegenError
@@ -24,13 +26,14 @@ from ..codegen.kernel import GeneratedKernel
 from ..codegen.tiled import TiledCopy
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, select, size
 from ..layout.symbolic import IntLike, ceil_div, less
-from .common import grouped_raster, matrix_at, tile_of_block, transpose_words
+from .common import Nested, grouped_raster, matrix_at, tile_of_block, transpose_words
 
 __all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "TransposedTile", "batch_modes", "copy_kernel", "inner_batch",
            "pair_of_block", "transpose_in_place_kernel", "transpose_kernel", "transposed_tile"]
 
 _WORD = 4
 _LINE = 128
+_VECTOR = 16
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ class TransposeConfig:
         In strips of one tile, batch modes of which all indices have a strip before the next strip begins.
     min_blocks : int
         Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put off reads to save registers.
+    nested : int
+        Where I nests two modes, which are one in the target: the extent of the first, which divides the tile; else 0.
     """
 
     item: int
@@ -112,12 +117,15 @@ class TransposeConfig:
     group: int = 0
     inner: int = 0
     min_blocks: int = 1
+    nested: int = 0
 
     def __post_init__(self) -> None:
         if self.word % self.item or self.load % self.word or self.store % self.word:
             raise CodegenError(f"a word is a multiple of an element and vectors are multiples of a word, got {self}")
         if self.inner > (self.modes if self.group == 1 else 0):
             raise CodegenError(f"batch modes share strips of one tile, got {self}")
+        if self.nested and (not self.dst_unit or self.tile[1] % self.nested):
+            raise CodegenError(f"the first of two modes nested in I is contiguous and divides the tile, got {self}")
 
     @property
     def packed(self) -> int:
@@ -150,8 +158,8 @@ class TransposeConfig:
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
                 f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}"
-                f"{f'_n{self.inner}' if self.inner else ''}{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}"
-                f"{'_wide' if self.wide else ''}")
+                f"{f'_n{self.inner}' if self.inner else ''}{f'_i{self.nested}' if self.nested else ''}"
+                f"{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}{'_wide' if self.wide else ''}")
 
 
 def batch_modes(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
@@ -206,13 +214,14 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
 
     Parameters of the kernel: pointers S, D to words; extents J, I in elements; strides of S along j (where not fixed at 1) and i;
     of D along j and i (where not fixed at 1); the extents of the batch modes, then the strides of S there, then of D. All strides
-    are in words.
+    are in words. Where I nests two modes, it has two strides in S, and the extent of the second stands for I.
     """
     k, tile = transposed_tile(config, "D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D")
     word, per_word = tile.word, config.packed
     ps, pd = k.pointer("S", word, alignment=config.load), k.pointer("D", word, const=False, alignment=config.store)
-    J, I = k.integer("J", multiple=tile.vl * per_word), k.integer("I", multiple=tile.vs * per_word)
-    ds = (1 if config.src_unit else k.integer("dS_j", lo=None), k.integer("dS_i", lo=None, multiple=tile.vl))
+    J, along_j = k.integer("J", multiple=tile.vl * per_word), 1 if config.src_unit else k.integer("dS_j", lo=None)
+    rows, along_i = _rows(k, config, tile)
+    I = size(rows)
     dd = (k.integer("dD_j", lo=None, multiple=tile.vs), 1 if config.dst_unit else k.integer("dD_i", lo=None))
     batch, batch_s, batch_d = batch_modes(k, config.modes, tile.vl, tile.vs)
     bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0, config.group, inner_batch(k, config, batch))
@@ -220,13 +229,22 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     source, target = (J // per_word, I), (J, I // per_word)                     # extents in words
     sT = k.shared("sT", word, config.shared)
     k.comment("Rows in: (words along j x rows, rest)")
-    rows = tile.rows_in(k, matrix_at(ps, source, ds, batch, batch_s, index), (bj, bi), source)
+    fragment = tile.rows_in(k, matrix_at(ps, (J // per_word, rows), (along_j, along_i), batch, batch_s, index), (bj, bi), source)
     k.comment("Words along i into shared memory")
-    tile.staged(k, rows, sT)
+    tile.staged(k, fragment, sT)
     k.barrier()
     k.comment("Columns out")
     tile.columns_out(k, sT, matrix_at(pd, target, dd, batch, batch_d, index), (bj, bi))
     return k.build()
+
+
+def _rows(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile) -> tuple[Nested, Nested]:
+    """Extents and strides in S of mode I, of each of two modes that are nested in it."""
+    vector = tile.vs * config.packed
+    if not config.nested:
+        return k.integer("I", multiple=vector), k.integer("dS_i", lo=None, multiple=tile.vl)
+    strides = tuple(k.integer(f"dS_i{n}", lo=None, multiple=tile.vl) for n in range(2))
+    return (config.nested, k.integer("I1", multiple=vector // gcd(vector, config.nested))), strides
 
 
 @dataclass(frozen=True)
@@ -365,7 +383,7 @@ class TransposedTile:
             rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
             transpose_words(k, Tensor(fragment.engine, rows), Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
         swizzle = shared.layout.swizzle
-        k.copy(turned, tSsT, width=min(self.vl * self.packed, 1 << swizzle.base))
+        k.copy(turned, tSsT, width=min(self.vl * self.packed, 1 << swizzle.base, _VECTOR // shared.engine.dtype.bytes))
 
     def columns_out(self, k: KernelBuilder, shared: Tensor, target: Tensor, at: tuple[IntLike, IntLike], name: str = "T") -> None:
         """Write a tile in shared memory to a tile of ``target`` (J, words along I)."""
@@ -393,11 +411,11 @@ def _swizzle(config: TransposeConfig) -> Swizzle:
     """
     lanes = _lanes_along_i(config)
     chunk = max(config.store, _WORD)
+    step = (config.store // config.word).bit_length() - 1
     if lanes * chunk < _LINE:
         # Few rows: lanes that are served together are on several columns, and each row of theirs has banks of its own.
-        base = max(_LINE // chunk // lanes, config.load // config.word).bit_length() - 1
-        return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 - base)
+        base = max(_LINE // max(config.word, _WORD) // lanes, config.load // config.word).bit_length() - 1
+        return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 + step - base)
     base = (chunk // config.word).bit_length() - 1
     bits = (_LINE // chunk).bit_length() - 1
-    step = (config.store // config.word).bit_length() - 1
     return Swizzle(bits, base, config.tile[0].bit_length() - 1 + step - base)

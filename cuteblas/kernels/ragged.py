@@ -35,6 +35,8 @@ from .permute import TransposeConfig, TransposedTile, batch_modes, inner_batch, 
 
 __all__ = ["RaggedConfig", "along_i", "ragged_transpose_kernel", "words_in"]
 
+_WIDE = 32                          # columns from which on tiles are read at multiples of a stride
+
 
 @dataclass(frozen=True)
 class RaggedConfig(TransposeConfig):
@@ -96,7 +98,8 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
         _elements_in(k, tile, source, corner, extents, sT)
     else:
         memory = *k.aligned_down("S_words", ps, tile.word, tile.packed * config.item), *span
-        words_in(k, tile, ps, memory, source, corner, extents, (sT, sE))
+        words_in(k, tile, ps, memory, source, corner, extents, (sT, sE),
+                 strided=config.tile[0] >= _WIDE)
     k.barrier()
 
     words, vector, border = tile.vs, tile.vs * config.packed, config.border
@@ -178,11 +181,14 @@ def _elements_in(k: KernelBuilder, tile: TransposedTile, source: Tensor, corner:
 
 def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: tuple[Pointer, IntLike, IntLike, IntLike],
              source: Tensor, corner: tuple[IntLike, IntLike], extents: tuple[IntLike, IntLike], shared: tuple[Tensor, Tensor],
-             name: str = "S") -> None:
+             name: str = "S", strided: bool = False) -> None:
     """Read what exists of a tile of small elements to shared memory, given by words and by elements.
 
     Threads read blocks of as many rows as a word has elements, a word of each: two aligned words cover it. Instead of rows that do
     not exist others are read. Single elements are read where words would reach beyond the array's memory.
+
+    If ``strided``, tiles of which all rows exist are read at multiples of a stride, without a look at each row, and of others only
+    blocks that have rows. It takes registers for addresses, more than it gains where tiles are long and have few columns.
 
     ``memory`` is: the aligned words, how many elements the first of them begins before ``pointer``, and the first element and the
     end of what the array spans, in elements from ``pointer`` on.
@@ -210,9 +216,27 @@ def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: t
     with k.when(inside.ne(0)), k.when(less(j, extents[0])):
         covering = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
         fragment = k.registers("tSrS", tile.word, Layout(((1, packed), 1, blocks)))
-        with k.loops((packed, blocks)) as (row, block):
-            begin = k.let("begin", before + at(j, tScS((0, row), 0, block)[1]))
-            k.copy(Tensor(words + begin // packed, Layout(2)), covering[None, row, block], width=1)
+
+        def read_existing(block: IntLike) -> None:
+            with k.loops((packed,)) as (row,):
+                begin = k.let("begin", before + at(j, tScS((0, row), 0, block)[1]))
+                k.copy(Tensor(words + begin // packed, Layout(2)), covering[None, row, block], width=1)
+
+        rows = by_element.tile[1]                     # of all threads together: a multiple of a word's, so that theirs begin alike
+        if strided:
+            every = k.flag(f"every_{name}", f"{to_c(corner[1])} >= 0 && {to_c(corner[1] + along_i)} <= {to_c(extents[1])}")
+            with k.when(every.ne(0)):
+                for row in range(packed):
+                    begin = before + source.engine.offset + source.layout(j, tScS((0, row), 0, 0)[1])
+                    covers = Tensor(words + begin // packed, Layout((2, blocks), (1, rows * source.layout.stride[1] // packed)))
+                    k.copy(k.pin(f"tSg{name}{row}", covers, settled=True), covering[None, row, None], width=1)
+            with k.otherwise(), k.loops((blocks,)) as (block,):
+                first = corner[1] + block * rows
+                with k.when(all_of(less(-rows, first), less(first, extents[1]))):
+                    read_existing(block)
+        else:
+            with k.loops((blocks,)) as (block,):
+                read_existing(block)
         for row in range(packed):                     # words of rows that are a multiple of words apart begin alike
             begins = before + source.engine.offset + source.layout(j, tScS((0, row), 0, 0)[1])
             bits = k.let(f"bits_{row}", 8 * item * (begins % packed))

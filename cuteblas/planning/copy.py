@@ -188,8 +188,11 @@ class _Tiling:
 # each thread ends up with 16 bytes to put into shared memory.
 _TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1), 4: _Tiling((64, 64), 16, group=1),
           8: _Tiling((64, 32), 16, group=1), 16: _Tiling((32, 32), 16, 512, 32)}
-# Bytes of which 8 can be read at once: where they fill such a tile, and where the target's rows have less than _SHORT elements.
-_BYTES, _SHORT_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 32), 8, 128, 1)
+# Tiles of bytes where they are full along both modes; where J and I, or J alone, are short; and where the target's rows have less
+# than _SHORT elements.
+_FULL_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 128), 4, 512, 1)
+_SMALL_BYTES, _NARROW_BYTES = _Tiling((64, 64), 4, 128, 1), _Tiling((64, 256), 4, 512, 1)
+_SHORT_BYTES = _Tiling((128, 32), 8, 128, 1)
 _SHORT = 64
 # The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
 _RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
@@ -204,10 +207,10 @@ _FEW_COLUMNS = {1: _Tiling((8, 1024), 4, 64), 2: _Tiling((8, 1024), 4, 128), 4: 
                 16: _Tiling((8, 128), 16, 64, 0, 10)}
 _FEW, _MANY, _LINE = 8, 1024, 128
 _SECTOR = 32
-# Rows of the target that follow each other without gaps: by bytes of an element, words that a thread reads, and the blocks of which
-# a multiprocessor has to hold the registers; threads; how many rows there have to be, and elements of the longest where rows are
-# whole sectors (elsewhere less than _SHORT).
-_SHORT_ROWS = {1: (12, 1), 2: (10, 1), 4: (16, 5), 8: (8, 5)}
+# Rows of the target that follow each other without gaps: by bytes of an element, words that a thread reads, how many of them lie
+# along I if that is more, and the blocks of which a multiprocessor has to hold the registers; threads; how many rows there have to
+# be, and elements of the longest where rows are whole sectors (elsewhere less than _SHORT).
+_SHORT_ROWS = {1: (12, 12, 1), 2: (8, 10, 1), 4: (16, 16, 5), 8: (8, 8, 5)}
 _SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT_WHOLE_ROWS = 256, 32, 16
 
 
@@ -217,15 +220,27 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     item = problem.itemsize
     if mode_i.dst == 1 and mode_j.extent <= _FEW and mode_i.extent >= _MANY:
         return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
+    strides = [mode_i.src, *(m.src for m in others)]
 
     def reads(limit: int) -> int:
-        strides = [mode_i.src, *(m.src for m in others)]
         return _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, strides, limit) * item
 
-    store = _vector(problem, problem.dst_alignment, offsets[1], mode_i.extent, [mode_j.dst, *(m.dst for m in others)], 16) * item \
-        if mode_i.dst == 1 else item
-    whole = store == 16 and all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
+    def writes(rows: int, others: list[Mode]) -> tuple[int, bool]:
+        """Bytes written at once to rows of so many elements, and whether they are whole sectors."""
+        if mode_i.dst != 1:
+            return item, False
+        store = _vector(problem, problem.dst_alignment, offsets[1], rows, [m.dst for m in (mode_j, *others)], 16) * item
+        return store, store == 16 and all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
+
+    store, whole = writes(mode_i.extent, others)
     tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
+    nested = None
+    if others and others[0].dst == mode_i.extent:        # it continues I: the two are one mode of the target, and one of a tile
+        rows = mode_i.extent * others[0].extent
+        larger = _tiling(item, mode_j.extent, rows, reads(16))
+        if writes(rows, others[1:])[1] and reads(larger.load) == larger.load \
+                and mode_i.extent < larger.tile[1] and larger.tile[1] % mode_i.extent == 0:
+            nested, others, tiling, store, whole = others[0], others[1:], larger, 16, True
     load = reads(tiling.load)
     longest = _SHORT_WHOLE_ROWS if load == tiling.load and whole else _SHORT - 1
     if item in _SHORT_ROWS and mode_i.dst == 1 and mode_j.dst == mode_i.extent <= longest and mode_j.extent >= _SHORT_ROWS_FROM:
@@ -238,18 +253,23 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     word = 4 if packed else item
     tile, threads = tiling.tile, tiling.threads
     group, inner = _order(tiling, mode_j, others)
-    if mode_i.dst == 1 and mode_i.extent <= _FEW and mode_j.extent >= _MANY:
+    if mode_i.dst == 1 and mode_i.extent <= _FEW and mode_j.extent >= _MANY and nested is None:
         load, word, store, threads = reads(16), item, item, 256
         tile, group, inner = (threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())), 0, 0
     elif not packed:                                     # one vector for both sides, so that neither meets a bank twice
         load = store = item if item < 4 else min(load, store)
     config = TransposeConfig(item, word, load, store, tile, threads, True, mode_i.dst == 1, len(others), is_wide(modes),
-                             group, inner, tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
+                             group, inner, tiling.min_blocks if (load, store) == (tiling.load, 16) else 1,
+                             mode_i.extent if nested else 0)
     per_word = config.packed
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word,
                "dD_i": mode_i.dst}
+    rows = mode_i.extent
+    if nested:
+        rows *= nested.extent
+        numbers |= {"I1": nested.extent, "dS_i0": mode_i.src // per_word, "dS_i1": nested.src // per_word}
     scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
-    blocks = -(-mode_j.extent // tile[0]) * -(-mode_i.extent // tile[1])
+    blocks = -(-mode_j.extent // tile[0]) * -(-rows // tile[1])
     return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
                    f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
                    f"reads of {load} and writes of {store} bytes")
@@ -257,11 +277,17 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
 
 def _tiling(item: int, columns: int, rows: int, load: int) -> _Tiling:
     """The tiling where sectors of the target are written whole, extents along J and I are these and ``load`` bytes can be read."""
-    if item == 1 and load >= _BYTES.load:
-        if rows < _SHORT:
+    if item == 1:
+        if load >= _SHORT_BYTES.load and rows < _SHORT:
             return _SHORT_BYTES
-        if columns >= _BYTES.tile[0] and rows >= _BYTES.tile[1]:
-            return _BYTES
+        if load >= _SMALL_BYTES.load and columns <= _SMALL_BYTES.tile[0]:
+            if rows <= _SMALL_BYTES.tile[1]:
+                return _SMALL_BYTES
+            if rows >= _NARROW_BYTES.tile[1]:
+                return _NARROW_BYTES
+        for tiling in _FULL_BYTES:
+            if load >= tiling.load and columns >= tiling.tile[0] and rows >= tiling.tile[1]:
+                return tiling
     return _TILES[item]
 
 
@@ -295,7 +321,7 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
                      offsets: tuple[int, int]) -> Plan:
     """A transpose to short rows that follow each other without gaps, along (J, I)."""
     (mode_j, mode_i), item = modes, problem.itemsize
-    most, min_blocks = _SHORT_ROWS[item]
+    most, longest, min_blocks = _SHORT_ROWS[item]
 
     def shape(along_i: int) -> tuple[tuple[int, int], tuple[int, int], int]:
         """Threads and words of a thread along J and I for so many threads along I, and the elements that fit into all blocks."""
@@ -304,7 +330,7 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
         words = max(1, min(most // rows, -(-mode_j.extent // base)))
         return (along_j, along_i), (words, rows), -(-mode_j.extent // (base * words)) * base * words * rows * along_i
 
-    threads, words, _ = min((shape(n) for n in (8, 4, 2, 1)), key=lambda found: (found[1][1] > most, found[2]))
+    threads, words, _ = min((shape(n) for n in (8, 4, 2, 1)), key=lambda found: (found[1][1] > longest, found[2]))
     twos = (mode_i.extent & -mode_i.extent).bit_length() - 1
     config = ShortRowsConfig(item, threads, words, twos, len(others), min_blocks=min_blocks)
     columns, _ = config.tile

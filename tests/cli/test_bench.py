@@ -10,7 +10,7 @@ import pytest
 import cuteblas
 from cuteblas import emulator
 from cuteblas.cli import bench, main, measurements
-from cuteblas.cli.measurements import Selection
+from cuteblas.cli.measurements import Permutation, Selection
 from cuteblas.runtime.cache import cache_directory
 
 from .fakes import FakeGpu
@@ -85,8 +85,53 @@ def test_transposes(monkeypatch):
     last = rows[-1]
     assert (last["ratio"], last["of_copy"], last["kernel"], last["right"]) == (3.0, 0.5, "transpose", True)
     assert last["gb_s"] == pytest.approx(2 * 20 * 30 * 16 / 2e-3 / 1e9)
-    monkeypatch.setattr(measurements, "copy", lambda x, order: np.zeros_like(x))
+    monkeypatch.setattr(measurements, "copy", lambda x, order, variant: np.zeros_like(x))
     assert not measured("transpose")[0]["right"]
+
+
+def test_permutations_and_transposes_in_place(monkeypatch):
+    """Exact in the end, whatever was measured before; what they are compared with is NumPy's and a copy of the same bytes."""
+    kinds = (bench._size("6x5x8:2,0,1"), bench._size("24:inplace"), bench._size("3x20x20:inplace"), bench._size("8x9:0,1"))
+    rows = measured("transpose", (2e-3, 6e-3, 1e-3), sizes=(), permutations=kinds, dtypes=("int8", "complex128"))
+    assert [row["case"] for row in rows] == [f"{dtype} {size}" for dtype in ("int8", "complex128") for size in (
+        "6x5x8:2,0,1", "24x24:inplace", "3x20x20:inplace", "8x9:0,1")]
+    assert [row["kernel"] for row in rows[:4]] == ["transpose", "transpose_in_place", "transpose_in_place", "copy"]
+    assert all((row["ratio"], row["of_copy"], row["right"]) == (3.0, 0.5, True) for row in rows)
+    assert rows[-2]["gb_s"] == pytest.approx(2 * 3 * 20 * 20 * 16 / 2e-3 / 1e9)
+    moves = list(measurements._moves(FakeGpu(), Selection(((5, 6),), ("int16",), permutations=kinds[:2])))
+    assert [move.case for move in moves] == ["int16 5x6", "int16 6x5x8:2,0,1", "int16 24x24:inplace"]
+    assert moves[1].source.shape == (8, 6, 5) and moves[1].target is None
+    assert moves[2].target is moves[2].array and np.array_equal(moves[2].source, moves[2].array.T)
+    before = moves[2].array.copy()
+    assert moves[2].run() is moves[2].array and np.array_equal(moves[2].array, before.T)
+    monkeypatch.setattr(measurements, "copy", lambda x, order="K", out=None, variant=None: np.zeros_like(x) if out is None else out)
+    assert not any(row["right"] for row in measured("transpose", sizes=(), permutations=kinds))
+
+
+def test_sizes():
+    assert (bench._size("4096"), bench._size("8191x8193")) == ((4096,), (8191, 8193))
+    assert bench._size("65X35x129x253:2,0,3,1") == Permutation((65, 35, 129, 253), (2, 0, 3, 1))
+    assert bench._size("8192:inplace") == Permutation((8192, 8192), (1, 0), True)
+    assert bench._size("64x1024x1024:inplace") == Permutation((64, 1024, 1024), (0, 2, 1), True)
+
+
+@pytest.mark.parametrize("size, sentence", [
+    ("8191x8193:inplace", "square matrices are transposed in place, got '8191x8193:inplace'"),
+    ("3x4x5:0,1", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4x5:0,1'"),
+    ("3x4:0,0", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:0,0'"),
+    ("3x4:", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:'"),
+    ("3xx4:1,0", "a shape is written 4096x4096, got '3xx4'"),
+    ("3x4:x", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:x'")])
+def test_sizes_are_checked(size, sentence, capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "transpose", "--sizes", size])
+    assert capsys.readouterr().err.endswith(f"error: argument --sizes: {sentence}\n")
+
+
+@pytest.mark.parametrize("groups", [[], ["gemm"], ["transpose", "reduce"]])
+def test_permutations_are_transposes(groups, capsys):
+    assert main(["bench", *groups, "--sizes", "64", "64:inplace"]) == 2
+    assert capsys.readouterr() == ("", "permutations of axes and transposes in place are sizes of the group transpose alone\n")
 
 
 @pytest.mark.usefixtures("emulated")
@@ -115,9 +160,20 @@ def test_transposes_by_name(monkeypatch):
     assert (first["latency_s"], first["percent_of_copy"]) == (2e-3, 50.0) and all(row["right"] for row in rows)
     assert first["gb_s"] == pytest.approx(2 * 64 * 128 * 4 / 2e-3 / 1e9)
     asked = []
-    monkeypatch.setattr(measurements, "_transposes", lambda xp, which, fill: asked.append(which) or iter(()))
+    monkeypatch.setattr(measurements, "_moves", lambda machine, which: asked.append(which) or iter(()))
     measured("transpose", sizes=(), dtypes=(), variants=True)
     assert (asked[0].sizes, asked[0].dtypes) == (((8192,),), ("float32",))
+
+
+@pytest.mark.usefixtures("emulated")
+def test_permutations_by_name():
+    """Named kernels that refuse a permutation are left out, all of them in place."""
+    kinds = bench._size("2x64x32:0,2,1"), bench._size("64:inplace")
+    rows = measured("transpose", (1e-3, 2e-3), sizes=(), permutations=kinds, variants=True, repeats=1)
+    assert all(row["right"] for row in rows) and [row["variant"] for row in rows if row["case"].endswith("inplace")] == [
+        "transpose_in_place (planning's choice)"]
+    assert rows[0]["variant"] == "transpose (planning's choice)" and {row["case"] for row in rows} == {
+        "float32 2x64x32:0,2,1", "float32 64x64:inplace"}
 
 
 @pytest.mark.usefixtures("emulated")
@@ -200,6 +256,8 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "measure", lambda *arguments: asked.append(arguments) or 0)
     monkeypatch.setattr("sys.argv", ["cuteblas", "bench", "host"])
     assert main(["bench"]) == 0
+    assert main(["bench", "transpose", "--sizes", "64:inplace"]) == 0
+    assert asked.pop()[2] == Selection(permutations=(Permutation((64, 64), (1, 0), True),))
     assert main(["bench", "host", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision", "ieee",
                  "--repeats", "5", "--variants", "--json", str(tmp_path / "x"), "--svg", str(tmp_path / "y")]) == 0
     (_, groups, which, file, _, drawing), (_, groups2, which2, file2, about, drawing2) = asked

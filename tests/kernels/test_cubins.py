@@ -193,6 +193,19 @@ def test_transposes_fill_the_multiprocessor(item, tmp_path):
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
+def test_transposes_of_two_modes_that_are_one_in_the_target(item, tmp_path):
+    """Registers for four blocks of 256 threads, or three of 512."""
+    for columns, threads in ((128, 512), (256, 256)):
+        source, target = (1, columns * 100, columns), (800, 1, 8)
+        plan = plan_copy(CopyProblem((columns, 8, 100), source, target, item), H200)
+        assert plan.config.nested == 8, plan.config
+        kernel = plan.launches[0].kernel
+        registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+        assert kernel.threads == {1: threads, 16: 512}.get(item, 256)
+        assert stack == 0 and registers * kernel.threads * (4 if kernel.threads == 256 else 3) <= 65536, kernel.name
+
+
+@pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
     """Two blocks of 40 KiB at least, without spills; of few rows or columns too. All reads of a thread are in registers at once."""
     for rows, columns, gap in ((8191, 8193, 0), (3, 10**7, 1), (10**7, 3, 0)):

@@ -50,6 +50,14 @@ def test_every_row_is_misaligned_in_its_own_way(engine, item, pad):
 
 
 @pytest.mark.parametrize("item", SIZES)
+@pytest.mark.parametrize("options", [{}, {"src_pad": 1, "src_offset": 3}, {"flip": (("src", 2),)}], ids=str)
+def test_tiles_of_which_all_rows_exist(engine, item, options):
+    """The second and third along I, of three matrices of which the second has memory on both sides."""
+    config = ragged(item).config
+    moved(engine, (3, 3 * config.tile[1] + config.border + 5, 2 * config.tile[0] - 3), item, (0, 2, 1), **options)
+
+
+@pytest.mark.parametrize("item", SIZES)
 def test_one_aligned_side(engine, item):
     plan = move(engine, scrambled((128, 65), item), (1, 0))
     assert isinstance(plan.config, RaggedConfig) == (item < 16)
