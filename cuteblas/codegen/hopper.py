@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from ..layout import ArithTuple, ComposedLayout, Figure, Layout, Swizzle, Tensor, coalesce, flatten, size, tv_picture
-from ..layout.symbolic import IntLike, bits_of, to_c
+from ..layout.symbolic import IntLike, bits_of, ceil_div, minimum, to_c
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .engine import CodegenError, Pointer
@@ -20,9 +20,11 @@ from .kernel import TensorMapSpec
 from .tiled import partition
 
 __all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma",
-           "operand_layout", "store_async", "tma_load", "tma_store", "tma_store_wait", "wgmma", "wgmma_on_registers"]
+           "operand_layout", "store_async", "swizzle_over", "tma_load", "tma_store", "tma_store_wait", "wgmma",
+           "wgmma_on_registers"]
 
 _ROW_BYTES = 128                    # one row of the 128-byte swizzle
+_MOST_BOX = 256                     # elements of a box along a mode
 _CHUNK = 16                         # bytes that a swizzle moves as one; innermost coordinates are multiples
 _SWIZZLE_SPAN = {1: 32, 2: 64, 3: 128}
 
@@ -100,13 +102,19 @@ def store_async(k: KernelBuilder, word: str, target: Tensor, rank: IntLike, barr
     k.emit(f"cb::store_async({target(0).address}, {word}, {to_c(rank)}, {barrier});")
 
 
-def operand_layout(extent: int, depth: int, element: str, k_major: bool) -> ComposedLayout:
-    """The 128-byte swizzled layout of an (extent, depth) operand tile in shared memory.
+def swizzle_over(span: int, element: str) -> Swizzle:
+    """The hardware's swizzle over rows of 128, 64 or 32 bytes."""
+    bits = {nbytes: bits for bits, nbytes in _SWIZZLE_SPAN.items()}[span]
+    return Swizzle(bits, (_CHUNK // dtype(element).bytes).bit_length() - 1, 3)
+
+
+def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_bytes: int = _ROW_BYTES) -> ComposedLayout:
+    """The swizzled layout of an (extent, depth) operand tile in shared memory.
 
     Rows have 128 bytes: 64 elements of a 16-bit type, 32 of a 32-bit one. K-major: slabs of one row along K, each ``extent`` rows.
-    MN-major: slabs of one row along M (or N), each ``depth`` rows.
+    MN-major: slabs of one row along M (or N), each ``depth`` rows, which may also have 64 or 32 bytes.
     """
-    row = _ROW_BYTES // dtype(element).bytes
+    row = row_bytes // dtype(element).bytes
     if k_major:
         if depth % row:
             raise CodegenError(f"a K-major tile of {element} is a multiple of {row} deep, got {depth}")
@@ -116,8 +124,7 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool) -> Comp
         if extent % row:
             raise CodegenError(f"an MN-major tile of {element} is a multiple of {row} wide, got {extent}")
         inner = Layout(((row, extent // row), depth), ((1, row * depth), row))
-    chunk = (16 // dtype(element).bytes).bit_length() - 1
-    return ComposedLayout(Swizzle(3, chunk, 3), 0, inner)
+    return ComposedLayout(swizzle_over(row_bytes, element), 0, inner)
 
 
 @dataclass(frozen=True)
@@ -131,10 +138,13 @@ class TmaBox:
     layout : ComposedLayout
         The tile in shared memory, in elements: one mode for each tiled mode of the tensor. Its swizzle is one of the hardware's, or
         the identity ``Swizzle(0, 0, 0)``.
+    most : int
+        Elements that a box has along a mode at most.
     """
 
     element: str
     layout: ComposedLayout
+    most: int = _MOST_BOX
 
     @cached_property
     def _modes(self) -> list[tuple[int, int, int, int]]:
@@ -144,8 +154,11 @@ class TmaBox:
             mode = coalesce(self.layout.inner[which])
             step = 1
             for n, d in zip(_leaves(mode.shape), _leaves(mode.stride), strict=True):
+                boxes = next((i for i in range(1, n) if n % i == 0 and n // i <= self.most), 1)
                 if n > 1:
-                    modes.append((d, n, which, step))
+                    modes.append((d, n // boxes, which, step))
+                if boxes > 1:
+                    modes.append((d * n // boxes, boxes, which, step * n // boxes))
                 step *= n
         modes.sort()
         if not modes or [d for d, *_ in modes] != [prod(n for _, n, *_ in modes[:i]) for i in range(len(modes))]:
@@ -178,6 +191,11 @@ class TmaBox:
         """Extents of the box, innermost first."""
         extents = [n for _, n, *_ in self._modes[:self._flat]]
         return (*extents, *(1 for _ in self.order[len(extents):]))
+
+    @property
+    def rows(self) -> int:
+        """Extent of the box along the tile's first mode."""
+        return self.box[self.order.index(0)]
 
     @property
     def swizzle(self) -> int:
@@ -227,13 +245,15 @@ def _leaves(x) -> tuple[int, ...]:
     return tuple(flatten(x)) if isinstance(x, tuple) else (x,)
 
 
-def _boxes(box: TmaBox, corner: ArithTuple, tile: Tensor) -> Iterator[tuple[str, str]]:
+def _boxes(box: TmaBox, corner: ArithTuple, tile: Tensor, extent: IntLike | None = None) -> Iterator[tuple[str, str]]:
     """Address in shared memory and coordinates, innermost first, of every box of a tile, as C++."""
     pointer: Pointer = tile.engine
     base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
     scale = dtype(box.element).bytes
     for offset, steps in box.repeats:
         at = [c + s for c, s in zip(corner, steps, strict=False)]
+        if extent is not None:
+            at[0] = minimum(at[0], (ceil_div(extent, box.rows) - 1) * box.rows)
         coordinates = [*(at[i] for i in box.order), *list(corner)[len(steps):]]
         if bits_of(coordinates[0]) * scale % _CHUNK:
             raise CodegenError(f"the innermost coordinate of a TMA copy is a multiple of {_CHUNK} bytes, which "
@@ -242,7 +262,7 @@ def _boxes(box: TmaBox, corner: ArithTuple, tile: Tensor) -> Iterator[tuple[str,
 
 
 def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor, barrier: str,
-             blocks: IntLike | None = None) -> None:
+             blocks: IntLike | None = None, extent: IntLike | None = None) -> None:
     """Fill a tile of shared memory; completes ``box.nbytes`` on ``barrier``.
 
     Parameters
@@ -254,8 +274,11 @@ def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple,
         The tile; its layout is ``box.layout``, perhaps in words of several elements.
     blocks : int, optional
         A set of blocks of the cluster, bit i for rank i: the tile of each of them is filled, and its barrier completed.
+    extent : int, optional
+        Of the tensor along the first mode of the tile, if what comes from beyond it is not used: a box that begins there brings
+        the last one before it instead, which takes less time than zeros.
     """
-    for address, coordinates in _boxes(box, corner, tile):
+    for address, coordinates in _boxes(box, corner, tile, extent):
         if blocks is None:
             k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {coordinates});")
         else:
@@ -287,7 +310,7 @@ class WgmmaOperand:
     element : str
         16-bit element type.
     layout : ComposedLayout
-        The (MN, K) tile that one instruction (or several along K) reads; 128-byte swizzle.
+        The (MN, K) tile that one instruction (or several along K) reads; that of :func:`operand_layout`.
     k_major : bool
         Which mode is contiguous.
     """
@@ -296,10 +319,18 @@ class WgmmaOperand:
     layout: ComposedLayout
     k_major: bool
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, over which the layout is swizzled."""
+        span = _SWIZZLE_SPAN.get(self.layout.swizzle.bits)
+        if span is None or self.layout.swizzle != swizzle_over(span, self.element):
+            raise CodegenError(f"wgmma has no descriptor for {self.layout}: its swizzle is none of the hardware's")
+        return span
+
     @cached_property
     def offsets(self) -> tuple[int, int]:
         """Leading and stride byte offsets of the descriptor (PTX ISA, "Matrix descriptor")."""
-        inner, item, row = self.layout.inner, dtype(self.element).bytes, _ROW_BYTES // dtype(self.element).bytes
+        inner, item, row = self.layout.inner, dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
         extent = size(inner[0])
         if self.k_major:
             leading, stride = 16, (inner((8, 0)) if extent > 8 else 8 * row) * item
@@ -310,20 +341,22 @@ class WgmmaOperand:
 
     def _check(self, leading: int, stride: int) -> None:
         """Compare the layout with the canonical layout that the descriptor describes, at every coordinate of one instruction."""
-        item, row = dtype(self.element).bytes, _ROW_BYTES // dtype(self.element).bytes
+        item, row = dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
         extent = size(self.layout.inner[0])
         if self.k_major:
             canonical = Layout(((8, max(1, extent // 8)), 16), ((row, stride // item), 1))
         else:
             canonical = Layout(((row, max(1, extent // row)), (8, 2)), ((1, leading // item), (row, stride // item)))
         wrong = [(m, d) for m in range(extent) for d in range(16) if canonical(m, d) != self.layout.inner(m, d)]
-        if wrong or self.layout.swizzle != operand_layout(row, row, self.element, self.k_major).swizzle:
+        if wrong:
             raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
                                f"at {wrong[:1]}")
 
-    def step_bytes(self, k: int) -> int:
-        """Bytes by which the start address advances to the instruction at depth ``k``."""
-        return self.layout.inner((0, k)) * dtype(self.element).bytes
+    def step_bytes(self, k: int, row: int = 0) -> int:
+        """Bytes by which the start address advances to the instruction at depth ``k``, and whose rows begin at ``row``."""
+        if row % (8 if self.k_major else self.row_bytes // dtype(self.element).bytes):
+            raise CodegenError(f"rows of {self.layout} that an instruction reads do not begin at {row}")
+        return self.layout.inner((row, k)) * dtype(self.element).bytes
 
 
 class MatrixDescriptor:
@@ -346,11 +379,12 @@ class MatrixDescriptor:
         self._stage_bytes = ring.layout.inner((0, 0, 1)) * dtype(operand.element).bytes
         leading, stride = operand.offsets
         start = ring(0, 0, 0).address
-        k.emit(f"unsigned long long const {name} = cb::wgmma_descriptor({start}, {leading}, {stride}, {_ROW_BYTES});")
+        k.emit(f"unsigned long long const {name} = cb::wgmma_descriptor({start}, {leading}, {stride}, {operand.row_bytes});")
 
-    def at(self, stage: IntLike, depth: int) -> str:
-        """The C++ expression of the descriptor at ``depth`` in the tile of a stage."""
-        return f"cb::wgmma_descriptor_advance({self._name}, {to_c(stage * self._stage_bytes + self._operand.step_bytes(depth))})"
+    def at(self, stage: IntLike, depth: int, row: int = 0) -> str:
+        """The C++ expression of the descriptor at ``row`` and ``depth`` in the tile of a stage."""
+        step = self._operand.step_bytes(depth, row)
+        return f"cb::wgmma_descriptor_advance({self._name}, {to_c(stage * self._stage_bytes + step)})"
 
 
 @dataclass(frozen=True)
@@ -403,37 +437,51 @@ class WgmmaMma:
 
     Attributes
     ----------
-    atom : WgmmaAtom
-        The instruction.
+    atoms : tuple of WgmmaAtom
+        The instructions, side by side along N.
     groups : int
         Number of warpgroups along M.
     parts : int
         Neighbouring columns of accumulators that make an element of C: 2 if they are real and imaginary parts.
     """
 
-    atom: WgmmaAtom
+    atoms: tuple[WgmmaAtom, ...]
     groups: int
     parts: int = 1
 
     @property
+    def columns(self) -> int:
+        """Columns of accumulators."""
+        return sum(atom.n for atom in self.atoms)
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The first column of each instruction."""
+        return tuple(sum(atom.n for atom in self.atoms[:i]) for i in range(len(self.atoms)))
+
+    @property
     def tile(self) -> tuple[int, int]:
         """Extents (M, N) of the tile of C."""
-        return 64 * self.groups, self.atom.n // self.parts
+        return 64 * self.groups, self.columns // self.parts
 
     @property
     def tv_c(self) -> Layout:
         """((thread), (value)) -> position in :attr:`tile`."""
         rows, pair, eight = 64 * self.groups, 2 // self.parts, 8 // self.parts
-        return Layout(((4, 8, 4, self.groups), (pair, 2, self.atom.n // 8)), ((pair * rows, 1, 16, 64), (rows, 8, eight * rows)))
+        return Layout(((4, 8, 4, self.groups), (pair, 2, self.columns // 8)), ((pair * rows, 1, 16, 64), (rows, 8, eight * rows)))
 
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of pairs, ``((1, 2, N/8), ...)``."""
         return partition(tensor, self.tile, self.tv_c, thread)
 
 
-def wgmma(k: KernelBuilder, atom: WgmmaAtom, accumulators: Tensor, desc_a: str, desc_b: str, accumulate: str) -> None:
-    """Issue one matrix instruction on descriptors."""
-    k.emit(f"{atom.call}({accumulators.engine.name}, {desc_a}, {desc_b}, {accumulate});")
+def wgmma(k: KernelBuilder, atom: WgmmaAtom, accumulators: Tensor, desc_a: str, desc_b: str, accumulate: str,
+          column: int = 0) -> None:
+    """Issue one matrix instruction on descriptors; its accumulators are all, or those from a column on."""
+    name, count = accumulators.engine.name, atom.n // 2
+    if size(accumulators.layout) > count:
+        name = f"reinterpret_cast<float (&)[{count}]>({accumulators(0, 0, column // 8).c})"
+    k.emit(f"{atom.call}({name}, {desc_a}, {desc_b}, {accumulate});")
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     """
     form, (box_a, box_b) = FORMATS[config.format], config.boxes
     mma = config.mma
+    atom, = mma.atoms
     parts = config.parts
     run = 2 // parts
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
@@ -248,7 +249,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                 for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
                     accumulate = "0" if fresh and i == depth == 0 else "1"
                     a, b = (d.at(stage * form.planes + plane, depth) for d, plane in zip(descriptors, (p, q), strict=True))
-                    wgmma(k, mma.atom, accumulators, a, b, accumulate)
+                    wgmma(k, atom, accumulators, a, b, accumulate)
             k.emit("cb::wgmma_commit();")
 
         def multiply(stage: IntLike) -> None:

@@ -79,6 +79,8 @@ class WgmmaConfig:
         Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
     divided : bool
         Whether blocks, which are alone then, may share the sums of tiles: see :class:`~cuteblas.kernels.persistent.Divided`.
+    clipped : bool
+        Whether boxes are short, and those beyond A or B are not brought as zeros, which takes longer than to read.
     """
 
     element: str
@@ -98,6 +100,7 @@ class WgmmaConfig:
     cluster: Cluster = ALONE
     staged: str | None = None
     divided: bool = False
+    clipped: bool = False
 
     @property
     def rows(self) -> int:
@@ -112,7 +115,7 @@ class WgmmaConfig:
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
         """The TMA boxes by which a block brings its part of a stage of A and of B."""
-        return boxes(self.element, self.rows, self.columns, (self.k_major_a, self.k_major_b), self.cluster)
+        return boxes(self.element, self.rows, self.columns, (self.k_major_a, self.k_major_b), self.cluster, self.clipped)
 
     @property
     def name(self) -> str:
@@ -120,7 +123,8 @@ class WgmmaConfig:
         traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
                                    (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
                                    self.cluster, self.staged)
-        return f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
+        return (f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
+                f"{'_clipped' if self.clipped else ''}")
 
 
 @cache
@@ -173,8 +177,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                             divided=divided)
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        block.load(0, map_a, box_a, tile, k_tile * DEPTH, config.batch_a, sA[_, _, stage], barrier)
-        block.load(1, map_b, box_b, tile, k_tile * DEPTH, config.batch_b, sB[_, _, stage], barrier)
+        block.load(0, map_a, box_a, tile, k_tile * DEPTH, config.batch_a, sA[_, _, stage], barrier, config.clipped)
+        block.load(1, map_b, box_b, tile, k_tile * DEPTH, config.batch_b, sB[_, _, stage], barrier, config.clipped)
 
     block.produce(tile_a.nbytes + tile_b.nbytes, load)
     operand_a = WgmmaOperand(config.element, operand_layout(64, DEPTH, config.element, config.k_major_a), config.k_major_a)
@@ -190,7 +194,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         def multiply(stage: IntLike) -> None:
             k.emit("cb::wgmma_fence();")
             for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
-                wgmma(k, mma.atom, tCrC, a.at(stage, depth), b.at(stage, depth), "1")
+                for atom, column in zip(mma.atoms, mma.firsts, strict=True):
+                    wgmma(k, atom, tCrC, a.at(stage, depth), b.at(stage, depth, column), "1", column)
             k.emit("cb::wgmma_commit();")
 
         def finish(work: Work) -> None:

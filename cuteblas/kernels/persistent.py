@@ -21,6 +21,7 @@ from ..codegen.hopper import (
     WgmmaAtom,
     WgmmaMma,
     operand_layout,
+    swizzle_over,
     tma_load,
     tma_store,
     tma_store_wait,
@@ -30,7 +31,6 @@ from ..layout import (
     ArithTuple,
     ComposedLayout,
     Layout,
-    Swizzle,
     Tensor,
     _,
     idx2crd,
@@ -61,12 +61,14 @@ GROUP = 128
 WARP = 32
 """Threads of a warp."""
 
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
+_REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}     # of threads that do not multiply, and that do, by their warpgroups
+_MOST_COLUMNS, _MOST_OF_THREE = 256, 192        # of an instruction, and of one of 512 threads, which begin with 128 registers
+_CLIPPED_ROWS = 64                  # of a box at most, where those beyond an operand are not brought
 _ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
 _PIECES = 2                         # of C that a warpgroup has in shared memory
 _VECTOR = 4                         # accumulators that are exchanged together
 _VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
-_LINE, _CHUNK = 128, 16             # bytes of a line of C in shared memory, and what a swizzle moves as one
+_LINES = 128, 64, 32                # bytes of a line in shared memory, over which it is swizzled
 
 
 def ring_of_tiles(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tensor:
@@ -187,16 +189,34 @@ ALONE = Cluster()
 """Blocks that share nothing."""
 
 
-def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE) -> tuple[TmaBox, TmaBox]:
-    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes."""
-    box_a, box_b = (TmaBox(element, operand_layout(extent, DEPTH, element, major))
-                    for extent, major in zip((rows // cluster.n, columns // cluster.m), k_major, strict=True))
-    return box_a, box_b
+def _line(extent: int, item: int) -> int:
+    """The most bytes of a line in shared memory, swizzled, that divide an extent of elements."""
+    return next((line for line in _LINES if extent * item % line == 0), _LINES[0])
+
+
+def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE,
+          clipped: bool = False) -> tuple[TmaBox, TmaBox]:
+    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes.
+
+    Those that are to be ``clipped`` (:meth:`PersistentBlock.load`) are short.
+    """
+    most = (_CLIPPED_ROWS,) if clipped else ()
+
+    def box(extent: int, parts: int, k_major: bool) -> TmaBox:
+        line = _line(DEPTH if k_major else extent, dtype(element).bytes)            # as long in all parts of a tile
+        return TmaBox(element, operand_layout(extent // parts, DEPTH, element, k_major, line), *most)
+
+    return box(rows, cluster.n, k_major[0]), box(columns, cluster.m, k_major[1])
 
 
 def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, bool], parts: int = 1) -> WgmmaMma:
-    """Who multiplies what: warpgroups stacked along M; ``parts`` columns of accumulators make an element of C."""
-    return WgmmaMma(WgmmaAtom(columns, element, *k_major), groups, parts)
+    """Who multiplies what: warpgroups stacked along M; ``parts`` columns of accumulators make an element of C.
+
+    More columns than an instruction has are those of several, each of which begins with a line of an MN-major B.
+    """
+    most = _MOST_COLUMNS if groups < 3 or columns <= _MOST_OF_THREE else _MOST_COLUMNS // 2
+    atoms = tuple(WgmmaAtom(min(most, columns - first), element, *k_major) for first in range(0, columns, most))
+    return WgmmaMma(atoms, groups, parts)
 
 
 def persistent_traits(tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], c: OperandAccess, scalars: tuple[str, str],
@@ -276,7 +296,7 @@ class PersistentBlock:
         How many say that a stage has been filled and that it has been read; by default one thread and the multiplying warpgroups.
     rings : sequence of (Mbarriers, int)
         Further barriers of the kernel, and the arrivals of a phase.
-    registers : tuple of int
+    registers : tuple of int, optional
         Registers of the threads that do not multiply, and of those that do.
     divided : Divided, optional
         Tiles of C that several blocks share; of blocks that are alone.
@@ -285,9 +305,9 @@ class PersistentBlock:
     def __init__(self, k: KernelBuilder, groups: int, stages: int, tile: tuple[int, int, int],
                  extents: tuple[IntLike, IntLike, IntLike], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
                  maps: Sequence[str] = (), arrivals: tuple[int, int] | None = None, rings: Sequence[tuple[Mbarriers, int]] = (),
-                 registers: tuple[int, int] = (_PRODUCER_REGISTERS, _CONSUMER_REGISTERS), divided: Divided | None = None):
+                 registers: tuple[int, int] | None = None, divided: Divided | None = None):
         self._k, self._groups, self._stages, self._batch, self._cluster, self._tile = k, groups, stages, batch, cluster, tile
-        self._registers = registers
+        self._registers, self._extents = registers or _REGISTERS[groups], extents
         self._full, self._empty = Mbarriers(k, "full", stages), Mbarriers(k, "empty", stages)
         self._sharing = cluster.m + cluster.n - 1                   # blocks that a block's tiles come from, itself included
         with k.when(equal(k.thread, 0)):
@@ -346,7 +366,7 @@ class PersistentBlock:
         return sum((select(equal(at, i), one << i, 0) for i in range(1, self._cluster.size)), select(equal(at, 0), one, 0))
 
     def load(self, operand: int, tensor_map: str, box: TmaBox, tile: TileOfC, depth: IntLike, present: tuple[bool, ...],
-             stage: Tensor, barrier: str) -> None:
+             stage: Tensor, barrier: str, clipped: bool = False) -> None:
         """Bring this block's part of an operand tile, to all blocks that share it.
 
         Parameters
@@ -365,6 +385,8 @@ class PersistentBlock:
             The operand tile in shared memory, (MN, K).
         barrier : str
             Where the copies complete.
+        clipped : bool
+            Whether boxes that begin beyond the operand bring the last ones before again, of which nothing comes into C.
         """
         c = self._cluster
         first = (tile.m, tile.n)[operand] * self._tile[operand]
@@ -375,7 +397,8 @@ class PersistentBlock:
         rows = self._tile[operand] // parts
         own = local_tile(stage, (rows, DEPTH), (part, 0))
         corner = tile.corner(first + part * rows, depth, present)
-        tma_load(self._k, tensor_map, box, corner, own, barrier, blocks if parts > 1 else None)
+        tma_load(self._k, tensor_map, box, corner, own, barrier, blocks if parts > 1 else None,
+                 self._extents[operand] if clipped else None)
 
     def produce(self, nbytes: int, load: Callable[[TileOfC, IntLike, IntLike, str], None],
                 helper: Callable[[], None] | None = None, aside: Callable[[], None] | None = None,
@@ -512,7 +535,7 @@ class PersistentBlock:
             return
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         block, blocks, vectors = self._block, self._blocks, size(total.layout) // _VECTOR
-        rounds = -(-vectors // _VECTORS_AT_ONCE)
+        rounds = next(n for n in range(-(-vectors // _VECTORS_AT_ONCE), vectors + 1) if vectors % n == 0)
         at_once = Layout((_VECTOR, vectors // rounds))
         mine = Tensor(total.engine, Layout((_VECTOR, vectors // rounds, rounds)))
         sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors // rounds, rounds, self._groups, blocks)))
@@ -621,9 +644,9 @@ class StagedC:
     """Tiles of C on their way through shared memory: warpgroups write their rows there piece by piece, and what takes them away
     writes whole lines of C.
 
-    A piece is as wide as a line of 128 bytes, swizzled, so that pairs of 2-byte elements are written without bank conflicts. While
-    TMA reads one, the next one is written, and it still does so while the next tile is multiplied. Where no tensor map describes C,
-    the warpgroup itself takes pieces away, a warp a row at a time.
+    A piece is as wide as a line of 128 bytes, or of 64 or 32 where only these divide the tile, swizzled, so that pairs of 2-byte
+    elements are written without bank conflicts. While TMA reads one, the next one is written, and it still does so while the next
+    tile is multiplied. Where no tensor map describes C, the warpgroup itself takes pieces away, a warp a row at a time.
 
     Parameters
     ----------
@@ -638,23 +661,23 @@ class StagedC:
     """
 
     def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma, tensor_map: str | None = None):
-        self._k, self._groups, self._element, self._box, self._map = k, mma.groups, element, self.box_of(element), tensor_map
+        self._k, self._groups, self._element, self._map = k, mma.groups, element, tensor_map
+        self._box = self.box_of(element, mma.tile[1])
         self._columns = size(self._box.layout.inner[1])
         self._count = mma.tile[1] // self._columns
-        self._slots = 1 if self._count % _PIECES else _PIECES
+        self._slots = min(_PIECES, self._count)
         piece = size(self._box.layout.inner)
         layout = self._box.layout.map_domain(
             lambda tile: make_layout(*tile, Layout(self._slots, piece), Layout(mma.groups, self._slots * piece)))
         self._sC = k.shared("sC", element, layout, alignment=1024)
-        self._mma = replace(mma, atom=replace(mma.atom, n=self._columns * mma.parts), groups=1)
+        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self._columns * mma.parts),), groups=1)
 
     @staticmethod
-    def box_of(element: str) -> TmaBox:
-        """The TMA box of a piece: (M, N), N contiguous."""
+    def box_of(element: str, columns: int) -> TmaBox:
+        """The TMA box of a piece, (M, N), N contiguous, of a tile of so many columns."""
         item = dtype(element).bytes
-        line = _LINE // item
-        chunk = (_CHUNK // item).bit_length() - 1
-        return TmaBox(element, ComposedLayout(Swizzle(3, chunk, 3), 0, Layout((64, line), (line, 1))))
+        line = _line(columns, item)
+        return TmaBox(element, ComposedLayout(swizzle_over(line, element), 0, Layout((64, line // item), (line // item, 1))))
 
     @contextmanager
     def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: tuple[IntLike, IntLike]) -> Iterator[tuple[IntLike, Tensor]]:
@@ -670,6 +693,13 @@ class StagedC:
             M and N.
         """
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
+        if self._count % self._slots:
+            k.comment("The first piece goes where the last one of the tile before was")
+            if self._map is None:
+                k.group_barrier(1 + group, GROUP)
+            else:
+                with k.when(equal(lane, 0)):
+                    tma_store_wait(k)
         with k.loop("piece", self._count, unroll=True) as piece:
             stage = self._sC[_, _, piece % self._slots, group]
             if self._map is not None:

@@ -192,12 +192,12 @@ def staging(p: GemmProblem) -> str | None:
     return "tma" if why_not_staged(p) is None else "rows" if p.c.strides[1] == 1 else None
 
 
-def staged_map(p: GemmProblem) -> TensorMapSpec:
-    """The tensor map of C for :class:`~cuteblas.kernels.persistent.StagedC`; batch modes innermost first."""
+def staged_map(p: GemmProblem, columns: int) -> TensorMapSpec:
+    """The tensor map of C for :class:`~cuteblas.kernels.persistent.StagedC`, by columns of a tile; batch modes innermost first."""
     extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
     row = -(-p.n // _TMA_ALIGNMENT) * _TMA_ALIGNMENT    # a stride for modes of extent 1, where any will do
     m, *batch = (s if n > 1 else row for n, s in zip(extents, strides, strict=True))
-    return StagedC.box_of(p.c.dtype).map((p.m, p.n, *extents[1:]), (m, 1, *batch))
+    return StagedC.box_of(p.c.dtype, columns).map((p.m, p.n, *extents[1:]), (m, 1, *batch))
 
 
 def alpha_kind(alpha: str) -> str:

@@ -446,7 +446,7 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: 
     values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace"),
               "gate_words": Argument(value=1)}
     if config.staged == "tma":
-        values["mapC"] = Argument(role="c", tensor_map=staged_map(p))
+        values["mapC"] = Argument(role="c", tensor_map=staged_map(p, config.tile[1]))
     for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)
         values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)

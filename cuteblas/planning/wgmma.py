@@ -56,7 +56,7 @@ class WgmmaTile:
     Attributes
     ----------
     groups, columns, stages : int
-        Those of :class:`~cuteblas.kernels.gemm_wgmma.WgmmaConfig`.
+        Those of :class:`~cuteblas.kernels.gemm_wgmma.WgmmaConfig`; of stages, as many as there is shared memory for.
     cluster : Cluster
         Blocks that share operands.
     """
@@ -75,8 +75,10 @@ class WgmmaTile:
         return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
 
 
-TILES = ((WgmmaTile(2, 256, 4), 0.69e-6), (WgmmaTile(2, 192, 4), 0.55e-6), (WgmmaTile(2, 128, 6), 0.375e-6),
-         (WgmmaTile(1, 128, 8), 0.205e-6), (WgmmaTile(2, 64, 8), 0.24e-6), (WgmmaTile(1, 64, 8), 0.14e-6))
+TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (WgmmaTile(2, 256, 4), 0.715e-6),
+         (WgmmaTile(2, 224, 4), 0.665e-6), (WgmmaTile(2, 192, 4), 0.545e-6), (WgmmaTile(3, 96, 5), 0.49e-6),
+         (WgmmaTile(2, 128, 6), 0.37e-6), (WgmmaTile(1, 192, 6), 0.315e-6), (WgmmaTile(1, 128, 8), 0.225e-6),
+         (WgmmaTile(2, 64, 8), 0.25e-6), (WgmmaTile(1, 64, 8), 0.15e-6))
 """What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
 
 TILES_ACROSS_SECTORS = ((WgmmaTile(2, 256, 4), 0.87e-6, 0.72e-6), (WgmmaTile(2, 192, 4), 0.76e-6, 0.62e-6),
@@ -86,9 +88,10 @@ TILES_ACROSS_SECTORS = ((WgmmaTile(2, 256, 4), 0.87e-6, 0.72e-6), (WgmmaTile(2, 
 operand."""
 
 _SECTOR = 32                         # bytes
+_MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
-_DIVIDED = 0.97                      # the most of the time of whole tiles that divided ones may take
+_DIVIDED = 0.96                      # the most of the time of whole tiles that divided ones may take
 _CLEAR_SECONDS = 0.8e-6              # of the launch that clears flags
 _LEAVE_SECONDS = 1.0e-6              # to leave a sum for another block
 _WAIT_SECONDS, _ADD_SECONDS = 0.6e-6, 3.4e-6        # to wait for a sum, and to add one of 128 x 256
@@ -191,6 +194,13 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) 
             yield _Tiling(tile, 1, p.k, divided, multiplying + exchanging + LAUNCH_SECONDS)
 
 
+def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
+    """Whether whole boxes lie beyond A or B, and TMA, which brings a line in two clocks, is what a stage waits for."""
+    short = replace(config, clipped=True).boxes
+    beyond = any(-extent % size >= box.rows for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True))
+    return beyond and 2 * sum(box.nbytes // box.swizzle for box in short) >= prod(config.mma.tile) // _MULTIPLIED
+
+
 def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
     """Where the flags of blocks that share tiles begin, behind a tile of sums for each, and where they end."""
     warpgroups = tile.groups * device.multiprocessors
@@ -228,14 +238,19 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     config = WgmmaConfig(p.a.dtype, p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
                          p.beta, batch_a, batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width), tile.cluster,
                          staging(p), choice.divided > 0)
+    config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
+    while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
+        tile = replace(tile, stages=tile.stages - 1)
+        config = replace(config, stages=tile.stages)
+        kernel = gemm_wgmma(config)
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
     values = {"C": Argument(role=output)}
     for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
         values[name] = Argument(role=role, tensor_map=operand_map(box, o, (extent, p.k), p.batch))
     if config.staged == "tma":
-        values["mapC"] = Argument(role=output, tensor_map=staged_map(p))
+        values["mapC"] = Argument(role=output, tensor_map=staged_map(p, config.columns))
     numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
     numbers |= {f"L{q}": p.batch[i] for q, i in enumerate(inner)} | {f"dC_l{q}": p.c.batch_strides[i] for q, i in enumerate(inner)}
     values |= {name: Argument(value=v) for name, v in (numbers | fusion_numbers(p.fusion)).items()}

@@ -40,14 +40,14 @@ def test_accumulators_cover_the_tile(n):
 
 
 def test_warpgroups_stack_along_m():
-    mma = WgmmaMma(WgmmaAtom(16, "bfloat16"), 2)
+    mma = WgmmaMma((WgmmaAtom(16, "bfloat16"),), 2)
     part = mma.partition_c(make_identity_tensor((128, 16)), 128 + 5)
     assert part(0, 0, 0) == (64 + 1, 2) and part((1, 1, 1), 0, 0) == (64 + 1 + 8, 8 + 3)
 
 
 def test_pairs_of_columns_are_elements():
     """A thread has the same columns of accumulators either way, two of them as one element."""
-    single, pairs = (WgmmaMma(WgmmaAtom(24, "float16"), 2, parts) for parts in (1, 2))
+    single, pairs = (WgmmaMma((WgmmaAtom(24, "float16"),), 2, parts) for parts in (1, 2))
     assert pairs.tile == (128, 12)
     for thread in range(256):
         alone = single.partition_c(make_identity_tensor((128, 24)), thread)
@@ -70,6 +70,8 @@ def test_boxes_come_from_the_layout():
     m_major = TmaBox("float16", operand_layout(192, 64, "float16", False))
     assert (m_major.inner_mode, m_major.box, m_major.repeats) == (0, (64, 64), ((0, (0, 0)), (4096, (64, 0)), (8192, (128, 0))))
     assert m_major.nbytes == 192 * 64 * 2
+    narrow = TmaBox("float16", operand_layout(96, 64, "float16", False, 64))
+    assert (narrow.box, narrow.swizzle, narrow.repeats) == ((32, 64), 64, ((0, (0, 0)), (2048, (32, 0)), (4096, (64, 0))))
     spec = m_major.map((1000, 500, 3, 4), (1, 1000, 0, 500_000))
     assert spec == TensorMapSpec(dtype("float16"), (1000, 500, 4), (2000, 1_000_000), (64, 64, 1), 128)
 
@@ -124,6 +126,14 @@ def test_descriptors_come_from_the_layout():
     assert WgmmaOperand("float16", operand_layout(64, 64, "float16", True), True).offsets == (16, 1024)
     wide = WgmmaOperand("float16", operand_layout(128, 64, "float16", False), False)
     assert wide.offsets == (8192, 1024) and [wide.step_bytes(k) for k in (0, 16, 48)] == [0, 2048, 6144]
+    narrow = WgmmaOperand("float16", operand_layout(160, 64, "float16", False, 64), False)
+    assert (narrow.row_bytes, narrow.offsets) == (64, (4096, 512)) and narrow.step_bytes(48) == 3072
+
+
+@pytest.mark.parametrize("swizzle", [Swizzle(0, 0, 0), Swizzle(3, 4, 3)])
+def test_a_wrong_swizzle_has_no_descriptor(swizzle):
+    with pytest.raises(CodegenError, match=r"no descriptor .* swizzle"):
+        _ = WgmmaOperand("float16", ComposedLayout(swizzle, 0, operand_layout(64, 64, "float16", True).inner), True).offsets
 
 
 @pytest.mark.parametrize("inner, k_major", [
@@ -154,6 +164,8 @@ def test_operand_tiles_that_do_not_exist():
         operand_layout(64, 32, "float16", True)
     with pytest.raises(CodegenError, match="multiple of 64 wide"):
         operand_layout(96, 64, "float16", False)
+    with pytest.raises(CodegenError, match="multiple of 32 wide"):
+        operand_layout(80, 64, "float16", False, 64)
     assert KernelBuilder("k", 32).tensor_map("m") == "m"
 
 

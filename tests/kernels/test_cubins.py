@@ -31,7 +31,7 @@ from cuteblas.planning.mma import mma_tiles
 from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.simt import candidates
 from cuteblas.planning.split import STAGES, plan_split
-from cuteblas.planning.wgmma import TILES
+from cuteblas.planning.wgmma import TILES, plan_wgmma
 
 pytest.importorskip("cuda.core", reason="NVRTC comes with the extra 'test'")
 
@@ -94,15 +94,19 @@ def test_large_products_of_float32_do_not_spill(a, b, aligned, tmp_path):
 
 @pytest.mark.parametrize("tile", [tile for tile, _seconds in TILES], ids=str)
 def test_tensor_core_products_do_not_spill(tile, tmp_path):
-    """Written by threads and by TMA, alone and in pairs; with alpha and beta."""
+    """Written by threads and by TMA, alone and in pairs; with alpha and beta. As planned, shared memory is enough."""
     shape = {"groups": tile.groups, "columns": tile.columns, "stages": tile.stages}
     for traits in ({}, {"k_major_a": False, "k_major_b": False}, {"staged": "tma"}, {"staged": "tma", "cluster": Cluster(2, 1)},
                    {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"}, {"staged": "tma", "divided": True},
                    {"staged": "rows", "divided": True, "alpha": "device", "beta": "device"}, {"divided": True, "beta": "one"},
-                   {"staged": "tma", "k_major_b": False, "cluster": Cluster(1, 2)}):
+                   {"staged": "tma", "k_major_b": False, "cluster": Cluster(1, 2)},
+                   {"staged": "tma", "k_major_b": False, "clipped": True}):
         kernel = gemm_wgmma(WgmmaConfig("float16", "float32", **shape, **traits))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
+    for output in ("float16", "float32"):
+        a, b, c = Operand("float16", (4096, 1)), Operand("float16", (1, 4096)), Operand(output, (4096, 1))
+        kernel = plan_wgmma(GemmProblem(4096, 4096, 4096, a, b, c), H200, tile).launches[0].kernel
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
 
 
@@ -110,10 +114,9 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
 def test_matrix_instructions_of_a_stage_are_not_waited_for_one_by_one(divided, tmp_path):
     """As the assembler makes it where it finds other instructions that write to accumulators."""
     for tile, _seconds in TILES:
-        kernel = gemm_wgmma(WgmmaConfig("float16", "float16", tile.groups, tile.columns, tile.stages, staged="tma",
-                                        divided=divided))
-        text = instructions(cubin(kernel, "sm_90a"), tmp_path)
-        assert text.count("HGMMA") == 4 * text.count("WARPGROUP.ARRIVE") > 0, kernel.name
+        config = WgmmaConfig("float16", "float16", tile.groups, tile.columns, tile.stages, staged="tma", divided=divided)
+        text = instructions(cubin(gemm_wgmma(config), "sm_90a"), tmp_path)
+        assert text.count("HGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, config.name
 
 
 @pytest.mark.parametrize("form, groups, columns, stages", [(*key, stages) for key, stages in STAGES.items()])

@@ -107,6 +107,56 @@ def test_clusters(engine, tile, orders):
     assert plan.launches[0].grid[0] % tile.cluster.size == 0 and plan.launches[0].kernel.cluster == (tile.cluster.size, 1, 1)
 
 
+SHAPES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaTile(3, 32, 3), WgmmaTile(3, 96, 5),
+          WgmmaTile(1, 48, 3), WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(2, 160, 3, Cluster(1, 2)),
+          WgmmaTile(2, 192, 3, Cluster(1, 2))]
+
+
+@pytest.mark.parametrize("tile", SHAPES, ids=str)
+@pytest.mark.parametrize("orders, pad, batch, beta", [
+    ("CCC", 0, (), 0), ("FCC", 8, (2,), 2), ("CFF", 1, (), 0), ("FFC", 0, (), 1)])
+def test_shapes_of_tiles(engine, tile, orders, pad, batch, beta):
+    """More tiles than blocks. Columns that are no whole lines of 128 bytes, whose pieces of C may be odd in number; three
+    warpgroups; more columns than an instruction has."""
+    rng = np.random.default_rng(18)
+    a, b = values(rng, (*batch, 200, 136), "float16"), values(rng, (*batch, 136, 328), "float16")
+    plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], c_order=orders[2], c_pad=pad, beta=beta, tile=tile,
+               blocks=tile.cluster.size)
+    assert plan.config.staged == ("rows" if pad == 1 else "tma")
+
+
+@pytest.mark.parametrize("tile", [
+    WgmmaTile(1, 192, 3), WgmmaTile(3, 96, 3), WgmmaTile(2, 128, 3), WgmmaTile(1, 128, 3, Cluster(2, 1))], ids=str)
+@pytest.mark.parametrize("orders", ["CCC", "FFC", "CFF", "FCF"])
+@pytest.mark.parametrize("m, n, k, batch", [(392, 8, 72, ()), (8, 40, 136, (2,)), (40, 392, 64, ())])
+def test_boxes_beyond_an_operand_are_not_brought(engine, tile, orders, m, n, k, batch):
+    rng = np.random.default_rng(19)
+    a, b = values(rng, (*batch, m, k), "float16"), values(rng, (*batch, k, n), "float16")
+    plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], c_order=orders[2], tile=tile,
+               blocks=tile.cluster.size)
+    assert plan.config.clipped and "clipped" in plan.launches[0].kernel.name
+
+
+@pytest.mark.parametrize("n, order, tile, clipped", [
+    (1472, "C", WgmmaTile(3, 96, 5), True), (1472, "F", WgmmaTile(3, 96, 5), True), (1536, "C", WgmmaTile(3, 96, 5), False),
+    (1504, "C", WgmmaTile(3, 96, 5), True), (1520, "F", WgmmaTile(3, 96, 5), False),      # half a line of B, and 16 rows of it
+    (1600, "C", WgmmaTile(2, 192, 4), False), (2624, "C", WgmmaTile(2, 224, 4), True), (2624, "F", WgmmaTile(2, 224, 4), False),
+])
+def test_boxes_are_clipped_where_tma_is_what_a_stage_waits_for(n, order, tile, clipped):
+    """And whole boxes lie beyond an operand: of 64 rows, or of a line of an MN-major one."""
+    a, b, c = Operand("float16", (n, 1)), Operand("float16", (1, n) if order == "C" else (n, 1)), Operand("float16", (n, 1))
+    config = plan_wgmma(GemmProblem(n, n, n, a, b, c), H200, tile).config
+    assert config.clipped == clipped
+    assert max(box.rows for box in config.boxes) <= 64 or not clipped
+
+
+@pytest.mark.parametrize("output, stages", [("float16", 5), ("float32", 4)])
+def test_fewer_stages_where_pieces_of_c_are_larger(output, stages):
+    x = Operand("float16", (1536, 1))
+    plan = plan_wgmma(GemmProblem(1536, 1536, 1536, x, x, Operand(output, (1536, 1))), H200, WgmmaTile(3, 96, 5))
+    assert plan.config.stages == stages and plan.launches[0].kernel.shared_bytes <= H200.shared_bytes_per_block
+
+
 @pytest.mark.parametrize("tile", CLUSTERS[:3], ids=str)
 @pytest.mark.parametrize("alpha, beta, pad", [(1, 0, 8), (2, 3, 0), (1, 0, 1)])
 def test_clusters_walk_over_batches(engine, tile, alpha, beta, pad):
@@ -127,9 +177,11 @@ def test_slices_of_k_are_added_in_order(engine, orders, beta, c_pad):
 
 
 @pytest.mark.parametrize("m, n, k, tile, slices, divided", [
-    (512, 512, 512, (64, 64), 1, 0), (1024, 1024, 1024, (64, 128), 1, 0), (1536, 1536, 1536, (128, 192), 1, 0),
+    (512, 512, 512, (64, 64), 1, 0), (1024, 1024, 1024, (64, 128), 1, 0), (1152, 1152, 1152, (64, 192), 1, 0),
+    (1536, 1536, 1536, (192, 96), 1, 0), (2176, 2176, 2176, (128, 320), 1, 0), (2304, 2304, 2304, (192, 224), 1, 0),
+    (2688, 2688, 2688, (128, 224), 1, 0), (2560, 2560, 2560, (128, 128), 1, 136), (3712, 3712, 3712, (128, 128), 1, 0),
     (2048, 2048, 2048, (128, 256), 1, 0), (3072, 3072, 3072, (128, 192), 1, 0), (4096, 4096, 4096, (128, 256), 1, 0),
-    (8192, 8192, 8192, (128, 256), 1, 0), (5120, 5120, 4096, (128, 256), 1, 140), (4352, 4096, 4096, (128, 256), 1, 148),
+    (8192, 8192, 8192, (128, 256), 1, 0), (5120, 5120, 4096, (128, 320), 1, 0), (4352, 4096, 4096, (128, 256), 1, 148),
     (128, 128, 65536, (64, 64), 32, 0), (128, 128, 65600, (64, 64), 1, 4),
 ])
 def test_tilings_leave_few_multiprocessors_idle(m, n, k, tile, slices, divided):
@@ -145,7 +197,8 @@ def test_tilings_leave_few_multiprocessors_idle(m, n, k, tile, slices, divided):
 @pytest.mark.parametrize("n, order, tile, cluster, divided", [
     (1000, "C", (64, 128), Cluster(2, 1), False), (3000, "C", (128, 192), Cluster(1, 2), False),
     (3000, "F", (128, 192), Cluster(2, 1), False), (3008, "C", (128, 192), Cluster(), False),
-    (5000, "C", (128, 256), Cluster(2, 1), False), (5008, "C", (128, 256), Cluster(), True),
+    (5000, "C", (128, 256), Cluster(2, 1), False), (2552, "C", (128, 256), Cluster(2, 1), False),
+    (2560, "C", (128, 128), Cluster(), True),
 ])
 def test_blocks_share_operands_whose_rows_begin_inside_of_sectors(n, order, tile, cluster, divided):
     """B, the wider one, if half of its tile is whole lines; then no tiles are divided."""
@@ -182,7 +235,7 @@ def test_results_do_not_depend_on_the_schedule(engine):
 
 
 # -- tiles that are divided -------------------------------------------------------------------------------------------------------
-DIVIDED = [WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(1, 64, 8)]
+DIVIDED = [WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(1, 64, 8), WgmmaTile(2, 320, 3), WgmmaTile(3, 96, 4)]
 
 
 @pytest.mark.parametrize("m, n, k, batch, blocks, divided, kinds", [
