@@ -81,13 +81,15 @@ TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (Wgm
          (WgmmaTile(2, 64, 8), 0.25e-6), (WgmmaTile(1, 64, 8), 0.15e-6))
 """What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
 
-TILES_ACROSS_SECTORS = ((WgmmaTile(2, 256, 4), 0.87e-6, 0.72e-6), (WgmmaTile(2, 192, 4), 0.76e-6, 0.62e-6),
-                        (WgmmaTile(2, 128, 6), 0.58e-6, 0.46e-6), (WgmmaTile(1, 128, 8), 0.42e-6, 0.3e-6),
-                        (WgmmaTile(2, 64, 8), 0.44e-6, None), (WgmmaTile(1, 64, 8), 0.29e-6, None))
+TILES_ACROSS_SECTORS = ((WgmmaTile(2, 320, 3), 1.04e-6, 0.95e-6), (WgmmaTile(2, 256, 4), 0.87e-6, 0.72e-6),
+                        (WgmmaTile(2, 192, 4), 0.76e-6, 0.62e-6), (WgmmaTile(2, 128, 6), 0.58e-6, 0.46e-6),
+                        (WgmmaTile(1, 128, 8), 0.42e-6, 0.3e-6), (WgmmaTile(2, 64, 8), 0.44e-6, None),
+                        (WgmmaTile(1, 64, 8), 0.29e-6, None))
 """The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs that share an
 operand."""
 
 _SECTOR = 32                         # bytes
+_SHARING_A = 256                     # columns of a tile at most of which A is what pairs share
 _MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
@@ -142,13 +144,15 @@ def _tiles(p: GemmProblem) -> list[tuple[WgmmaTile, float]]:
     if not _across_sectors(p):
         return list(TILES)
     alone = [(tile, stage) for tile, stage, _paired in TILES_ACROSS_SECTORS]
-    return alone + [(replace(tile, cluster=_pair(p, tile)), paired) for tile, _stage, paired in TILES_ACROSS_SECTORS if paired]
+    pairs = ((tile, _pair(p, tile), paired) for tile, _stage, paired in TILES_ACROSS_SECTORS if paired)
+    return alone + [(replace(tile, cluster=pair), paired) for tile, pair, paired in pairs if pair is not None]
 
 
-def _pair(p: GemmProblem, tile: WgmmaTile) -> Cluster:
-    """Two blocks that share a tile of B, which is the wider one, or one of A if B's cannot be cut in half."""
-    halves = tile.columns % (2 * DEPTH) == 0 or majorness(p.b, (p.n, p.k)) == 1
-    return Cluster(2, 1) if halves else Cluster(1, 2)
+def _pair(p: GemmProblem, tile: WgmmaTile) -> Cluster | None:
+    """Two blocks that share a tile of B, which is the wider one, or one of A if B's cannot be cut in half and is not much wider."""
+    if tile.columns % (2 * DEPTH) == 0 or majorness(p.b, (p.n, p.k)) == 1:
+        return Cluster(2, 1)
+    return Cluster(1, 2) if tile.columns <= _SHARING_A else None
 
 
 def _across_sectors(p: GemmProblem) -> bool:

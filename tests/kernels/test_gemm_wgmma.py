@@ -125,6 +125,13 @@ def test_shapes_of_tiles(engine, tile, orders, pad, batch, beta):
     assert plan.config.staged == ("rows" if pad == 1 else "tma")
 
 
+@pytest.mark.parametrize("orders", ["CFC", "FFC"])
+def test_pairs_share_the_widest_tile_of_b(engine, orders):
+    rng = np.random.default_rng(20)
+    a, b = values(rng, (200, 136), "float16"), values(rng, (136, 648), "float16")
+    run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], tile=WgmmaTile(2, 320, 3, Cluster(2, 1)), blocks=2)
+
+
 @pytest.mark.parametrize("tile", [
     WgmmaTile(1, 192, 3), WgmmaTile(3, 96, 3), WgmmaTile(2, 128, 3), WgmmaTile(1, 128, 3, Cluster(2, 1))], ids=str)
 @pytest.mark.parametrize("orders", ["CCC", "FFC", "CFF", "FCF"])
@@ -195,8 +202,10 @@ def test_tilings_leave_few_multiprocessors_idle(m, n, k, tile, slices, divided):
 
 
 @pytest.mark.parametrize("n, order, tile, cluster, divided", [
-    (1000, "C", (64, 128), Cluster(2, 1), False), (3000, "C", (128, 192), Cluster(1, 2), False),
-    (3000, "F", (128, 192), Cluster(2, 1), False), (3008, "C", (128, 192), Cluster(), False),
+    (1000, "C", (64, 128), Cluster(2, 1), False), (2056, "C", (128, 320), Cluster(), False),
+    (2056, "F", (128, 320), Cluster(2, 1), False), (4104, "C", (128, 256), Cluster(2, 1), False),
+    (3000, "C", (128, 192), Cluster(1, 2), False), (3000, "F", (128, 192), Cluster(2, 1), False),
+    (3008, "C", (128, 192), Cluster(), False),
     (5000, "C", (128, 256), Cluster(2, 1), False), (2552, "C", (128, 256), Cluster(2, 1), False),
     (2560, "C", (128, 128), Cluster(), True),
 ])
