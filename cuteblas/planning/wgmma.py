@@ -184,10 +184,13 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) 
     """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice.
 
     Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that begin in different places are slow.
+    An MN-major B in lines of less than 128 bytes comes in more boxes than a thread has registers for that also divides tiles.
     """
     tiles, depth, most = tile.clusters(p), -(-p.k // DEPTH), device.multiprocessors
     rest, adding = tiles % most, _WAIT_SECONDS + _ADD_SECONDS * tile.groups * tile.columns / 512
     if tile.cluster.size > 1 or (tiles > most and _across_sectors(p)):
+        return
+    if tile.columns % DEPTH and majorness(p.b, (p.n, p.k)) == 0:
         return
     if max(tiles * depth, output_span(p)) >= NARROW_SPAN or _workspace(tile, device)[1] > most_workspace(device):
         return

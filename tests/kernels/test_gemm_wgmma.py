@@ -14,7 +14,7 @@ from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.persistent import Cluster
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.problem import Fusion
-from cuteblas.planning.wgmma import WgmmaTile, plan_wgmma, why_not_wgmma
+from cuteblas.planning.wgmma import WgmmaTile, _divided, plan_wgmma, why_not_wgmma
 
 from .engines import check_tensor_cores, gemm_problem, place
 
@@ -244,6 +244,14 @@ def test_results_do_not_depend_on_the_schedule(engine):
 
 
 # -- tiles that are divided -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("columns, order, some", [(192, "C", True), (224, "C", False), (224, "F", True)])
+def test_boxes_of_narrow_lines_are_not_divided(columns, order, some):
+    """The thread that brings them would have more to remember than registers."""
+    n = 5120
+    a, b, c = Operand("float16", (n, 1)), Operand("float16", (1, n) if order == "C" else (n, 1)), Operand("float16", (n, 1))
+    assert any(_divided(GemmProblem(n, n, n, a, b, c), H200, WgmmaTile(2, columns, 4), 0.7e-6)) == some
+
+
 DIVIDED = [WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(1, 64, 8), WgmmaTile(2, 320, 3), WgmmaTile(3, 96, 4)]
 
 
