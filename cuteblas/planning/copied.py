@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..codegen.dtypes import dtype
 from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from .copy import plan_copy
-from .operands import why_not_mapped
+from .operands import row_pitch, why_not_mapped
 from .plan import Argument, Launch, Plan, Role
 from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from .wgmma import plan_wgmma
@@ -16,7 +16,7 @@ from .wgmma import plan_wgmma
 __all__ = ["of_copies", "plan_copied"]
 
 _ALIGNED = 256                       # bytes: where a copy begins
-_SHORT, _LINE, _LONG = 16, 64, 256   # elements: rows are multiples of a sector, long ones of a line
+_SECTOR = 16                         # elements: rows are multiples of it
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,9 @@ def of_copies(p: GemmProblem) -> GemmProblem:
 def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> _Copy:
     """A copy of an operand: rows along the mode of the smallest stride, matrices one after the other, without those repeated."""
     inner = min((1, 0), key=lambda mode: (extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])))
-    multiple = _SHORT if extents[inner] < _LONG else _LINE
-    below = pitch = -(-extents[inner] // multiple) * multiple
-    below *= extents[1 - inner]
+    pitch = row_pitch(extents[inner], _SECTOR)
     strides = (1, pitch) if inner == 0 else (pitch, 1)
+    below = pitch * extents[1 - inner]
     batch_strides = [0] * len(batch)
     own = [i for i, s in enumerate(operand.batch_strides) if s != 0 and batch[i] > 1]
     for i in reversed(own):

@@ -17,13 +17,14 @@ from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
 __all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
-           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "span", "staged_map", "staging",
-           "unit_mode", "why_not_mapped", "why_not_staged"]
+           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "row_pitch", "span", "staged_map",
+           "staging", "unit_mode", "why_not_mapped", "why_not_staged"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
 
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
+_LINE, _LONG_ROW = 64, 256           # elements of 2 bytes
 
 NARROW_SPAN = 2**30
 """Offsets below this fit 32 bits, copies ahead of the end included."""
@@ -185,6 +186,15 @@ def why_not_staged(p: GemmProblem) -> str | None:
     if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= 2**40 for _n, s in modes):
         return f"its strides {(*p.c.strides, *p.c.batch_strides)} are no positive multiples of {_TMA_ALIGNMENT} bytes"
     return "it has more than three batch modes" if len(p.batch) > 3 else None
+
+
+def row_pitch(extent: int, multiple: int) -> int:
+    """Elements of 2 bytes from one row in the workspace to the next, a multiple of so many.
+
+    Long rows begin at lines, so that what TMA reads of one, 128 bytes, lies in one line of L2.
+    """
+    multiple = multiple if extent < _LONG_ROW else _LINE
+    return -(-extent // multiple) * multiple
 
 
 def staging(p: GemmProblem) -> str | None:

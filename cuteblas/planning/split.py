@@ -22,6 +22,7 @@ from .operands import (
     oriented,
     output_span,
     pairs_along_n,
+    row_pitch,
     staged_map,
     staging,
 )
@@ -34,7 +35,6 @@ __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_gu
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
-_LINE_MULTIPLE, _LONG_ROW = 64, 256  # of long rows: what TMA reads of one, 128 bytes, lies in one line of L2
 _ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
 _CLUSTERS = (1, 2, 4, 8)             # blocks that share rows which lie across K
@@ -187,8 +187,7 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     present = tuple(operand.batch_strides[i] != 0 for i in inner)
     own = [i for i, here in zip(inner, present, strict=True) if here]
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
-    multiple = _ROW_MULTIPLE if along < _LONG_ROW else _LINE_MULTIPLE
-    pitch = -(-along // multiple) * multiple
+    pitch = row_pitch(along, _ROW_MULTIPLE)
     plane = pitch * across
     batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
     row_strides, count = _compact((batch[i] for i in own), rows)
