@@ -17,8 +17,8 @@ from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
 __all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
-           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "row_pitch", "span", "staged_map",
-           "staging", "unit_mode", "why_not_mapped", "why_not_staged"]
+           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "row_pitch", "span",
+           "staged_map", "staging", "unit_mode", "why_not_mapped", "why_not_staged"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
