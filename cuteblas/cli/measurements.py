@@ -225,8 +225,8 @@ def bank_conflicts(plan: Plan) -> str:
     """How many lanes meet in one bank of shared memory, as the plan counted it: ``"32-way load"``, ``"none"``."""
     found = []
     for what, text in plan.facts.items():
-        wavefronts = re.search(r"(\d+) wavefronts of at least (\d+)", text)
-        if wavefronts is not None and (ways := int(wavefronts[1]) // int(wavefronts[2])) > 1:
+        wavefronts = re.findall(r"(\d+) wavefronts of at least (\d+)", text)
+        if (ways := max((int(actual) // int(ideal) for actual, ideal in wavefronts), default=1)) > 1:
             found.append(f"{ways}-way {what.split()[1]}")
     return ", ".join(found) or "none"
 

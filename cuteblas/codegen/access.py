@@ -66,11 +66,14 @@ class AccessCounter:
         self._seen[key] = worst
 
     def report(self) -> Mapping[str, str]:
-        """What was counted, one line for each kind of access."""
+        """What was counted, one line for each kind of access; of several widths one after the other."""
         unit = {"shared": "wavefronts", "global": "sectors"}
-        return {what: f"{how}: {actual} {unit[what.split()[0]]} of at least {ideal}"
-                + (" (no bank conflict)" if what.startswith("shared") and actual <= ideal else "")
-                for (what, how), (actual, ideal) in self._seen.items()}
+        lines: dict[str, str] = {}
+        for (what, how), (actual, ideal) in self._seen.items():
+            line = (f"{how}: {actual} {unit[what.split()[0]]} of at least {ideal}"
+                    + (" (no bank conflict)" if what.startswith("shared") and actual <= ideal else ""))
+            lines[what] = f"{lines[what]}; {line}" if what in lines else line
+        return lines
 
     def _value(self, x: IntLike, lane: int) -> int:
         names: dict[str, int] = {}

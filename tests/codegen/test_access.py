@@ -38,6 +38,15 @@ def test_a_builder_counts_what_it_writes(pad, expected):
     assert expected in k.build().facts["shared load s"]
 
 
+def test_accesses_of_several_widths_are_all_told():
+    k = KernelBuilder("kernel", 32)
+    tile = k.shared("s", "float32", Layout((4, 32)))
+    k.copy(k.pin("vectors", local_partition(tile, Layout((1, 32)), k.thread)), k.registers("r", "float32", Layout((4, 1))), width=4)
+    k.copy(k.pin("words", local_partition(tile, Layout((1, 32)), k.thread)), k.registers("q", "float32", Layout((4, 1))), width=1)
+    assert k.build().facts["shared load s"] == ("16 bytes a lane: 4 wavefronts of at least 4 (no bank conflict); "
+                                                "4 bytes a lane: 4 wavefronts of at least 1")
+
+
 def test_named_integers_and_named_tensors_count_as_what_they_stand_for():
     k = KernelBuilder("kernel", 32)
     row = k.let("row", k.thread * 2)
