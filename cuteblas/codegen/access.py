@@ -66,14 +66,16 @@ class AccessCounter:
         self._seen[key] = worst
 
     def report(self) -> Mapping[str, str]:
-        """What was counted, one line for each kind of access; of several widths one after the other."""
+        """What was counted, a line for each kind of access: of several widths one after the other, without conflicts if all are."""
         unit = {"shared": "wavefronts", "global": "sectors"}
-        lines: dict[str, str] = {}
+        texts: dict[str, list[str]] = {}
+        conflicts = set()
         for (what, how), (actual, ideal) in self._seen.items():
-            line = (f"{how}: {actual} {unit[what.split()[0]]} of at least {ideal}"
-                    + (" (no bank conflict)" if what.startswith("shared") and actual <= ideal else ""))
-            lines[what] = f"{lines[what]}; {line}" if what in lines else line
-        return lines
+            texts.setdefault(what, []).append(f"{how}: {actual} {unit[what.split()[0]]} of at least {ideal}")
+            if actual > ideal:
+                conflicts.add(what)
+        return {what: "; ".join(widths) + (" (no bank conflict)" if what.startswith("shared") and what not in conflicts else "")
+                for what, widths in texts.items()}
 
     def _value(self, x: IntLike, lane: int) -> int:
         names: dict[str, int] = {}

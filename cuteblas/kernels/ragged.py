@@ -98,8 +98,7 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
         _elements_in(k, tile, source, corner, extents, sT)
     else:
         memory = *k.aligned_down("S_words", ps, tile.word, tile.packed * config.item), *span
-        words_in(k, tile, ps, memory, source, corner, extents, (sT, sE),
-                 strided=config.tile[0] >= _WIDE)
+        words_in(k, tile, ps, memory, source, corner, extents, (sT, sE), strided=config.tile[0] >= _WIDE)
     k.barrier()
 
     words, vector, border = tile.vs, tile.vs * config.packed, config.border

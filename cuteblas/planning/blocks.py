@@ -8,7 +8,7 @@ from itertools import product
 
 from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
-from .plan import Argument, Launch, Plan
+from .plan import Launch, Plan, Role, with_roles
 from .problem import DeviceInfo, GemmProblem, Operand
 
 __all__ = ["plan_in_blocks"]
@@ -73,9 +73,9 @@ def _joined(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmPro
     launches: list[Launch] = []
     plans = []
     for start in starts:
-        part, offsets = _block(problem, blocks, start)
+        part, places = _block(problem, blocks, start)
         plans.append(plan_of(part, device))
-        launches += (_moved(launch, offsets) for launch in plans[-1].launches)
+        launches += (with_roles(launch, places) for launch in plans[-1].launches)
     first = plans[0]
     extents = f"{min(blocks.m, problem.m)} x {min(blocks.n, problem.n)}"
     reason = (f"{first.reason}; in {len(starts)} blocks of {extents}, as a workspace of {needed} bytes is over the limit of "
@@ -90,16 +90,17 @@ def _starts(p: GemmProblem, blocks: _Blocks) -> Iterator[tuple[int, int, int]]:
     return product(range(0, matrices, blocks.matrices), range(0, p.m, blocks.m), range(0, p.n, blocks.n))
 
 
-def _block(p: GemmProblem, blocks: _Blocks, start: tuple[int, int, int]) -> tuple[GemmProblem, dict[str, int]]:
-    """The product of a block, and how far into the memory of each role it begins, in bytes."""
+def _block(p: GemmProblem, blocks: _Blocks, start: tuple[int, int, int]) -> tuple[GemmProblem, dict[Role, tuple[Role, int]]]:
+    """The product of a block, and from which byte on of each role's memory."""
     matrix, row, column = start
-    offsets = {}
+    places = {}
 
-    def part(role: str, x: Operand, *along: int) -> Operand:
+    def part(role: Role, x: Operand, *along: int) -> Operand:
         steps = [i * s for i, s in zip(along, x.strides, strict=True)]
         if p.batch:
             steps.append(matrix * x.batch_strides[0])
-        offset = offsets[role] = sum(steps) * dtype(x.dtype).bytes
+        offset = sum(steps) * dtype(x.dtype).bytes
+        places[role] = role, offset
         return replace(x, alignment=min(x.alignment, offset & -offset)) if offset else x
 
     a, b, c = part("a", p.a, row, 0), part("b", p.b, column, 0), part("c", p.c, row, column)
@@ -109,13 +110,4 @@ def _block(p: GemmProblem, blocks: _Blocks, start: tuple[int, int, int]) -> tupl
                              for matrices in (fusion.operands, fusion.outputs))
         fusion = replace(fusion, operands=operands, outputs=outputs)
     batch = (min(blocks.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
-    return replace(p, m=min(blocks.m, p.m - row), n=min(blocks.n, p.n - column), a=a, b=b, c=c, batch=batch, fusion=fusion), offsets
-
-
-def _moved(launch: Launch, offsets: dict[str, int]) -> Launch:
-    """A launch on a block."""
-    def moved(argument: Argument) -> Argument:
-        offset = offsets.get(argument.role or "", 0)
-        return replace(argument, offset=argument.offset + offset) if offset else argument
-
-    return replace(launch, arguments=tuple(map(moved, launch.arguments)))
+    return replace(p, m=min(blocks.m, p.m - row), n=min(blocks.n, p.n - column), a=a, b=b, c=c, batch=batch, fusion=fusion), places

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..codegen.dtypes import dtype
 from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from .copy import plan_copy
-from .operands import row_pitch, why_not_mapped
-from .plan import Argument, Launch, Plan, Role
+from .operands import compact, row_pitch, why_not_mapped
+from .plan import Argument, Launch, Plan, Role, with_roles
 from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from .wgmma import plan_wgmma
 
@@ -31,21 +30,23 @@ class _Copy:
         How it comes there.
     nbytes : int
         What it takes.
+    reason : str
+        Why no tensor map describes the operand itself.
     """
 
     operand: Operand
     problem: CopyProblem
     nbytes: int
-
-
-def _operands(p: GemmProblem) -> Iterator[tuple[Role, Operand, tuple[int, int]]]:
-    yield "a", p.a, (p.m, p.k)
-    yield "b", p.b, (p.n, p.k)
+    reason: str
 
 
 def _copies(p: GemmProblem) -> dict[Role, _Copy]:
     """Copies of the operands that no tensor map describes."""
-    return {role: _copy(x, extents, p.batch) for role, x, extents in _operands(p) if why_not_mapped("", x, extents) is not None}
+    copies = {}
+    for role, x, extents in (("a", p.a, (p.m, p.k)), ("b", p.b, (p.n, p.k))):
+        if (reason := why_not_mapped(role.upper(), x, extents)) is not None:
+            copies[role] = _copy(x, extents, p.batch, reason)
+    return copies
 
 
 def of_copies(p: GemmProblem) -> GemmProblem:
@@ -53,22 +54,19 @@ def of_copies(p: GemmProblem) -> GemmProblem:
     return replace(p, **{role: copy.operand for role, copy in _copies(p).items()})       # type: ignore[arg-type]
 
 
-def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> _Copy:
+def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str) -> _Copy:
     """A copy of an operand: rows along the mode of the smallest stride, matrices one after the other, without those repeated."""
     inner = min((1, 0), key=lambda mode: (extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])))
     pitch = row_pitch(extents[inner], _SECTOR)
     strides = (1, pitch) if inner == 0 else (pitch, 1)
-    below = pitch * extents[1 - inner]
-    batch_strides = [0] * len(batch)
-    own = [i for i, s in enumerate(operand.batch_strides) if s != 0 and batch[i] > 1]
-    for i in reversed(own):
-        batch_strides[i] = below
-        below *= batch[i]
-    shape = (*(batch[i] for i in own), *extents)
-    problem = CopyProblem(shape, (*(operand.batch_strides[i] for i in own), *operand.strides),
-                          (*(batch_strides[i] for i in own), *strides), dtype(operand.dtype).bytes, operand.alignment)
-    return _Copy(replace(operand, strides=strides, batch_strides=tuple(batch_strides), alignment=16), problem,
-                 below * dtype(operand.dtype).bytes)
+    own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i] != 0 and batch[i] > 1]     # innermost first
+    own_strides, elements = compact((batch[i] for i in own), pitch * extents[1 - inner])
+    stride_of = dict(zip(own, own_strides, strict=True))
+    batch_strides = tuple(stride_of.get(i, 0) for i in range(len(batch)))
+    problem = CopyProblem((*(batch[i] for i in own), *extents), (*(operand.batch_strides[i] for i in own), *operand.strides),
+                          (*own_strides, *strides), dtype(operand.dtype).bytes, operand.alignment)
+    return _Copy(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem,
+                 elements * dtype(operand.dtype).bytes, reason)
 
 
 def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -77,7 +75,6 @@ def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
     The workspace holds what the product needs there, then the copies.
     """
     plan, copies = plan_wgmma(of_copies(problem), device), _copies(problem)
-    reasons = {role: why_not_mapped(role.upper(), x, extents) for role, x, extents in _operands(problem)}
     copying: list[tuple[Launch, object]] = []
     places: dict[Role, tuple[Role, int]] = {}
     end = plan.workspace_bytes
@@ -85,9 +82,9 @@ def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
         begin = -(-end // _ALIGNED) * _ALIGNED
         places[role], end = ("workspace", begin), begin + copy.nbytes
         copied = plan_copy(copy.problem, device)
-        copying += ((_with_roles(launch, {"src": (role, 0), "dst": places[role]}), copied.config) for launch in copied.launches)
-    launches = [*_together(copying), *(_with_roles(launch, places) for launch in plan.launches)]
-    reason = plan.reason + "".join(f"; {role.upper()} is copied first: {reasons[role]}" for role in copies)
+        copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), copied.config) for launch in copied.launches)
+    launches = [*_together(copying), *(with_roles(launch, places) for launch in plan.launches)]
+    reason = plan.reason + "".join(f"; {role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
     return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason)
 
 
@@ -101,14 +98,3 @@ def _together(copying: list[tuple[Launch, object]]) -> list[Launch]:
     each = (argument for pair in zip(first.arguments, second.arguments, strict=True) for argument in pair)
     return [Launch(ragged_copy_kernel(replace(configs[0], paired=True)), (first.grid[0] + second.grid[0], 1, 1),
                    (Argument(value=first.grid[0]), *each))]
-
-
-def _with_roles(launch: Launch, places: dict[Role, tuple[Role, int]]) -> Launch:
-    """A launch in which other memory has some roles: that of a role, from some bytes on."""
-    def moved(argument: Argument) -> Argument:
-        if argument.role not in places:
-            return argument
-        role, offset = places[argument.role]
-        return replace(argument, role=role, offset=argument.offset + offset)
-
-    return replace(launch, arguments=tuple(map(moved, launch.arguments)))

@@ -13,8 +13,8 @@ from math import prod
 from ..kernels.gemm_simt import TileShape
 from .copy import plan_copy
 from .mma import plan_mma
-from .operands import Roles, oriented
-from .plan import Argument, Launch, Plan, Role
+from .operands import Roles, compact, oriented
+from .plan import Launch, Plan, Role, with_roles
 from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from .simt import Choice, simt_product
 from .variants import Variant
@@ -194,16 +194,13 @@ class _Words:
 
     def _rearranged(self, p: GemmProblem, pointer: str, operand: Operand, rows: int) -> Operand:
         """A copy in the workspace, contiguous along K."""
-        strides, below = [], rows * p.k
-        for n in reversed(p.batch):
-            strides.append(below)
-            below *= n
+        strides, below = compact(reversed(p.batch), rows * p.k)
         target = Operand("int8", (p.k, 1), tuple(reversed(strides)))
         copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
                            (*target.batch_strides, *target.strides), 1, operand.alignment, 16)
         source: Role = self.roles[pointer]
         for launch in plan_copy(copy, self._device).launches:
-            self.copies += (_with_roles(launch, {"src": (source, 0), "dst": ("workspace", self.bytes)}),)
+            self.copies += (with_roles(launch, {"src": (source, 0), "dst": ("workspace", self.bytes)}),)
         self._offsets[pointer] = self.bytes
         self.roles[pointer] = "workspace"
         self.bytes += -(-below // _ALIGNMENT) * _ALIGNMENT
@@ -214,17 +211,6 @@ class _Words:
         arguments = tuple(replace(argument, offset=self._offsets.get(param.name, 0)) if param.kind == "pointer" else argument
                           for param, argument in zip(launch.kernel.params, launch.arguments, strict=True))
         return replace(launch, arguments=arguments)
-
-
-def _with_roles(launch: Launch, roles: dict[str, tuple[Role, int]]) -> Launch:
-    """A launch with other roles, and offsets in bytes added."""
-    def renamed(argument: Argument) -> Argument:
-        if argument.role not in roles:
-            return argument
-        role, offset = roles[argument.role]
-        return replace(argument, role=role, offset=argument.offset + offset)
-
-    return replace(launch, arguments=tuple(renamed(a) for a in launch.arguments))
 
 
 def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:

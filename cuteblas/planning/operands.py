@@ -16,8 +16,8 @@ from ..kernels.persistent import StagedC
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
-__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "fused", "fusion_numbers", "gemm_numbers", "gemm_span", "launch",
-           "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "row_pitch", "span",
+__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "compact", "fused", "fusion_numbers", "gemm_numbers", "gemm_span",
+           "launch", "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "row_pitch", "span",
            "staged_map", "staging", "unit_mode", "why_not_mapped", "why_not_staged"]
 
 Roles = dict[str, Role]
@@ -186,6 +186,15 @@ def why_not_staged(p: GemmProblem) -> str | None:
     if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= 2**40 for _n, s in modes):
         return f"its strides {(*p.c.strides, *p.c.batch_strides)} are no positive multiples of {_TMA_ALIGNMENT} bytes"
     return "it has more than three batch modes" if len(p.batch) > 3 else None
+
+
+def compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
+    """Strides of modes one after the other, the first innermost, and the stride of what follows."""
+    strides = []
+    for n in extents:
+        strides.append(step)
+        step *= n
+    return tuple(strides), step
 
 
 def row_pitch(extent: int, multiple: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from .problem import DeviceInfo, Problem
 
-__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status", "with_few_blocks"]
+__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status", "with_few_blocks", "with_roles"]
 
 Role = str
 """What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
@@ -51,6 +51,17 @@ def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:
 
     names = (q.name for q in launch.kernel.params)
     return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))
+
+
+def with_roles(launch: Launch, places: Mapping[Role, tuple[Role, int]]) -> Launch:
+    """A launch in which other memory has some roles: that of a role, from some bytes on."""
+    def moved(argument: Argument) -> Argument:
+        if argument.role is None or argument.role not in places:
+            return argument
+        role, offset = places[argument.role]
+        return replace(argument, role=role, offset=argument.offset + offset)
+
+    return replace(launch, arguments=tuple(map(moved, launch.arguments)))
 
 
 def with_few_blocks(launch: Launch, device: DeviceInfo) -> Launch:

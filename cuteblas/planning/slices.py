@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.reduce_split import TILE, ReduceConfig, reduce_split
-from .operands import NARROW_SPAN, alpha_kind, fused, gemm_numbers, launch, operand_span, output_span, unit_mode
+from .operands import NARROW_SPAN, alpha_kind, compact, fused, gemm_numbers, launch, operand_span, output_span, unit_mode
 from .plan import Launch
 from .problem import DeviceInfo, GemmProblem, Operand
 
@@ -61,11 +61,8 @@ def _with_mode(operand: Operand, stride: int) -> Operand:
 
 def _slice_of_workspace(p: GemmProblem) -> Operand:
     """C with slices as one more batch mode, outermost: each slice M-major."""
-    below, strides = p.m * p.n, []
-    for n in reversed(p.batch):
-        strides.append(below)
-        below *= n
-    return Operand(p.accumulator, (1, p.m), (below, *reversed(strides)))
+    strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
+    return Operand(p.accumulator, (1, p.m), (slice_stride, *reversed(strides)))
 
 
 def most_workspace(device: DeviceInfo) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -16,6 +16,7 @@ from .operands import (
     NARROW_SPAN,
     Oriented,
     alpha_kind,
+    compact,
     fused,
     fusion_numbers,
     operand_span,
@@ -157,15 +158,6 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
-    """Strides of modes one after the other, the first innermost, and the stride of what follows."""
-    strides = []
-    for n in extents:
-        strides.append(step)
-        step *= n
-    return tuple(strides), step
-
-
 def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperand:
     """How an operand is read; who reads what of it is still open."""
     element = dtype(operand.dtype)
@@ -189,8 +181,8 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
     pitch = row_pitch(along, _ROW_MULTIPLE)
     plane = pitch * across
-    batch_strides, elements = _compact((batch[i] for i in own), plane * form.planes)
-    row_strides, count = _compact((batch[i] for i in own), rows)
+    batch_strides, elements = compact((batch[i] for i in own), plane * form.planes)
+    row_strides, count = compact((batch[i] for i in own), rows)
     records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
     records_at = at + _aligned(4 * count)
     planes_at = records_at + _aligned(4 * RECORD * records)

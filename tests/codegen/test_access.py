@@ -39,11 +39,13 @@ def test_a_builder_counts_what_it_writes(pad, expected):
 
 
 def test_accesses_of_several_widths_are_all_told():
+    """And none meets a bank twice only if none of any width does."""
     k = KernelBuilder("kernel", 32)
     tile = k.shared("s", "float32", Layout((4, 32)))
     k.copy(k.pin("vectors", local_partition(tile, Layout((1, 32)), k.thread)), k.registers("r", "float32", Layout((4, 1))), width=4)
+    assert k.build().facts["shared load s"] == "16 bytes a lane: 4 wavefronts of at least 4 (no bank conflict)"
     k.copy(k.pin("words", local_partition(tile, Layout((1, 32)), k.thread)), k.registers("q", "float32", Layout((4, 1))), width=1)
-    assert k.build().facts["shared load s"] == ("16 bytes a lane: 4 wavefronts of at least 4 (no bank conflict); "
+    assert k.build().facts["shared load s"] == ("16 bytes a lane: 4 wavefronts of at least 4; "
                                                 "4 bytes a lane: 4 wavefronts of at least 1")
 
 
