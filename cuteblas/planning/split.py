@@ -213,14 +213,20 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOp
     along = all(x.k_major for x in operands)
     for threads, together in _ALONG if along else _ACROSS:
         limit = (most + _RESERVED) // together - _RESERVED
-        a, b = (_reading(x, rows, p.k, threads, limit, short=along and together > 1)
-                for x, rows in zip(operands, (p.m, p.n), strict=True))
+
+        def reading(x: SplitOperand, rows: int, clusters: tuple[int, ...] = _CLUSTERS) -> SplitOperand:
+            return _reading(x, rows, p.k, threads, limit, clusters, short=along and together > 1)  # noqa: B023
+
+        found = [reading(*each) for each in zip(operands, (p.m, p.n), strict=True)]
+        largest = max(x.cluster for x in found)            # a launch has clusters of one size
+        a, b = (x if x.cluster in (1, largest) else reading(x, rows, (largest,)) for x, rows in zip(found, (p.m, p.n), strict=True))
         if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster for x in (a, b)):
             break
     return a, b, together
 
 
-def _reading(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, *, short: bool) -> SplitOperand:
+def _reading(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, clusters: tuple[int, ...], *,
+             short: bool) -> SplitOperand:
     """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
 
     Short rows stay in registers if they may; where they cannot be read as whole runs, they get there through shared memory. Others
@@ -229,7 +235,7 @@ def _reading(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
     run, item = operand.run, dtype(operand.element).bytes
     operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
     if not operand.k_major:
-        return _across(operand, rows, k, threads, limit)
+        return _across(operand, rows, k, threads, limit, clusters)
     along = _power_of_two(threads * operand.unroll * run // k)
     if short and along >= 1:
         along = min(along, _MOST_ROWS)
@@ -238,11 +244,11 @@ def _reading(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
     return _kept(replace(operand, threads=(along, threads // along)), k, limit)
 
 
-def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int) -> SplitOperand:
+def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, clusters: tuple[int, ...]) -> SplitOperand:
     """An operand whose rows lie across K: as few blocks share them as can keep them, two at least if there are few rows."""
     few = rows < _MANY_ROWS
     lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
-    for cluster in _CLUSTERS:
+    for cluster in clusters:
         found = replace(operand, threads=(lanes, threads // lanes), cluster=cluster)
         if k <= found.tile[1] * cluster:
             return replace(found, slots=int(operand.x.width < operand.run))
