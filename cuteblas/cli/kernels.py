@@ -56,7 +56,8 @@ FAMILIES = (
     Variant("gemm_wgmma", "gemm", _CHOSEN, "float16 and bfloat16 products on Hopper's tensor cores, fed by TMA", "sm_90a",
             plan_gemm, _product("float16")),
     Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: large float64 and complex128 ones, float16 and "
-            "bfloat16 where the device is no Hopper", "sm_75", plan_gemm, _product("float64")),
+            "bfloat16 where the device is no Hopper, or which are small and of odd extents", "sm_75", plan_gemm,
+            _product("float64")),
     Variant("copy", "copy", _CHOSEN, "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
             plan_copy, _ROWS),
     Variant("transpose", "copy", _CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",

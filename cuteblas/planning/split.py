@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import gcd, prod
 
 from ..codegen.dtypes import dtype
@@ -213,20 +214,18 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOp
     along = all(x.k_major for x in operands)
     for threads, together in _ALONG if along else _ACROSS:
         limit = (most + _RESERVED) // together - _RESERVED
-
-        def reading(x: SplitOperand, rows: int, clusters: tuple[int, ...] = _CLUSTERS) -> SplitOperand:
-            return _reading(x, rows, p.k, threads, limit, clusters, short=along and together > 1)  # noqa: B023
-
-        found = [reading(*each) for each in zip(operands, (p.m, p.n), strict=True)]
-        largest = max(x.cluster for x in found)            # a launch has clusters of one size
-        a, b = (x if x.cluster in (1, largest) else reading(x, rows, (largest,)) for x, rows in zip(found, (p.m, p.n), strict=True))
+        read = partial(_reading, k=p.k, threads=threads, limit=limit, short=along and together > 1)
+        alone = [read(x, rows, clusters=_CLUSTERS) for x, rows in zip(operands, (p.m, p.n), strict=True)]
+        size = max(x.cluster for x in alone)               # a launch has clusters of one size
+        a, b = (found if found.cluster in (1, size) else read(x, rows, clusters=(size,))
+                for found, x, rows in zip(alone, operands, (p.m, p.n), strict=True))
         if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster for x in (a, b)):
             break
     return a, b, together
 
 
-def _reading(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, clusters: tuple[int, ...], *,
-             short: bool) -> SplitOperand:
+def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
+             clusters: tuple[int, ...]) -> SplitOperand:
     """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
 
     Short rows stay in registers if they may; where they cannot be read as whole runs, they get there through shared memory. Others

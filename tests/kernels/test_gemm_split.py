@@ -1,5 +1,6 @@
 """float32 products on 16-bit tensor cores: planes, products, and who decides which algorithm is accurate enough."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split_planes import FORMATS
 from cuteblas.planning import H200, plan_gemm, split
-from cuteblas.planning.problem import Fusion
+from cuteblas.planning.problem import Fusion, GemmProblem, Operand
 from cuteblas.planning.simt import plan_simt
 from cuteblas.planning.split import plan_guarded, plan_split, why_not_split
 
@@ -83,6 +84,28 @@ def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
     np.testing.assert_array_equal(across[0], along[0])
     np.testing.assert_array_equal(mixed[0], along[0])
     assert units(along[0], a, b) <= limit(k)
+
+
+@pytest.mark.parametrize("k", [513, 1537, 2195, 4097])
+def test_few_and_many_rows_across_k_share_a_launch(engine, monkeypatch, k):
+    """Alone, few rows of 1537 would be shared by two blocks where many are by four, and of 2195 by four and eight."""
+    hopper(engine)
+    monkeypatch.setattr(split, "_MANY_ROWS", 19)
+    rng = np.random.default_rng(k)
+    a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
+    across, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y) for x, y in ("FC", "CF"))
+    size, slots = {513: (2, (4, 2)), 1537: (4, (4, 2)), 2195: (8, (4, 2)), 4097: (8, (6, 4))}[k]
+    assert clusters_of(across[1]) == (size, size) and slots_of(across[1]) == slots
+    np.testing.assert_array_equal(across[0], along[0])
+
+
+@pytest.mark.parametrize("element", ["float32", "complex64"])
+@pytest.mark.parametrize("k", [512, 1001, 2049, 4096, 8192, 65536])
+def test_rows_across_k_of_any_number_can_be_planned(element, k):
+    for m, n in itertools.product((300, 700, 768, 2049), repeat=2):
+        operands = (Operand(element, strides) for strides in ((1, m), (1, n), (n, 1)))
+        plan = plan_guarded(GemmProblem(m, n, k, *operands), H200)
+        assert plan.family == "gemm_split"
 
 
 @pytest.mark.parametrize("orders", ["FC", "CC", "FF"])
