@@ -161,8 +161,9 @@ class TmaBox:
                     modes.append((d * n // boxes, boxes, which, step * n // boxes))
                 step *= n
         modes.sort()
-        if not modes or [d for d, *_ in modes] != [prod(n for _, n, *_ in modes[:i]) for i in range(len(modes))]:
-            raise CodegenError(f"TMA fills shared memory densely; {self.layout} is not compact")
+        filled = [1, *(d * n for d, n, *_ in modes)]
+        if not modes or any(d < end for (d, *_), end in zip(modes, filled, strict=False)):
+            raise CodegenError(f"TMA fills shared memory once; elements of {self.layout} lie in the same places")
         return modes
 
     @cached_property
@@ -190,6 +191,8 @@ class TmaBox:
     def box(self) -> tuple[int, ...]:
         """Extents of the box, innermost first."""
         extents = [n for _, n, *_ in self._modes[:self._flat]]
+        if [d for d, *_ in self._modes[:self._flat]] != [prod(extents[:i]) for i in range(len(extents))]:
+            raise CodegenError(f"a box fills shared memory densely; {self.layout} is not compact")
         return (*extents, *(1 for _ in self.order[len(extents):]))
 
     @property

@@ -198,13 +198,18 @@ def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], clu
           clipped: bool = False) -> tuple[TmaBox, TmaBox]:
     """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes.
 
-    Those that are to be ``clipped`` (:meth:`PersistentBlock.load`) are short.
+    A block's part has fewer rows, or less of K if lines of an MN-major operand cannot be dealt out evenly. Boxes that are to be
+    ``clipped`` (:meth:`PersistentBlock.load`) are short.
     """
     most = (_CLIPPED_ROWS,) if clipped else ()
 
     def box(extent: int, parts: int, k_major: bool) -> TmaBox:
-        line = _line(DEPTH if k_major else extent, dtype(element).bytes)            # as long in all parts of a tile
-        return TmaBox(element, operand_layout(extent // parts, DEPTH, element, k_major, line), *most)
+        item = dtype(element).bytes
+        line = _line(DEPTH if k_major else extent, item)                            # as long in all parts of a tile
+        if k_major or extent * item % (parts * line) == 0:
+            return TmaBox(element, operand_layout(extent // parts, DEPTH, element, k_major, line), *most)
+        whole = operand_layout(extent, DEPTH, element, k_major, line)
+        return TmaBox(element, whole.map_domain(lambda tile: make_layout(tile[0], Layout(DEPTH // parts, tile[1].stride))), *most)
 
     return box(rows, cluster.n, k_major[0]), box(columns, cluster.m, k_major[1])
 
@@ -394,9 +399,10 @@ class PersistentBlock:
             parts, part, blocks = c.n, self._at_n, self._members(c.n, c.m, self._at_m)
         else:
             parts, part, blocks = c.m, self._at_m, self._members(c.m, 1, self._at_n * c.m)
-        rows = self._tile[operand] // parts
-        own = local_tile(stage, (rows, DEPTH), (part, 0))
-        corner = tile.corner(first + part * rows, depth, present)
+        rows, deep = (size(mode) for mode in box.layout.shape)
+        at = (part, 0) if rows < self._tile[operand] else (0, part)
+        own = local_tile(stage, (rows, deep), at)
+        corner = tile.corner(first + at[0] * rows, depth + at[1] * deep, present)
         tma_load(self._k, tensor_map, box, corner, own, barrier, blocks if parts > 1 else None,
                  self._extents[operand] if clipped else None)
 

@@ -25,9 +25,11 @@ __all__ = ["PRECISIONS", "plan_gemm"]
 _FLOAT64_TENSOR_CORES = ("sm_80", "sm_90")
 _LEAST_FLOPS = {"float64": 6e8, "complex128": 1e8}
 
-# Elements of A, B and C from which operands in half precision are copied where no tensor map describes them. A launch costs the
-# host 3 to 6 us; 257 x 257 x 257, of 198147 elements, takes gemm_mma 16 us and copies and gemm_wgmma 6 us.
+# Elements of A, B and C from which operands in half precision are copied where no tensor map describes them; or K, of results that
+# are not so small that gemm_mma slices it. Copies cost the host a launch more, 3 to 6 us; gemm_mma takes 1.4 us for every 32 of K:
+# 10 us at 129 x 129 x 129, where copies and gemm_wgmma take 4.
 _LEAST_COPIED = 2**18
+_LEAST_K_COPIED, _LEAST_RESULT_COPIED = 128, 2**12
 
 
 PRECISIONS = ("auto", "ieee", *FORMATS)
@@ -52,7 +54,9 @@ def _pays_to_be_skinny(problem: GemmProblem, device: DeviceInfo) -> bool:
 
 def _pays_to_copy(p: GemmProblem) -> bool:
     """Whether launches that copy operands are worth what they cost the host."""
-    return (p.m * p.k + p.n * p.k + p.m * p.n) * prod(p.batch) >= _LEAST_COPIED
+    batch = prod(p.batch)
+    deep = p.k >= _LEAST_K_COPIED and p.m * p.n * batch >= _LEAST_RESULT_COPIED
+    return deep or (p.m * p.k + p.n * p.k + p.m * p.n) * batch >= _LEAST_COPIED
 
 
 @lru_cache(maxsize=4096)

@@ -75,21 +75,24 @@ class WgmmaTile:
         return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
 
 
-TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (WgmmaTile(2, 256, 4), 0.715e-6),
-         (WgmmaTile(2, 224, 4), 0.665e-6), (WgmmaTile(2, 192, 4), 0.545e-6), (WgmmaTile(3, 96, 5), 0.49e-6),
-         (WgmmaTile(2, 128, 6), 0.37e-6), (WgmmaTile(1, 192, 6), 0.315e-6), (WgmmaTile(1, 128, 8), 0.225e-6),
-         (WgmmaTile(2, 64, 8), 0.25e-6), (WgmmaTile(1, 64, 8), 0.15e-6))
+TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (WgmmaTile(3, 192, 3), 0.795e-6),
+         (WgmmaTile(2, 256, 4), 0.715e-6), (WgmmaTile(2, 224, 4), 0.665e-6), (WgmmaTile(2, 192, 4), 0.54e-6),
+         (WgmmaTile(3, 96, 5), 0.49e-6), (WgmmaTile(2, 128, 6), 0.37e-6), (WgmmaTile(1, 192, 6), 0.315e-6),
+         (WgmmaTile(1, 128, 8), 0.225e-6), (WgmmaTile(2, 64, 8), 0.25e-6), (WgmmaTile(1, 64, 8), 0.15e-6))
 """What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
 
-TILES_ACROSS_SECTORS = ((WgmmaTile(2, 320, 3), 1.04e-6, 0.95e-6), (WgmmaTile(2, 256, 4), 0.87e-6, 0.72e-6),
-                        (WgmmaTile(2, 192, 4), 0.76e-6, 0.62e-6), (WgmmaTile(2, 128, 6), 0.58e-6, 0.46e-6),
-                        (WgmmaTile(1, 128, 8), 0.42e-6, 0.3e-6), (WgmmaTile(2, 64, 8), 0.44e-6, None),
-                        (WgmmaTile(1, 64, 8), 0.29e-6, None))
-"""The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs that share an
-operand."""
+_PAIR = Cluster(2, 1)                # blocks that share a tile of B, which is the wider one
+
+TILES_ACROSS_SECTORS = (
+    (WgmmaTile(2, 320, 3), 1.04e-6), (WgmmaTile(2, 256, 4), 0.87e-6), (WgmmaTile(2, 192, 4), 0.76e-6),
+    (WgmmaTile(2, 128, 6), 0.58e-6), (WgmmaTile(1, 128, 8), 0.42e-6), (WgmmaTile(2, 64, 8), 0.44e-6),
+    (WgmmaTile(1, 64, 8), 0.29e-6),
+    (WgmmaTile(2, 320, 3, _PAIR), 0.93e-6), (WgmmaTile(3, 192, 3, _PAIR), 0.86e-6), (WgmmaTile(2, 256, 4, _PAIR), 0.7e-6),
+    (WgmmaTile(2, 224, 4, _PAIR), 0.64e-6), (WgmmaTile(2, 192, 4, _PAIR), 0.54e-6), (WgmmaTile(2, 128, 6, _PAIR), 0.4e-6),
+    (WgmmaTile(1, 128, 8, _PAIR), 0.3e-6))
+"""The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs."""
 
 _SECTOR = 32                         # bytes
-_SHARING_A = 256                     # columns of a tile at most of which A is what pairs share
 _MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
@@ -143,16 +146,12 @@ def _tiles(p: GemmProblem) -> list[tuple[WgmmaTile, float]]:
     """What there is to choose among, with the seconds of a stage."""
     if not _across_sectors(p):
         return list(TILES)
-    alone = [(tile, stage) for tile, stage, _paired in TILES_ACROSS_SECTORS]
-    pairs = ((tile, _pair(p, tile), paired) for tile, _stage, paired in TILES_ACROSS_SECTORS if paired)
-    return alone + [(replace(tile, cluster=pair), paired) for tile, pair, paired in pairs if pair is not None]
+    return [(tile, stage) for tile, stage in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
 
 
-def _pair(p: GemmProblem, tile: WgmmaTile) -> Cluster | None:
-    """Two blocks that share a tile of B, which is the wider one, or one of A if B's cannot be cut in half and is not much wider."""
-    if tile.columns % (2 * DEPTH) == 0 or majorness(p.b, (p.n, p.k)) == 1:
-        return Cluster(2, 1)
-    return Cluster(1, 2) if tile.columns <= _SHARING_A else None
+def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
+    """Whether B comes in lines of less than 128 bytes: more boxes, and it takes TMA as long to bring each."""
+    return tile.columns % DEPTH > 0 and majorness(p.b, (p.n, p.k)) == 0
 
 
 def _across_sectors(p: GemmProblem) -> bool:
@@ -184,13 +183,13 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) 
     """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice.
 
     Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that begin in different places are slow.
-    An MN-major B in lines of less than 128 bytes comes in more boxes than a thread has registers for that also divides tiles.
+    A B in narrow lines comes in more boxes than a thread has registers for that also divides tiles.
     """
     tiles, depth, most = tile.clusters(p), -(-p.k // DEPTH), device.multiprocessors
     rest, adding = tiles % most, _WAIT_SECONDS + _ADD_SECONDS * tile.groups * tile.columns / 512
     if tile.cluster.size > 1 or (tiles > most and _across_sectors(p)):
         return
-    if tile.columns % DEPTH and majorness(p.b, (p.n, p.k)) == 0:
+    if _narrow(p, tile):
         return
     if max(tiles * depth, output_span(p)) >= NARROW_SPAN or _workspace(tile, device)[1] > most_workspace(device):
         return

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from typing import Any
 
 from ..planning.problem import DeviceInfo
 from .errors import INSTALL, require
 
-__all__ = ["available", "capturing", "device_info", "why_unavailable"]
+__all__ = ["available", "capturing", "device_info", "is_captured", "why_unavailable"]
 
 # Share of the theoretical memory bandwidth that a large device copy reaches: 4286 of 4917 GB/s on an H200.
 _COPY_EFFICIENCY = 0.87
@@ -81,7 +82,12 @@ def _device_info(ordinal: int) -> DeviceInfo:
 def capturing() -> bool:
     """Whether CuPy's current stream is being captured into a CUDA graph."""
     cuda = require("cupy").cuda
+    return is_captured(cuda.runtime, cuda.get_current_stream().ptr)
+
+
+def is_captured(runtime: Any, stream: int) -> bool:
+    """Whether a stream is being captured into a CUDA graph, by ``cupy.cuda.runtime``."""
     try:
-        return cuda.get_current_stream().is_capturing()
-    except cuda.runtime.CUDARuntimeError:
+        return runtime.streamIsCapturing(stream)
+    except runtime.CUDARuntimeError:
         return True     # the default stream refuses the question while another stream is capturing

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..planning.plan import Launch, Plan
 from ..planning.problem import DeviceInfo
 from .architectures import launches_overlap
 from .arguments import ArgumentBlock
-from .devices import capturing, device_info
+from .devices import device_info, is_captured
 from .errors import DriverError, require
 from .loading import load_all
 from .overlap import OverlappingLaunch
@@ -113,7 +114,7 @@ class Executor:
             If the driver refuses a launch.
         """
         if self._workspace_bytes:
-            workspace = self._allocate()
+            workspace = self._allocate(stream)
             addresses = (*addresses, workspace.ptr)
         try:
             block = self._blocks.pop()
@@ -143,9 +144,13 @@ class Executor:
 
         return arguments, tuple(call(*each) for each in launches)
 
-    def _allocate(self) -> Any:
-        workspace = require("cupy").cuda.alloc(self._workspace_bytes)
-        if capturing():
+    @cached_property
+    def _cuda(self) -> Any:
+        return require("cupy").cuda
+
+    def _allocate(self, stream: int) -> Any:
+        workspace = self._cuda.alloc(self._workspace_bytes)
+        if is_captured(self._cuda.runtime, stream):
             self._captured.append(workspace)
         return workspace
 

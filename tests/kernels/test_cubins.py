@@ -99,7 +99,7 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
     for traits in ({}, {"k_major_a": False, "k_major_b": False}, {"staged": "tma"}, {"staged": "tma", "cluster": Cluster(2, 1)},
                    {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"}, {"staged": "tma", "divided": True},
                    {"staged": "rows", "divided": True, "alpha": "device", "beta": "device"}, {"divided": True, "beta": "one"},
-                   {"staged": "tma", "k_major_b": False, "cluster": Cluster(1, 2)},
+                   {"staged": "tma", "k_major_b": False, "cluster": Cluster(2, 1)},
                    {"staged": "tma", "k_major_b": False, "clipped": True}, {"staged": "tma", "k_major_b": False, "divided": True}):
         if tile.columns % DEPTH and traits.get("divided") and not traits.get("k_major_b", True):
             continue                                                        # planning divides none of these

@@ -89,10 +89,12 @@ def test_device_info_of_an_h200(machine):
 
 @pytest.mark.parametrize("answer", [True, False])
 def test_whether_the_current_stream_is_captured(machine, answer):
-    machine.cuda.get_current_stream = lambda: SimpleNamespace(is_capturing=lambda: answer)
+    machine.cuda.get_current_stream = lambda: SimpleNamespace(ptr=7)
+    machine.cuda.runtime.streamIsCapturing = {7: answer}.__getitem__
     assert capturing() is answer
 
 
 def test_a_stream_that_may_not_be_asked_counts_as_captured(machine):
-    machine.cuda.get_current_stream = lambda: SimpleNamespace(is_capturing=raising(CudaError("cudaErrorStreamCaptureImplicit")))
+    machine.cuda.get_current_stream = lambda: SimpleNamespace(ptr=7)
+    machine.cuda.runtime.streamIsCapturing = raising(CudaError("cudaErrorStreamCaptureImplicit"))
     assert capturing()

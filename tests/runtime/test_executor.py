@@ -57,9 +57,9 @@ def fake_cupy(monkeypatch):
     def alloc(size):
         fake.allocated.append(Memory(size))
         return fake.allocated[-1]
-    stream = SimpleNamespace(is_capturing=lambda: fake.capturing)
-    fake.cuda = SimpleNamespace(Device=lambda *_: SimpleNamespace(id=0), alloc=alloc, get_current_stream=lambda: stream,
-                                runtime=SimpleNamespace(free=free, CUDARuntimeError=RuntimeError))
+    runtime = SimpleNamespace(free=free, CUDARuntimeError=RuntimeError, streamIsCapturing=lambda stream: fake.capturing)
+    fake.cuda = SimpleNamespace(Device=lambda *_: SimpleNamespace(id=0), alloc=alloc, runtime=runtime,
+                                get_current_stream=lambda: SimpleNamespace(ptr=7))
     monkeypatch.setitem(sys.modules, "cupy", fake)
     return fake
 
