@@ -57,6 +57,8 @@ DTYPES = {d.name: d for d in (
     DType("float64", 8, "double", "float64", "f64"),
     DType("complex64", 8, "cb::complex<float>", "complex64", "c64"),
     DType("complex128", 16, "cb::complex<double>", "complex128", "c128"),
+    # float32 of which tensor cores read 10 bits of the fraction; TMA rounds to them on the way to shared memory.
+    DType("tfloat32", 4, "float", "float32", "tf32"),
     # Four int8 that are neighbours along K: what dp4a multiplies.
     DType("int8x4", 4, "unsigned int", "int32", "i8x4"),
     # Untyped words: what copies and transposes move.

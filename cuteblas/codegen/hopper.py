@@ -25,6 +25,7 @@ __all__ = ["MatrixDescriptor", "Mbarriers", "TmaBox", "WgmmaAtom", "WgmmaMma", "
 
 _ROW_BYTES = 128                    # one row of the 128-byte swizzle
 _MOST_BOX = 256                     # elements of a box along a mode
+_STEP_BYTES = 32                    # of a row along K that one matrix instruction multiplies
 _CHUNK = 16                         # bytes that a swizzle moves as one; innermost coordinates are multiples
 _SWIZZLE_SPAN = {1: 32, 2: 64, 3: 128}
 
@@ -311,7 +312,7 @@ class WgmmaOperand:
     Attributes
     ----------
     element : str
-        16-bit element type.
+        16-bit element type, or ``"tfloat32"``, which is K-major.
     layout : ComposedLayout
         The (MN, K) tile that one instruction (or several along K) reads; that of :func:`operand_layout`.
     k_major : bool
@@ -345,12 +346,12 @@ class WgmmaOperand:
     def _check(self, leading: int, stride: int) -> None:
         """Compare the layout with the canonical layout that the descriptor describes, at every coordinate of one instruction."""
         item, row = dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
-        extent = size(self.layout.inner[0])
+        extent, depth = size(self.layout.inner[0]), _STEP_BYTES // item
         if self.k_major:
-            canonical = Layout(((8, max(1, extent // 8)), 16), ((row, stride // item), 1))
+            canonical = Layout(((8, max(1, extent // 8)), depth), ((row, stride // item), 1))
         else:
             canonical = Layout(((row, max(1, extent // row)), (8, 2)), ((1, leading // item), (row, stride // item)))
-        wrong = [(m, d) for m in range(extent) for d in range(16) if canonical(m, d) != self.layout.inner(m, d)]
+        wrong = [(m, d) for m in range(extent) for d in range(depth) if canonical(m, d) != self.layout.inner(m, d)]
         if wrong:
             raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
                                f"at {wrong[:1]}")
@@ -392,16 +393,16 @@ class MatrixDescriptor:
 
 @dataclass(frozen=True)
 class WgmmaAtom:
-    """``wgmma.mma_async.m64nNk16``: D (64, N) += A (64, 16) B (N, 16)^T by the 128 threads of a warpgroup, float32 accumulators.
+    """``wgmma.mma_async``: D (64, N) += A (64, K) B (N, K)^T by the 128 threads of a warpgroup, in float32; K is 32 bytes.
 
     Attributes
     ----------
     n : int
         Columns, a multiple of 8 up to 256.
     element : str
-        ``"float16"`` or ``"bfloat16"``.
+        ``"float16"``, ``"bfloat16"`` or ``"tfloat32"``.
     k_major_a, k_major_b : bool
-        Which mode of A and B is contiguous in shared memory.
+        Which mode of A and B is contiguous in shared memory; of ``"tfloat32"`` it is K.
     """
 
     n: int
@@ -410,8 +411,10 @@ class WgmmaAtom:
     k_major_b: bool = True
 
     def __post_init__(self) -> None:
-        if self.n % 8 or not 8 <= self.n <= 256 or self.element not in ("float16", "bfloat16"):
-            raise CodegenError(f"wgmma has 8 to 256 columns in steps of 8 and float16 or bfloat16 operands, got {self}")
+        if self.n % 8 or not 8 <= self.n <= 256 or self.element not in ("float16", "bfloat16", "tfloat32"):
+            raise CodegenError(f"wgmma has 8 to 256 columns in steps of 8 and float16, bfloat16 or tfloat32 operands, got {self}")
+        if self.element == "tfloat32" and not (self.k_major_a and self.k_major_b):
+            raise CodegenError(f"wgmma reads tfloat32 along K alone, got {self}")
         tv = self.tv_c
         if sorted(tv(i) for i in range(size(tv))) != list(range(64 * self.n)):
             raise CodegenError(f"the accumulator layout {tv} does not cover 64 x {self.n} exactly once")
@@ -431,6 +434,8 @@ class WgmmaAtom:
     @property
     def call(self) -> str:
         """The prelude function."""
+        if self.element == "tfloat32":
+            return f"cb::wgmma_m64k8_tf32<{self.n}>"
         return f"cb::wgmma_m64k16<{self.n}, {dtype(self.element).ctype}, {int(not self.k_major_a)}, {int(not self.k_major_b)}>"
 
 

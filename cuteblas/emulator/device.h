@@ -395,6 +395,14 @@ void wgmma_m64k16(float (&d)[N / 2], uint64 descriptor_a, uint64 descriptor_b, i
     cuteblas_runtime->wgmma(&request);
 }
 
+template <int N>
+void wgmma_m64k8_tf32(float (&d)[N / 2], uint64 descriptor_a, uint64 descriptor_b, int accumulate, CB_SITE) {
+    static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");
+    auto const input = emulator::WgmmaInput::tfloat32;
+    emulator::WgmmaRequest const request = {d, N, input, 0, 0, descriptor_a, descriptor_b, nullptr, accumulate, site.line};
+    cuteblas_runtime->wgmma(&request);
+}
+
 template <int N, class In, int MajorB>
 void wgmma_m64k16_rs(float (&d)[N / 2], uint const (&a)[4], uint64 descriptor_b, int accumulate, CB_SITE) {
     static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");

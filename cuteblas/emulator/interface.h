@@ -38,7 +38,7 @@ constexpr unsigned shared_start = 1024;
 // Accumulators hold this quiet NaN from the issue of a wgmma to the wait for it.
 constexpr unsigned in_flight_pattern = 0x7fe5a5a5u;
 
-enum class WgmmaInput : int { half, bfloat16 };
+enum class WgmmaInput : int { half, bfloat16, tfloat32 };
 
 struct WgmmaRequest {
     float* accumulators;
@@ -119,6 +119,7 @@ struct TensorMapContent {
     unsigned long long shape[5];
     unsigned long long strides[4];  // bytes, of modes 1 ...
     unsigned short box[5];
+    unsigned char rounds;  // float to 10 bits of the fraction, as it comes into shared memory
 };
 static_assert(sizeof(TensorMapContent) <= sizeof(TensorMap), "a tensor map holds its content");
 

@@ -406,5 +406,5 @@ def _tensor_map_bytes(spec: TensorMapSpec, memory: Pointer, window: int, name: s
                              f"memory ends {memory.base + memory.nbytes - memory.address} bytes after its first element")
     rank = len(spec.shape)
     fill = (0,) * (5 - rank)
-    return struct.pack("<IHBBq5Q4Q5H", window, spec.dtype.bytes, rank, spec.swizzle, memory.address, *spec.shape, *fill,
-                       *spec.strides, *fill, *spec.box, *fill).ljust(128, b"\0")
+    return struct.pack("<IHBBq5Q4Q5HB", window, spec.dtype.bytes, rank, spec.swizzle, memory.address, *spec.shape, *fill,
+                       *spec.strides, *fill, *spec.box, *fill, spec.dtype.name == "tfloat32").ljust(128, b"\0")

@@ -203,6 +203,19 @@ inline bool complete_word_stores() {
     return true;
 }
 
+// A float as a map of tfloat32 brings it: to the nearest, with 10 bits of the fraction, of two the even one; NaNs are all alike, as
+// on an H200.
+inline void round_to_tfloat32(uint8_t* where) {
+    constexpr uint32_t dropped = 13;
+    uint32_t bits;
+    std::memcpy(&bits, where, sizeof(bits));
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        bits = 0x7fffffff;
+    else if ((bits & 0x7fffffff) != 0x7f800000)
+        bits = (bits + (1u << (dropped - 1)) - 1 + (bits >> dropped & 1)) & ~((1u << dropped) - 1);
+    std::memcpy(where, &bits, sizeof(bits));
+}
+
 // Lets the oldest load in flight arrive; false if there is none.
 inline bool complete_tma_loads() {
     if (tma_loads.empty()) return false;
@@ -211,9 +224,10 @@ inline bool complete_tma_loads() {
     TensorBox const box{load.map, load.coordinates};
     box.each_element(load.address, [&](uint32_t address, uint8_t const* from) {
         uint8_t* to = shared.data + address - shared_start;
-        if (from != nullptr)
+        if (from != nullptr) {
             copy_bytes(to, from, load.map.itemsize);
-        else
+            if (load.map.rounds) round_to_tfloat32(to);
+        } else
             std::memset(to, 0, load.map.itemsize);
     });
     complete_bytes(load.mbarrier, box.bytes(), load.number, "TMA load", load.line);

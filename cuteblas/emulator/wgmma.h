@@ -51,7 +51,7 @@ inline Descriptor decode(uint64_t bits, char operand, int line) {
 }
 
 // One operand of a k16 step as integers: value = significand * 2^(exponent - fraction bits), [k][row]. Zeros have an exponent below
-// all others, so that they never decide an alignment.
+// all others, so that they never decide an alignment. A step of tfloat32 has as many bytes: 8 elements, then 8 zeros.
 struct Operand {
     static constexpr int zero_exponent = -8192;
     int rows;
@@ -123,11 +123,21 @@ inline void read_registers(Operand& operand, WgmmaRequest const* requests) {
         }
 }
 
-inline int fraction_bits(WgmmaInput input) { return input == WgmmaInput::half ? 10 : 7; }
+inline int fraction_bits(WgmmaInput input) { return input == WgmmaInput::bfloat16 ? 7 : 10; }
+
+inline int exponent_bits(WgmmaInput input) { return input == WgmmaInput::half ? 5 : 8; }
+
+// The sign, the exponent and the fraction of an element of a row; of a tfloat32 the last 13 of 32 bits are not looked at.
+inline int bits_of(Operand const& operand, int row, int k, WgmmaInput input) {
+    uint16_t const* line = &operand.bits[static_cast<size_t>(row * wgmma_depth)];
+    if (input != WgmmaInput::tfloat32) return line[k];
+    if (k >= wgmma_depth / 2) return 0;
+    return line[2 * k + 1] << 3 | line[2 * k] >> 13;
+}
 
 inline void split_operand(Operand& operand, WgmmaInput input) {
     int const fraction = fraction_bits(input);
-    int const largest = (1 << (15 - fraction)) - 1;
+    int const largest = (1 << exponent_bits(input)) - 1;
     int const bias = largest / 2;
     int const rows = operand.rows;
     operand.significand.resize(operand.bits.size());
@@ -135,22 +145,23 @@ inline void split_operand(Operand& operand, WgmmaInput input) {
     operand.special.assign(static_cast<size_t>(rows), 0);
     for (int row = 0; row < rows; ++row)
         for (int k = 0; k < wgmma_depth; ++k) {
-            int const bits = operand.bits[row * wgmma_depth + k];
+            int const bits = bits_of(operand, row, k, input);
             int const biased = bits >> fraction & largest;
             int significand = bits & ((1 << fraction) - 1);
             if (biased == largest) operand.special[row] = 1;
             if (biased != 0) significand |= 1 << fraction;
             operand.exponent[k * rows + row] = significand == 0 ? Operand::zero_exponent : std::max(biased, 1) - bias;
-            operand.significand[k * rows + row] = bits & 0x8000 ? -significand : significand;
+            bool const negative = bits >> (fraction + exponent_bits(input)) & 1;
+            operand.significand[k * rows + row] = negative ? -significand : significand;
         }
 }
 
-inline float value_of(uint16_t bits, WgmmaInput input) {
+inline float value_of(int bits, WgmmaInput input) {
     int const fraction = fraction_bits(input);
-    int const largest = (1 << (15 - fraction)) - 1;
+    int const largest = (1 << exponent_bits(input)) - 1;
     int const biased = bits >> fraction & largest;
     int const rest = bits & ((1 << fraction) - 1);
-    float const sign = bits & 0x8000 ? -1.0f : 1.0f;
+    float const sign = bits >> (fraction + exponent_bits(input)) & 1 ? -1.0f : 1.0f;
     if (biased == largest) return rest ? NAN : sign * INFINITY;
     return sign *
            std::ldexp(static_cast<float>(biased ? rest | 1 << fraction : rest), std::max(biased, 1) - largest / 2 - fraction);
@@ -238,8 +249,7 @@ class TensorCore {
     static float special_sum(float c, Operand const& a, int row, Operand const& b, int column, WgmmaInput input) {
         double total = c;
         for (int k = 0; k < wgmma_depth; ++k)
-            total += static_cast<double>(value_of(a.bits[row * wgmma_depth + k], input)) *
-                     value_of(b.bits[column * wgmma_depth + k], input);
+            total += static_cast<double>(value_of(bits_of(a, row, k, input), input)) * value_of(bits_of(b, column, k, input), input);
         return std::isnan(total) ? NAN : static_cast<float>(total);
     }
 };

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = ["AS_PLANNED", "BY_NUMPY", "PRECISIONS", "How", "check_variant", "checked_how", "checked_precision", "refuse_variant"]
 
-PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6")
+PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6", "tf32")
 
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"
 

@@ -1,7 +1,7 @@
-"""``gemm_wgmma``: float16 and bfloat16 products on Hopper's tensor cores, accumulated in float32.
+"""``gemm_wgmma``: float16 and bfloat16 products on Hopper's tensor cores, accumulated in float32; float32 as tfloat32 on request.
 
 Blocks are persistent (:mod:`~cuteblas.kernels.persistent`). A and B may each be K-major or MN-major: 16-bit operands are read in
-either order by the hardware, so no layout needs a copy.
+either order by the hardware, so no layout needs a copy. 32-bit ones are read along K alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from .persistent import (
     Work,
     boxes,
     consumer_mma,
+    depth_of,
     persistent_traits,
     ring_of_tiles,
 )
@@ -54,7 +55,7 @@ class WgmmaConfig:
     Attributes
     ----------
     element, output : str
-        NumPy's names of the types of A and B (``float16``, ``bfloat16``), and of C.
+        Names of the types of A and B (``float16``, ``bfloat16``, or ``tfloat32``: float32 that TMA rounds), and of C.
     groups : int
         Multiplying warpgroups, 64 rows of C each.
     columns : int
@@ -122,7 +123,7 @@ class WgmmaConfig:
         """The kernel's symbol."""
         traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
                                    (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
-                                   self.cluster, self.staged)
+                                   self.cluster, self.staged, depth_of(self.element))
         return (f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
                 f"{'_clipped' if self.clipped else ''}")
 
@@ -145,7 +146,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         cluster, and may have fewer blocks than tiles.
     """
     box_a, box_b = config.boxes
-    mma = config.mma
+    mma, depth = config.mma, depth_of(config.element)
     consumers = GROUP * config.groups
     if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
@@ -154,7 +155,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
     k = KernelBuilder(config.name, consumers + GROUP, arch="sm_90a", wide=config.wide, cluster=config.cluster.size,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-                              f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{DEPTH}, "
+                              f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{depth}, "
                               f"{config.stages} stages\n"
                               f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
                               f"accumulators {mma.tv_c}")
@@ -172,30 +173,30 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
     staged = StagedC(k, config.output, mma, map_c) if config.staged else None
     epilogue.load_scalars()
-    step = config.rows, config.columns, DEPTH
+    step = config.rows, config.columns, depth
     block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, config.cluster, (map_a, map_b),
                             divided=divided)
 
     def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        block.load(0, map_a, box_a, tile, k_tile * DEPTH, config.batch_a, sA[_, _, stage], barrier, config.clipped)
-        block.load(1, map_b, box_b, tile, k_tile * DEPTH, config.batch_b, sB[_, _, stage], barrier, config.clipped)
+        block.load(0, map_a, box_a, tile, k_tile * depth, config.batch_a, sA[_, _, stage], barrier, config.clipped)
+        block.load(1, map_b, box_b, tile, k_tile * depth, config.batch_b, sB[_, _, stage], barrier, config.clipped)
 
     block.produce(tile_a.nbytes + tile_b.nbytes, load)
-    operand_a = WgmmaOperand(config.element, operand_layout(64, DEPTH, config.element, config.k_major_a), config.k_major_a)
+    operand_a = WgmmaOperand(config.element, operand_layout(64, depth, config.element, config.k_major_a), config.k_major_a)
     operand_b = WgmmaOperand(config.element, tile_b.layout, config.k_major_b)
 
     def consumer() -> Consumer:
         # This group's rows: (64, K, stage).
-        tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
+        tCsA = local_tile(sA, (64, depth), (k.let("group", k.thread // GROUP), 0))
         a = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a)
         b = MatrixDescriptor(k, "descriptor_b", sB, operand_b)
         tCrC = k.registers("tCrC", "float32", Layout((2, 2, config.columns // 8)))
 
         def multiply(stage: IntLike) -> None:
             k.emit("cb::wgmma_fence();")
-            for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
+            for first in range(0, depth, depth * INSTRUCTION_DEPTH // DEPTH):
                 for atom, column in zip(mma.atoms, mma.firsts, strict=True):
-                    wgmma(k, atom, tCrC, a.at(stage, depth), b.at(stage, depth, column), "1", column)
+                    wgmma(k, atom, tCrC, a.at(stage, first), b.at(stage, first, column), "1", column)
             k.emit("cb::wgmma_commit();")
 
         def finish(work: Work) -> None:

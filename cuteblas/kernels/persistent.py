@@ -44,7 +44,8 @@ from .common import OperandAccess, grouped_raster
 from .epilogue import FusedEpilogue
 
 __all__ = ["ALONE", "DEPTH", "GROUP", "INSTRUCTION_DEPTH", "PAIRS", "WARP", "Cluster", "Consumer", "Divided", "PersistentBlock",
-           "Stage", "StagedC", "TileOfC", "Verdict", "Work", "boxes", "consumer_mma", "persistent_traits", "ring_of_tiles"]
+           "Stage", "StagedC", "TileOfC", "Verdict", "Work", "boxes", "consumer_mma", "depth_of", "persistent_traits",
+           "ring_of_tiles"]
 
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""
@@ -69,6 +70,11 @@ _PIECES = 2                         # of C that a warpgroup has in shared memory
 _VECTOR = 4                         # accumulators that are exchanged together
 _VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
 _LINES = 128, 64, 32                # bytes of a line in shared memory, over which it is swizzled
+
+
+def depth_of(element: str) -> int:
+    """K of a stage of a type: a row of 128 bytes, which four matrix instructions multiply."""
+    return _LINES[0] // dtype(element).bytes
 
 
 def ring_of_tiles(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tensor:
@@ -204,12 +210,12 @@ def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], clu
     most = (_CLIPPED_ROWS,) if clipped else ()
 
     def box(extent: int, parts: int, k_major: bool) -> TmaBox:
-        item = dtype(element).bytes
-        line = _line(DEPTH if k_major else extent, item)                            # as long in all parts of a tile
+        item, depth = dtype(element).bytes, depth_of(element)
+        line = _line(depth if k_major else extent, item)                            # as long in all parts of a tile
         if k_major or extent * item % (parts * line) == 0:
-            return TmaBox(element, operand_layout(extent // parts, DEPTH, element, k_major, line), *most)
-        whole = operand_layout(extent, DEPTH, element, k_major, line)
-        return TmaBox(element, whole.map_domain(lambda tile: make_layout(tile[0], Layout(DEPTH // parts, tile[1].stride))), *most)
+            return TmaBox(element, operand_layout(extent // parts, depth, element, k_major, line), *most)
+        whole = operand_layout(extent, depth, element, k_major, line)
+        return TmaBox(element, whole.map_domain(lambda tile: make_layout(tile[0], Layout(depth // parts, tile[1].stride))), *most)
 
     return box(rows, cluster.n, k_major[0]), box(columns, cluster.m, k_major[1])
 
@@ -226,14 +232,14 @@ def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, b
 
 def persistent_traits(tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], c: OperandAccess, scalars: tuple[str, str],
                       batch: tuple[tuple[bool, ...], tuple[bool, ...]], wide: bool, epilogue: FusedEpilogue | None,
-                      cluster: Cluster = ALONE, staged: str | None = None) -> str:
+                      cluster: Cluster = ALONE, staged: str | None = None, depth: int = DEPTH) -> str:
     """The part of a kernel's name that says how operands are accessed and C is written."""
     major = "".join("k" if x else "m" for x in k_major)
     unit = {0: "m", 1: "n", None: "s"}[c.unit]
     modes = "".join("nabc"[x + 2 * y] for x, y in zip(*batch, strict=True))
     alpha, beta = scalars
     written = f"{unit}{c.width}{staged[0] if staged else ''}"
-    return (f"{tile[0]}x{tile[1]}x{DEPTH}_s{stages}{cluster.tag}_{major}{written}_{alpha[0]}{beta[0]}_b{modes}"
+    return (f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{alpha[0]}{beta[0]}_b{modes}"
             f"{'_wide' if wide else ''}" + (f"_{epilogue.tag}" if epilogue else ""))
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from ..codegen.dtypes import dtype
 from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from .copy import plan_copy
-from .operands import compact, row_pitch, why_not_mapped
+from .operands import compact, row_pitch
 from .plan import Argument, Launch, Plan, Role, with_roles
 from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
-from .wgmma import plan_wgmma
+from .wgmma import plan_wgmma, why_not_read
 
 __all__ = ["of_copies", "plan_copied"]
 
@@ -31,7 +31,7 @@ class _Copy:
     nbytes : int
         What it takes.
     reason : str
-        Why no tensor map describes the operand itself.
+        Why the operand itself is not read.
     """
 
     operand: Operand
@@ -41,11 +41,11 @@ class _Copy:
 
 
 def _copies(p: GemmProblem) -> dict[Role, _Copy]:
-    """Copies of the operands that no tensor map describes."""
+    """Copies of the operands that cannot be read as they lie in memory."""
     copies = {}
     for role, x, extents in (("a", p.a, (p.m, p.k)), ("b", p.b, (p.n, p.k))):
-        if (reason := why_not_mapped(role.upper(), x, extents)) is not None:
-            copies[role] = _copy(x, extents, p.batch, reason)
+        if (reason := why_not_read(p, role.upper())) is not None:
+            copies[role] = _copy(x, extents, p.batch, reason, along_k=p.precision == "tf32")
     return copies
 
 
@@ -54,9 +54,10 @@ def of_copies(p: GemmProblem) -> GemmProblem:
     return replace(p, **{role: copy.operand for role, copy in _copies(p).items()})       # type: ignore[arg-type]
 
 
-def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str) -> _Copy:
-    """A copy of an operand: rows along the mode of the smallest stride, matrices one after the other, without those repeated."""
-    inner = min((1, 0), key=lambda mode: (extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])))
+def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str, *, along_k: bool) -> _Copy:
+    """A copy of an operand: rows along K or the mode of the smallest stride, matrices one after the other, none of them twice."""
+    sizes = [(extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])) for mode in range(2)]
+    inner = 1 if along_k or sizes[1] <= sizes[0] else 0
     pitch = row_pitch(extents[inner], _SECTOR)
     strides = (1, pitch) if inner == 0 else (pitch, 1)
     own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i] != 0 and batch[i] > 1]     # innermost first

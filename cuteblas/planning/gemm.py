@@ -32,9 +32,9 @@ _LEAST_COPIED = 2**18
 _LEAST_K_COPIED, _LEAST_RESULT_COPIED = 128, 2**12
 
 
-PRECISIONS = ("auto", "ieee", *FORMATS)
+PRECISIONS = ("auto", "ieee", *FORMATS, "tf32")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
-algorithm by name."""
+algorithm by name. ``"tf32"``, one product of float32 rounded to 11 bits, is the only one that may be less accurate."""
 
 
 def _pays_to_split(p: GemmProblem, device: DeviceInfo) -> bool:
@@ -57,6 +57,17 @@ def _pays_to_copy(p: GemmProblem) -> bool:
     batch = prod(p.batch)
     deep = p.k >= _LEAST_K_COPIED and p.m * p.n * batch >= _LEAST_RESULT_COPIED
     return deep or (p.m * p.k + p.n * p.k + p.m * p.n) * batch >= _LEAST_COPIED
+
+
+def _plan_tf32(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan of float32 as tfloat32, of copies where operands cannot be read as they are."""
+    if (refused := why_not_wgmma(of_copies(problem), device)) is not None:
+        raise ValueError(f"gemm_wgmma cannot compute this: {refused}")
+    if why_not_wgmma(problem, device) is None:
+        return plan_wgmma(problem, device)
+    if (copied := plan_in_blocks(problem, device, plan_copied)) is None:
+        raise ValueError(f"precision='tf32' copies operands here, and the workspace limit is {device.workspace_limit} bytes")
+    return copied
 
 
 @lru_cache(maxsize=4096)
@@ -95,6 +106,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         if named is None:
             raise ValueError(f"precision={problem.precision!r} needs a workspace, and the limit is {device.workspace_limit} bytes")
         return named
+    if problem.precision == "tf32":
+        return _plan_tf32(problem, device)
     over = ""
     if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
         return plan_skinny(problem, device)

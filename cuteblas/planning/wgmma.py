@@ -9,7 +9,7 @@ from math import prod
 from ..codegen.dtypes import dtype
 from ..kernels.clear_words import clear_words
 from ..kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
-from ..kernels.persistent import ALONE, DEPTH, Cluster
+from ..kernels.persistent import ALONE, DEPTH, Cluster, depth_of
 from .operands import (
     NARROW_SPAN,
     alpha_kind,
@@ -30,11 +30,13 @@ from .problem import DeviceInfo, GemmProblem
 from .simt import LAUNCH_SECONDS
 from .slices import MIN_SLICE, SLICE_SECONDS, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_wgmma"]
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_read", "why_not_wgmma"]
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
-    if p.a.dtype not in ("float16", "bfloat16") or p.b.dtype != p.a.dtype:
+    if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:
+        return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
+    if p.precision != "tf32" and (p.a.dtype not in ("float16", "bfloat16") or p.b.dtype != p.a.dtype):
         return f"its operands are float16 or bfloat16, not {p.a.dtype}"
     if p.accumulator != "float32":
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
@@ -46,7 +48,20 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "there is nothing to multiply"
     if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"
-    return why_not_mapped("A", p.a, (p.m, p.k)) or why_not_mapped("B", p.b, (p.n, p.k))
+    return why_not_read(p, "A") or why_not_read(p, "B")
+
+
+def why_not_read(p: GemmProblem, name: str) -> str | None:
+    """Why an operand, A or B, cannot be read as it lies in memory, or ``None`` if it can."""
+    operand, extents = (p.a, (p.m, p.k)) if name == "A" else (p.b, (p.n, p.k))
+    if p.precision == "tf32" and majorness(operand, extents) == 0:
+        return f"wgmma reads 32-bit elements along K, and {name} is contiguous along {'M' if name == 'A' else 'N'}"
+    return why_not_mapped(name, operand, extents)
+
+
+def _element(p: GemmProblem) -> str:
+    """As what tensor cores read the operands."""
+    return "tfloat32" if p.precision == "tf32" else p.a.dtype
 
 
 @dataclass(frozen=True)
@@ -71,7 +86,11 @@ class WgmmaTile:
         return -(-p.m // (64 * self.groups * self.cluster.m)) * -(-p.n // (self.columns * self.cluster.n)) * prod(p.batch)
 
     def __str__(self) -> str:
-        shape = f"tile {64 * self.groups}x{self.columns}x64, {self.stages} stages"
+        return self.described(DEPTH)
+
+    def described(self, depth: int) -> str:
+        """The tile with that much of K in a stage, in words."""
+        shape = f"tile {64 * self.groups}x{self.columns}x{depth}, {self.stages} stages"
         return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
 
 
@@ -166,15 +185,16 @@ def _across_sectors(p: GemmProblem) -> bool:
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float, may_split: bool) -> Iterator[_Tiling]:
     """Each block has whole tiles, of all of K or of slices."""
     outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
+    depth = depth_of(_element(p))
     while True:
         chunk, clusters = p.k // slices, tile.clusters(p) * slices
         waves = -(-clusters // (device.multiprocessors // tile.cluster.size))
-        seconds = waves * -(-chunk // DEPTH) * stage + LAUNCH_SECONDS
+        seconds = waves * -(-chunk // depth) * stage + LAUNCH_SECONDS
         if slices > 1:
             seconds += 2 * slices * outputs * item / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
         yield _Tiling(tile, slices, chunk, 0, seconds)
         slices *= 2
-        if not may_split or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * DEPTH) or p.k // slices < MIN_SLICE \
+        if not may_split or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
                 or slices * outputs * item > most_workspace(device):
             return
 
@@ -185,7 +205,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) 
     Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that begin in different places are slow.
     A B in narrow lines comes in more boxes than a thread has registers for that also divides tiles.
     """
-    tiles, depth, most = tile.clusters(p), -(-p.k // DEPTH), device.multiprocessors
+    tiles, depth, most = tile.clusters(p), -(-p.k // depth_of(_element(p))), device.multiprocessors
     rest, adding = tiles % most, _WAIT_SECONDS + _ADD_SECONDS * tile.groups * tile.columns / 512
     if tile.cluster.size > 1 or (tiles > most and _across_sectors(p)):
         return
@@ -241,7 +261,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     major_a, major_b = (majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
     c, unstaged = pairs_along_n(p), why_not_staged(p)
-    config = WgmmaConfig(p.a.dtype, p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
+    config = WgmmaConfig(_element(p), p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
                          p.beta, batch_a, batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width), tile.cluster,
                          staging(p), choice.divided > 0)
     config = replace(config, clipped=_clipped(p, config))
@@ -270,7 +290,9 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
         divided = f", {choice.divided} of them divided along K between all blocks"
         values |= {"divided": Argument(value=choice.divided), "sums": Argument(role="workspace"), "flags": flags}
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
-    reason = (f"{p.a.dtype} on tensor cores, float32 accumulation; {tile}: {clusters * tile.cluster.size} tiles on "
+    numbers_are = p.a.dtype if config.element == p.a.dtype else f"{p.a.dtype}, rounded to {config.element} by TMA,"
+    described = tile.described(depth_of(config.element))
+    reason = (f"{numbers_are} on tensor cores, float32 accumulation; {described}: {clusters * tile.cluster.size} tiles on "
               f"{device.multiprocessors} multiprocessors{divided}; C is written "
               + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + facing.note)
     return (*before, Launch(kernel, (blocks, 1, 1), arguments)), config, reason, nbytes

@@ -19,6 +19,7 @@ _DATA_TYPES = {
     "int32": "INT32", "uint32": "UINT32", "int8x4": "UINT32", "b32": "UINT32",
     "int64": "INT64", "uint64": "UINT64", "b64": "UINT64",
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "complex64": "UINT64",
+    "tfloat32": "TFLOAT32",             # which rounds float32
 }
 
 

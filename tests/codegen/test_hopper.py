@@ -60,7 +60,7 @@ def test_pairs_of_columns_are_elements():
 
 @pytest.mark.parametrize("element, n", [("float16", 12), ("float16", 264), ("float32", 64)])
 def test_atoms_that_do_not_exist(element, n):
-    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and float16 or bfloat16"):
+    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and float16, bfloat16 or tfloat32"):
         WgmmaAtom(n, element)
 
 

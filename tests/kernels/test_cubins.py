@@ -100,10 +100,11 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
                    {"staged": "tma", "alpha": "value", "beta": "value"}, {"staged": "rows"}, {"staged": "tma", "divided": True},
                    {"staged": "rows", "divided": True, "alpha": "device", "beta": "device"}, {"divided": True, "beta": "one"},
                    {"staged": "tma", "k_major_b": False, "cluster": Cluster(2, 1)},
-                   {"staged": "tma", "k_major_b": False, "clipped": True}, {"staged": "tma", "k_major_b": False, "divided": True}):
+                   {"staged": "tma", "k_major_b": False, "clipped": True}, {"staged": "tma", "k_major_b": False, "divided": True},
+                   {"element": "tfloat32", "staged": "tma", "divided": True, "beta": "value"}):
         if tile.columns % DEPTH and traits.get("divided") and not traits.get("k_major_b", True):
             continue                                                        # planning divides none of these
-        kernel = gemm_wgmma(WgmmaConfig("float16", "float32", **shape, **traits))
+        kernel = gemm_wgmma(WgmmaConfig(**{"element": "float16", "output": "float32", **shape, **traits}))
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
     for output in ("float16", "float32"):

@@ -17,6 +17,7 @@ __all__ = ["cuda_prelude"]
 _HOPPER = re.compile(r"cb::(mbarrier|cluster|store_async|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
 _WGMMA = re.compile(r"cb::wgmma_m64k16<(\d+), (cb::half|cb::bfloat16), ([01]), ([01])>")
 _WGMMA_RS = re.compile(r"cb::wgmma_m64k16_rs<(\d+), (cb::half|cb::bfloat16), ([01])>")
+_WGMMA_TF32 = re.compile(r"cb::wgmma_m64k8_tf32<(\d+)>")
 _VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power|minimum|maximum|negative|absolute|sign|square|"
                      r"reciprocal|floor|ceil|rint|exp|exp2|expm1|log|log2|log1p|sqrt|sin|cos|tanh|erf|sigmoid|(not_)?equal|"
                      r"(less|greater)(_equal)?|logical_(and|or|xor|not)|isnan|where|real|imag|conj)[(<]")
@@ -24,7 +25,7 @@ _SPLIT = re.compile(r"cb::(largest_magnitude|power_of_two|scalbn|row_|count_magn
                     r"wgmma_delivered)")
 _MMA = re.compile(r"cb::mma_m(\d+)n(\d+)k(\d+)<(cb::half|cb::bfloat16|signed char|double)>")
 _COMPLEX_MMA = "cb::complex_mma_"
-_PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16"}
+_PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32"}
 
 
 class _MmaType(NamedTuple):
@@ -55,23 +56,24 @@ def _text(name: str) -> str:
 def _wgmma_atom(n: int, element: str, majors: tuple[int, ...]) -> str:
     """One ``wgmma.mma_async`` instruction as a function (PTX ISA, "wgmma.mma_async").
 
-    ``majors`` are those of A and B in shared memory; of B alone if A is in registers.
+    ``majors`` are those of A and B in shared memory; of B alone if A is in registers; none of 32-bit elements, which are K-major.
     """
     regs = n // 2
     names = ", ".join(f"%{i}" for i in range(regs))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(regs))
-    ptx, suffix = _PTX_TYPE[element], "" if len(majors) == 2 else "_rs"
-    declared = "unsigned long long a" if len(majors) == 2 else "unsigned const (&a)[4]"
-    passed = ['"l"(a)'] if len(majors) == 2 else [f'"r"(a[{i}])' for i in range(4)]
+    ptx, in_registers, depth = _PTX_TYPE[element], len(majors) == 1, 16 if majors else 8
+    declared = "unsigned const (&a)[4]" if in_registers else "unsigned long long a"
+    passed = [f'"r"(a[{i}])' for i in range(4)] if in_registers else ['"l"(a)']
     end = regs + len(passed)
-    a = f"%{regs}" if len(majors) == 2 else "{" + ", ".join(f"%{i}" for i in range(regs, end)) + "}"
-    flags = ", ".join(map(str, majors))
+    a = "{" + ", ".join(f"%{i}" for i in range(regs, end)) + "}" if in_registers else f"%{regs}"
+    flags = "".join(f", {major}" for major in majors)
+    name = f"wgmma_m64k16{'_rs' * in_registers}<{n}, {element}{flags}>" if majors else f"wgmma_m64k8_{ptx}<{n}>"
     return f"""
-template <> __device__ __forceinline__ void wgmma_m64k16{suffix}<{n}, {element}, {flags}>(
+template <> __device__ __forceinline__ void {name}(
     float (&d)[{regs}], {declared}, unsigned long long b, int accumulate) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{end + 1}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ptx}.{ptx} {{{names}}}, "
-               "{a}, %{end}, p, 1, 1, {flags}; }}\\n"
+               "wgmma.mma_async.sync.aligned.m64n{n}k{depth}.f32.{ptx}.{ptx} {{{names}}}, "
+               "{a}, %{end}, p, 1, 1{flags}; }}\\n"
                : {outputs} : {", ".join(passed)}, "l"(b), "r"(accumulate));
 }}
 """
@@ -121,7 +123,7 @@ def cuda_prelude(body: str) -> str:
     if _HOPPER.search(body):
         parts.append(_text("hopper.cuh"))
         atoms = sorted({(int(n), t, tuple(map(int, majors))) for pattern in (_WGMMA, _WGMMA_RS)
-                        for n, t, *majors in pattern.findall(body)})
+                        for n, t, *majors in pattern.findall(body)} | {(int(n), "float", ()) for n in _WGMMA_TF32.findall(body)})
         if atoms:
             parts.append("namespace cb {" + "".join(_wgmma_atom(*atom) for atom in atoms) + "}  // namespace cb\n")
     if "cb::ldmatrix_" in body:
