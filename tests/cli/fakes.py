@@ -8,14 +8,14 @@ import numpy as np
 
 
 class FakeGpu:
-    """The interface of ``machines.Gpu``; intervals come from ``seconds`` in turn, for every call."""
+    """The interface of ``machines.Gpu``; every call has its own of the ``seconds``, by when it came first."""
 
     name = "a fake GPU"
     rival = np
     rival_name = "cupy"
 
     def __init__(self, seconds=(1.0,)):
-        self._seconds = cycle(seconds)
+        self._seconds, self._taken = cycle(seconds), {}
         self.calls = 0
 
     def put(self, x):
@@ -28,7 +28,9 @@ class FakeGpu:
         for _ in range(times):
             call()
         self.calls += times
-        return next(self._seconds) * times
+        if id(call) not in self._taken:
+            self._taken[id(call)] = call, next(self._seconds)           # kept, so that its number stays its own
+        return self._taken[id(call)][1] * times
 
     def host_interval(self, call, times):
         call()

@@ -18,11 +18,19 @@ def test_host_times_calls():
     assert Host().interval(lambda: calls.append(1), 3) >= 0 and len(calls) == 3
 
 
-def test_medians_take_turns():
+def test_medians_take_turns_in_changing_order():
     order = []
-    machine = FakeGpu(seconds=(9.0, 9.0, 5.0, 5.0, 1.0, 10.0, 3.0, 30.0, 2.0, 20.0))    # warm up, calibrate, three rounds
-    result = medians(machine, lambda: order.append("a"), lambda: order.append("b"), repeats=3)
-    assert result == [2.0, 20.0] and order == ["a", "b"] * 5
+    taken = {"a": iter((9, 5, 1, 3, 2, 2, 2, 2, 1, 3)), "b": iter((9, 5, 10, 30, 20, 20, 20, 20, 10, 30))}
+
+    def interval(call, times):
+        call()
+        return float(next(taken[order[-1]]))
+
+    machine = SimpleNamespace(interval=interval)
+    result = medians(machine, lambda: order.append("a"), lambda: order.append("b"), repeats=8)      # behind warming up, twice
+    rounds = [tuple(order[i:i + 2]) for i in range(0, len(order), 2)]
+    assert result == [2.0, 20.0] and rounds[:2] == [("a", "b")] * 2
+    assert len(rounds) == 10 and set(rounds) == {("a", "b"), ("b", "a")}
 
 
 def test_short_calls_are_timed_several_at_once_and_long_ones_fewer_times():
