@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.planning import H200, Operand, plan_gemm
+from cuteblas.planning import H200, Operand, blocks, plan_gemm
 from cuteblas.planning.copied import of_copies, plan_copied
 from cuteblas.planning.problem import GemmProblem
 from cuteblas.planning.wgmma import why_not_wgmma
@@ -114,3 +114,18 @@ def test_what_planning_copies():
     small = planned(2049, 2049, 2049, replace(H200, workspace_limit=1 << 22))
     assert small.workspace_bytes <= 1 << 22
     assert planned(2049, 2049, 2049, replace(H200, workspace_limit=0)).family == "gemm_mma"
+
+
+def test_copies_in_blocks_of_c(engine, monkeypatch):
+    """What does not fit into the workspace is copied and multiplied block by block, in the same memory."""
+    if engine.device.arch != "sm_90":
+        pytest.skip("wgmma exists on sm_90 alone")
+    monkeypatch.setattr(blocks, "_MULTIPLE", 64)
+    a, b = place(half((150, 133)), pad=1), place(half((133, 141), 1), "F", pad=1)
+    c = place(np.full((150, 141), np.nan, "f2"), pad=3, poison=np.nan)
+    whole = plan_copied(gemm_problem(a, b, c), engine.device).workspace_bytes
+    plan = blocks.plan_in_blocks(gemm_problem(a, b, c), replace(engine.device, workspace_limit=whole // 2), plan_copied)
+    assert 0 < plan.workspace_bytes <= whole // 2 and "blocks of" in plan.reason and len(plan.launches) >= 4
+    engine.run(plan, a=a, b=b, c=c)
+    check_tensor_cores(c.view, a.view, b.view)
+    assert np.isnan(c.base).sum() == c.base.size - c.view.size
