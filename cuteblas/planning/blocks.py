@@ -61,7 +61,9 @@ def plan_in_blocks(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[
     blocks = _Blocks(problem.batch[0] if problem.batch else 1, problem.m, problem.n).smaller()
     while blocks is not None:
         if plan_of(_block(problem, blocks, (0, 0, 0))[0], device).workspace_bytes <= limit:
-            return _joined(problem, device, plan_of, blocks, whole.workspace_bytes)
+            joined = _joined(problem, device, plan_of, blocks, whole.workspace_bytes)
+            if joined.workspace_bytes <= limit:                # smaller blocks at the ends may need room for sums that they share
+                return joined
         blocks = blocks.smaller()
     return None
 

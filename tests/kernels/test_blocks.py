@@ -66,6 +66,14 @@ def square(n, **changes):
     return GemmProblem(n, n, n, *(Operand("float32", s) for s in ((n, 1), (1, n), (n, 1))), **changes)
 
 
+def test_blocks_at_the_ends_obey_the_limit():
+    """They are smaller, and their tiles are divided, for which sums are exchanged: which takes more than whole tiles."""
+    limit, m, n, k = 24364439, 7410, 8089, 611
+    a, b, c = Operand("float32", (1, 7418)), Operand("float32", (1, 8090)), Operand("float32", (8093, 1))
+    plan = plan_gemm(GemmProblem(m, n, k, a, b, c, precision="bf16x6"), within(limit, H200))
+    assert 0 < plan.workspace_bytes <= limit and "blocks of" in plan.reason
+
+
 def test_the_limit_decides():
     needed = plan_gemm(square(4096), H200).workspace_bytes
     assert needed > 2 * 4 * 4096**2
