@@ -432,6 +432,11 @@ class WgmmaAtom:
         return self.picture().svg()
 
     @property
+    def depth(self) -> int:
+        """K of the instruction."""
+        return _STEP_BYTES // dtype(self.element).bytes
+
+    @property
     def call(self) -> str:
         """The prelude function."""
         if self.element == "tfloat32":

@@ -27,9 +27,7 @@ from .common import OperandAccess, matrix_at, strides_of
 from .epilogue import Epilogue, FusedEpilogue
 from .persistent import (
     ALONE,
-    DEPTH,
     GROUP,
-    INSTRUCTION_DEPTH,
     PAIRS,
     Cluster,
     Consumer,
@@ -194,7 +192,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
         def multiply(stage: IntLike) -> None:
             k.emit("cb::wgmma_fence();")
-            for first in range(0, depth, depth * INSTRUCTION_DEPTH // DEPTH):
+            for first in range(0, depth, mma.atoms[0].depth):
                 for atom, column in zip(mma.atoms, mma.firsts, strict=True):
                     wgmma(k, atom, tCrC, a.at(stage, first), b.at(stage, first, column), "1", column)
             k.emit("cb::wgmma_commit();")

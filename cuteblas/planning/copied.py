@@ -1,4 +1,7 @@
-"""Products on ``gemm_wgmma`` of operands that no tensor map describes: they are copied first, to rows that one does."""
+"""Products on ``gemm_wgmma`` of operands that it cannot read as they lie in memory: they are copied first, to rows that it can.
+
+No tensor map describes them, or they are float32 that does not run along K.
+"""
 
 from __future__ import annotations
 

@@ -63,8 +63,6 @@ def _plan_tf32(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of float32 as tfloat32, of copies where operands cannot be read as they are."""
     if (refused := why_not_wgmma(of_copies(problem), device)) is not None:
         raise ValueError(f"gemm_wgmma cannot compute this: {refused}")
-    if why_not_wgmma(problem, device) is None:
-        return plan_wgmma(problem, device)
     if (copied := plan_in_blocks(problem, device, plan_copied)) is None:
         raise ValueError(f"precision='tf32' copies operands here, and the workspace limit is {device.workspace_limit} bytes")
     return copied

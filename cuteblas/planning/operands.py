@@ -24,7 +24,7 @@ Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
 
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
-_LINE, _LONG_ROW = 64, 256           # elements of 2 bytes
+_LINE, _LONG_ROW = 64, 256           # elements of 2 bytes; of 4 bytes, two lines and longer rows
 
 NARROW_SPAN = 2**30
 """Offsets below this fit 32 bits, copies ahead of the end included."""
@@ -198,7 +198,7 @@ def compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
 
 
 def row_pitch(extent: int, multiple: int) -> int:
-    """Elements of 2 bytes from one row in the workspace to the next, a multiple of so many.
+    """Elements of 2 or 4 bytes from one row in the workspace to the next, a multiple of so many.
 
     Long rows begin at lines, so that what TMA reads of one, 128 bytes, lies in one line of L2.
     """

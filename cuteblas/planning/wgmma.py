@@ -32,6 +32,7 @@ from .slices import MIN_SLICE, SLICE_SECONDS, most_workspace, reduction, sliced,
 
 __all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_read", "why_not_wgmma"]
 
+
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
     if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:

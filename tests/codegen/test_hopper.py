@@ -72,6 +72,8 @@ def test_boxes_come_from_the_layout():
     assert m_major.nbytes == 192 * 64 * 2
     narrow = TmaBox("float16", operand_layout(96, 64, "float16", False, 64))
     assert (narrow.box, narrow.swizzle, narrow.repeats) == ((32, 64), 64, ((0, (0, 0)), (2048, (32, 0)), (4096, (64, 0))))
+    half_deep = TmaBox("float16", ComposedLayout(Swizzle(3, 3, 3), 0, Layout(((64, 3), 32), ((1, 4096), 64))))    # of m_major
+    assert (half_deep.box, half_deep.repeats) == ((64, 32), m_major.repeats) and half_deep.nbytes == 192 * 32 * 2
     spec = m_major.map((1000, 500, 3, 4), (1, 1000, 0, 500_000))
     assert spec == TensorMapSpec(dtype("float16"), (1000, 500, 4), (2000, 1_000_000), (64, 64, 1), 128)
 
@@ -80,6 +82,8 @@ def test_layouts_that_no_box_fills():
     swizzle = Swizzle(3, 3, 3)
     with pytest.raises(CodegenError, match="not compact"):
         _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout((64, 64), (72, 1)))).box
+    with pytest.raises(CodegenError, match="lie in the same places"):
+        _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout((64, 64), (64, 8)))).box
     with pytest.raises(CodegenError, match=r"takes rows of 128 bytes, .* has 64"):
         _ = TmaBox("float16", ComposedLayout(swizzle, 0, Layout((64, 32), (32, 1)))).swizzle
     with pytest.raises(CodegenError, match="boxes begin at multiples of 128 bytes"):
