@@ -36,6 +36,7 @@ __all__ = ["measure", "selected"]
 
 _ON_REQUEST = {"figure": figure, "clients": clients}
 _NAMES = ", ".join((*GROUPS, *_ON_REQUEST))
+_LONGEST = 60                   # seconds without a pause
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -53,14 +54,20 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--variants", action="store_true",
                         help="measure products and transposes by the named kernels, side by side")
     parser.add_argument("--repeats", type=int, default=11, help="timings of which the median is taken (default: %(default)s)")
+    parser.add_argument("--sustained", type=_seconds, default=0.0, metavar="SECONDS",
+                        help="of products: call each for so long without a pause, then time it as long again, so that each runs at "
+                             "the clocks that its own power leaves it (default: single calls in turns, at clocks that all share)")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, in seconds, with the machine and the command")
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong, 2 without a GPU or for sizes that a group does not take."""
+    """Measure and print; 1 if a result is wrong, 2 without a GPU or for what a group does not take."""
     if selected(options).permutations and options.groups != ["transpose"]:
         print("permutations of axes and transposes in place are sizes of the group transpose alone", file=sys.stderr)
+        return 2
+    if options.sustained and (options.groups != ["gemm"] or options.variants):
+        print("--sustained times the products of the group gemm alone, without --variants", file=sys.stderr)
         return 2
     if (reason := runtime.why_unavailable()) is not None:
         print(f"bench measures on a GPU: {reason}", file=sys.stderr)
@@ -75,7 +82,7 @@ def selected(options: Namespace) -> Selection:
     """What the options select."""
     return Selection(tuple(size for size in options.sizes if not isinstance(size, Permutation)), tuple(options.dtypes),
                      tuple(options.orders), options.precision, options.repeats, options.variants,
-                     tuple(size for size in options.sizes if isinstance(size, Permutation)))
+                     tuple(size for size in options.sizes if isinstance(size, Permutation)), options.sustained)
 
 
 def measure(machine: Any, groups: list[str], which: Selection, file: Path | None, about: Mapping[str, str],
@@ -120,6 +127,16 @@ def _group(name: str) -> str:
     if name not in GROUPS and name not in _ON_REQUEST:
         raise ArgumentTypeError(f"the groups are {_NAMES}, got {name!r}")
     return name
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= _LONGEST:
+        raise ArgumentTypeError(f"seconds are more than 0 and no more than {_LONGEST}, got {text!r}")
+    return seconds
 
 
 def _size(text: str) -> tuple[int, ...] | Permutation:

@@ -18,6 +18,7 @@ _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed a
 _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30
 _CALLS_PER_FILL = 5             # calls that the host puts into the queue while the device fills that
+_MOST_FILLS = 4                 # behind so many calls the queue stays full by itself
 
 
 class Machine(Protocol):
@@ -91,7 +92,7 @@ class Gpu:
         """
         cuda = self.rival.cuda
         start, stop = cuda.Event(), cuda.Event()
-        for _ in range(-(-times // _CALLS_PER_FILL)):
+        for _ in range(min(-(-times // _CALLS_PER_FILL), _MOST_FILLS)):
             self._filler.data.memset_async(0, self._filler.nbytes, cuda.get_current_stream())
         start.record()
         for _ in range(times):
@@ -110,23 +111,28 @@ class Gpu:
         target.data.copy_from_device_async(source.data, source.nbytes, self.rival.cuda.get_current_stream())
 
 
-def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf) -> list[float]:
+def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf, sustained: float = 0.0) -> list[float]:
     """Median seconds of calls that are timed side by side.
 
     All are called before, to compile and to warm up. Then they take turns, so that all see the same clocks; of short calls, several
     are timed at once. Every round has another order: in a fixed one, the same call is always the one that comes when the device has
     just slowed down for its power limit (0.996 beside 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
     least one, if they would take longer than ``seconds`` together.
+
+    With ``sustained``, a turn is so many seconds of the same call without a pause, and as many again, which are timed. Then each
+    call sees the clocks that its own power leaves it, and not those that it shares with the others.
     """
     for call in calls:
         machine.interval(call, 1)
     once = [max(machine.interval(call, 1), 1e-9) for call in calls]
-    times = [min(_MOST_CALLS, max(1, round(_LEAST_INTERVAL / t))) for t in once]
+    times = [max(1, round(sustained / t) if sustained else min(_MOST_CALLS, round(_LEAST_INTERVAL / t))) for t in once]
     rounds = max(1, int(min(repeats, seconds / sum(once))))
     order = Random(0)
     taken: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for i in order.sample(range(len(calls)), len(calls)):
+            if sustained:
+                machine.interval(calls[i], times[i])
             taken[i].append(machine.interval(calls[i], times[i]) / times[i])
     return [median(each) for each in taken]
 

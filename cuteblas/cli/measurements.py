@@ -87,6 +87,8 @@ class Selection:
         Whether products and transposes are those of the named kernels.
     permutations : tuple of Permutation
         Transposes of any shape, after those of the sizes.
+    sustained : float
+        Seconds for which each product is called without a pause before it is timed, as long again; 0 for turns of single calls.
     """
 
     sizes: tuple[tuple[int, ...], ...] = ()
@@ -96,6 +98,7 @@ class Selection:
     repeats: int = 11
     variants: bool = False
     permutations: tuple[Permutation, ...] = ()
+    sustained: float = 0.0
 
 
 # -- the groups -------------------------------------------------------------------------------------------------------------------
@@ -115,7 +118,7 @@ def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
     else:
         plan, product = _plan(explain(a, b, c, precision=which.precision)), partial(matmul, a, b, out=c, precision=which.precision)
     assert isinstance(plan.problem, GemmProblem)
-    ours, rival = medians(machine, product, lambda: xp.matmul(a, b, out=d), repeats=which.repeats)
+    ours, rival = medians(machine, product, lambda: xp.matmul(a, b, out=d), repeats=which.repeats, sustained=which.sustained)
     mine, theirs = _graded(machine, a, b, c), _graded(machine, a, b, d)
     return {"case": case, "kernel": plan.family, "ours_s": ours, "rival_s": rival, "ratio": rival / ours,
             "tflops": plan.problem.flops / ours / 1e12, "error": mine.error, "rival_error": theirs.error, "right": mine.passed}

@@ -11,7 +11,7 @@ from ..codegen.engine import CodegenError, Pointer
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum, to_c
 
-__all__ = ["Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "matrix_at",
+__all__ = ["Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "join_words", "matrix_at",
            "split_words", "strides_of", "tile_of_block", "transpose_words"]
 
 Nested = IntLike | tuple[IntLike, ...]
@@ -132,6 +132,13 @@ def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     packed, dt = size(target.layout), target.engine.dtype
     for c in range(packed):
         k.emit(f"{target(c).c} = static_cast<{dt.ctype}>({source(0).c} >> {8 * dt.bytes * c});")
+
+
+def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
+    """A word from its elements, the first in its lowest bits: the reverse of :func:`split_words`."""
+    packed, dt, to = size(source.layout), source.engine.dtype, target.engine.dtype
+    shifted = [f"static_cast<{to.ctype}>({source(c).c}) << {8 * dt.bytes * c}" for c in range(packed)]
+    k.emit(f"{target(0).c} = {' | '.join(shifted) if packed > 1 else source(0).c};")
 
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:

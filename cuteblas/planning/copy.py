@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import gcd, prod
 
 from ..codegen.kernel import GeneratedKernel
+from ..kernels.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
 from ..kernels.permute import (
     CopyConfig,
     InPlaceConfig,
@@ -206,20 +207,22 @@ _RAGGED_FROM = {1: (32, _SHORT), 2: (32, _SHORT), 4: (32, _SHORT), 8: (32, 32), 
 _FEW_COLUMNS = {1: _Tiling((8, 1024), 4, 64), 2: _Tiling((8, 1024), 4, 128), 4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128),
                 16: _Tiling((8, 128), 16, 64, 0, 10)}
 _FEW, _MANY, _LINE = 8, 1024, 128
-_SECTOR = 32
+_SECTOR, _WARP = 32, 32
 # Rows of the target that follow each other without gaps: by bytes of an element, words that a thread reads, how many of them lie
 # along I if that is more, and the blocks of which a multiprocessor has to hold the registers; threads; how many rows there have to
 # be, and elements of the longest where rows are whole sectors (elsewhere less than _SHORT).
 _SHORT_ROWS = {1: (12, 12, 1), 2: (8, 10, 1), 4: (16, 16, 5), 8: (8, 8, 5)}
 _SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT_WHOLE_ROWS = 256, 32, 16
+# The same of the source: words that a thread writes; how many rows there have to be, and blocks for each multiprocessor before they
+# are large; bytes from that many columns on have tiles that are as fast where vectors are aligned.
+_FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}
+_FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS, _FULL_COLUMNS = 256, 2, 32
 
 
 def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
     mode_i, mode_j = modes[0], modes[j]
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
     item = problem.itemsize
-    if mode_i.dst == 1 and mode_j.extent <= _FEW and mode_i.extent >= _MANY:
-        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
     strides = [mode_i.src, *(m.src for m in others)]
 
     def reads(limit: int) -> int:
@@ -234,6 +237,12 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
 
     store, whole = writes(mode_i.extent, others)
     tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
+    if item in _FROM_SHORT_ROWS and mode_i.dst == 1 and mode_i.src == mode_j.extent < _SHORT \
+            and mode_i.extent >= _FROM_SHORT_ROWS_FROM \
+            and not (item == 1 and mode_j.extent >= _FULL_COLUMNS and whole and reads(tiling.load) == tiling.load):
+        return _plan_from_short_rows(problem, device, (mode_j, mode_i), others, offsets)
+    if mode_i.dst == 1 and mode_j.extent <= _FEW and mode_i.extent >= _MANY:
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
     nested = None
     if others and others[0].dst == mode_i.extent:        # it continues I: the two are one mode of the target, and one of a tile
         rows = mode_i.extent * others[0].extent
@@ -341,6 +350,43 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
     return _finish(problem, device, "transpose", config, short_rows_kernel(config), numbers, others, -(-mode_j.extent // columns),
                    offsets, f"source and target run along different modes, and rows of the target follow each other: {columns} at "
                             f"a time through shared memory, as they lie in the target, reads of {config.word}, writes of 16 bytes")
+
+
+def _short_columns(columns: int, rows: int, batch: int, item: int, device: DeviceInfo) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Threads along I and J, and words of each, for short rows of the source: blocks of one matrix have as many rows each.
+
+    Where blocks are few, they are smaller, and more of their threads lie along J.
+    """
+    most, packed = _FROM_SHORT_ROWS[item], max(1, 4 // item)
+    along_j = 1 << max(0, (-(-columns // most)).bit_length() - 1)
+    lanes = _SHORT_ROWS_THREADS // along_j
+    words = max(1, most // -(-columns // along_j))
+    wanted = -(-_FROM_SHORT_ROWS_BLOCKS * device.multiprocessors // batch)
+    blocks = max(1, -(-rows // (lanes * words * packed)), min(wanted, rows // (_WARP * packed)))
+    each = -(-rows // (blocks * packed))
+    words = -(-each // lanes)
+    lanes = -(-each // (words * _WARP)) * _WARP
+    if blocks * batch <= _FROM_SHORT_ROWS_BLOCKS * device.multiprocessors:
+        along_j = max(along_j, min(1 << (columns - 1).bit_length(), 1 << (_SHORT_ROWS_THREADS // lanes).bit_length() - 1))
+    return (lanes, along_j), (words, -(-columns // along_j))
+
+
+def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                          offsets: tuple[int, int]) -> Plan:
+    """A transpose from short rows that follow each other without gaps, along (J, I)."""
+    (mode_j, mode_i), item = modes, problem.itemsize
+    threads, words = _short_columns(mode_j.extent, mode_i.extent, prod(m.extent for m in others), item, device)
+    twos = (mode_j.extent & -mode_j.extent).bit_length() - 1
+    config = FromShortRowsConfig(item, threads, words, twos, len(others))
+    beyond = config.tile[1] + config.border
+    reach = Mode(1 + mode_i.extent + beyond, mode_i.src, 1), Mode(1 + config.tile[0], 1, mode_j.dst), *others
+    config = replace(config, wide=is_wide(reach))
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dD_j": mode_j.dst}
+    rows = config.tile[1]
+    return _finish(problem, device, "transpose", config, from_short_rows_kernel(config), numbers, others, -(-mode_i.extent // rows),
+                   offsets, f"source and target run along different modes, and rows of the source follow each other: {rows} at a "
+                            f"time through shared memory, as they lie in the source, reads of 16 bytes, writes of "
+                            f"{config.word}, the target's rows cut at multiples of {_SECTOR}")
 
 
 # The same for tiles that change places; strips are of columns of pairs of tiles.

@@ -36,6 +36,12 @@ def test_without_a_gpu_there_is_one_sentence(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "bench measures on a GPU: the CUDA driver finds no device\n")
 
 
+def test_sustained_is_of_products_alone(capsys):
+    for arguments in ([], ["transpose"], ["gemm", "host"], ["gemm", "--variants"]):
+        assert main(["bench", *arguments, "--sustained", "0.25"]) == 2
+        assert capsys.readouterr() == ("", "--sustained times the products of the group gemm alone, without --variants\n")
+
+
 def test_products():
     rows = measured("gemm", (1e-3, 4e-3), sizes=((24,), (8, 12, 20), (5, 6)), dtypes=("float32", "complex128", "int8"),
                     orders=("NN", "TT"))
@@ -258,6 +264,8 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     assert main(["bench"]) == 0
     assert main(["bench", "transpose", "--sizes", "64:inplace"]) == 0
     assert asked.pop()[2] == Selection(permutations=(Permutation((64, 64), (1, 0), True),))
+    assert main(["bench", "gemm", "--sustained", "0.25"]) == 0
+    assert asked.pop()[2] == Selection(sustained=0.25)
     assert main(["bench", "host", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision", "ieee",
                  "--repeats", "5", "--variants", "--json", str(tmp_path / "x"), "--svg", str(tmp_path / "y")]) == 0
     (_, groups, which, file, _, drawing), (_, groups2, which2, file2, about, drawing2) = asked
@@ -268,7 +276,8 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["dance"], ["--dtypes", "foo"], ["--orders", "NX"], ["--precision", "best"],
-                                       ["--sizes", "big"]])
+                                       ["--sizes", "big"], ["gemm", "--sustained", "0"], ["gemm", "--sustained", "long"],
+                                       ["gemm", "--sustained", "nan"]])
 def test_options_are_checked(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["bench", *arguments])

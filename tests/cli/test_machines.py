@@ -41,6 +41,21 @@ def test_short_calls_are_timed_several_at_once_and_long_ones_fewer_times():
     assert slow.calls == 2 + 2
 
 
+def test_sustained_calls_run_for_as_long_before_they_are_timed():
+    log = []
+
+    def interval(call, times):
+        log.append((call(), times))
+        return 0.01 * times
+
+    machine = SimpleNamespace(interval=interval)
+    assert medians(machine, lambda: "a", lambda: "b", repeats=3, sustained=0.25) == [pytest.approx(0.01)] * 2
+    turns = log[4:]
+    assert len(turns) == 3 * 2 * 2 and {times for _, times in turns} == {25}
+    assert all(before == timed for before, timed in zip(turns[::2], turns[1::2], strict=True))
+    assert {before[0] for before in turns[::4]} == {"a", "b"}
+
+
 def test_gpu_counts_only_what_lies_between_the_events(monkeypatch):
     log = []
 
@@ -62,3 +77,6 @@ def test_gpu_counts_only_what_lies_between_the_events(monkeypatch):
     assert machine.name == "some GPU"
     assert machine.interval(lambda: log.append("call"), 3) == pytest.approx(4e-3)
     assert log == ["memset 100", "event", "call", "call", "call", "event", "wait"]
+    log.clear()
+    machine.interval(lambda: log.append("call"), 100)
+    assert log.count("memset 100") == 4 and log.count("call") == 100

@@ -15,6 +15,7 @@ from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import mma_atom
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
+from cuteblas.kernels.from_short_rows import FromShortRowsConfig
 from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.kernels.gemm_simt import SimtConfig, gemm_simt
 from cuteblas.kernels.gemm_skinny import SkinnyConfig, gemm_skinny
@@ -214,8 +215,8 @@ def test_transposes_of_two_modes_that_are_one_in_the_target(item, tmp_path):
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
     """Two blocks of 40 KiB at least, without spills; of few rows or columns too. All reads of a thread are in registers at once."""
-    for rows, columns, gap in ((8191, 8193, 0), (3, 10**7, 1), (10**7, 3, 0)):
-        plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows + gap, 1), item), H200)
+    for rows, columns, src_gap, dst_gap in ((8191, 8193, 0, 0), (3, 10**7, 0, 1), (10**7, 3, 1, 0)):
+        plan = plan_copy(CopyProblem((columns, rows), (1, columns + src_gap), (rows + dst_gap, 1), item), H200)
         kernel, config = plan.launches[0].kernel, plan.config
         registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
         assert registers >= config.tile[0] * config.rows * item // (4 * config.threads), kernel.name
@@ -231,6 +232,17 @@ def test_transposes_to_short_rows(item, rows, tmp_path):
     kernel = plan.launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     assert stack == 0 and registers * kernel.threads * 5 <= 65536 and kernel.shared_bytes <= 32 * 1024, kernel.name
+
+
+@pytest.mark.parametrize("item", [1, 2, 4, 8])
+@pytest.mark.parametrize("columns", [3, 4, 35, 36, 61])
+def test_transposes_from_short_rows(item, columns, tmp_path):
+    """Six blocks of 256 threads at least, without spills."""
+    plan = plan_copy(CopyProblem((columns, 10**6 + 1), (1, columns), (10**6 + 1, 1), item), H200)
+    assert isinstance(plan.config, FromShortRowsConfig)
+    kernel = plan.launches[0].kernel
+    registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+    assert stack == 0 and registers * kernel.threads * 6 <= 65536 and kernel.shared_bytes <= 40 * 1024, kernel.name
 
 
 @pytest.mark.parametrize("n", [8192, 8191, 8184, 8188])

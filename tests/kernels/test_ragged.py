@@ -13,10 +13,10 @@ from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, move, scrambled
 
 
-def ragged(item, shape=(8193, 8191), gap=0, **options):
-    """The plan of a transpose of a dense matrix, to rows with gaps between them."""
+def ragged(item, shape=(8193, 8191), gap=0, src_gap=0, **options):
+    """The plan of a transpose of a matrix, to rows with gaps between them."""
     rows, columns = shape
-    return plan_copy(CopyProblem(shape, (1, rows), (columns + gap, 1), item, **options), H200)
+    return plan_copy(CopyProblem(shape, (1, rows + src_gap), (columns + gap, 1), item, **options), H200)
 
 
 def moved(engine, shape, item, axes=(1, 0), **options):
@@ -148,10 +148,10 @@ def test_misuse():
 @pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("few", [2, 3, 4, 5, 8])
 def test_few_rows_and_few_columns(engine, item, few):
-    """Both of 3 x 10^7 and its transpose: tiles as long as the others are large, and no bank conflicts on either side."""
+    """Both of 3 x 10^7 and its transpose with gaps: tiles as long as the others are large, and no bank conflicts on either side."""
     for many, options in ((1029, {}), (1040, {"src_offset": 1, "dst_offset": 3}), (2100, {"src_pad": 1})):
         for shape in ((few, many), (many, few)):
-            plan = move(engine, scrambled(shape, item), (1, 0), dst_pad=2, **options)
+            plan = move(engine, scrambled(shape, item), (1, 0), dst_pad=2, **options | ({"src_pad": 1} if shape[1] == few else {}))
             facts = {name: text for name, text in plan.facts.items() if name.startswith("shared") and name.endswith("sT")}
             assert facts and all("no bank conflict" in text for text in facts.values()), (plan.config, facts)
     assert move(engine, scrambled((few, 1024), item), (1, 0), dst_pad=2).config.load == 16
@@ -160,4 +160,4 @@ def test_few_rows_and_few_columns(engine, item, few):
 def test_tiles_of_few_rows_and_few_columns():
     for item in SIZES:
         assert ragged(item, (10**7, 3), gap=1).config.tile == (256 * (16 // item), 4)
-        assert ragged(item, (3, 10**7)).config.tile[0] == 8
+        assert ragged(item, (3, 10**7), src_gap=1).config.tile[0] == 8
