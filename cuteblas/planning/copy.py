@@ -214,9 +214,10 @@ _SECTOR, _WARP = 32, 32
 _SHORT_ROWS = {1: (12, 12, 1), 2: (8, 10, 1), 4: (16, 16, 5), 8: (8, 8, 5)}
 _SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT_WHOLE_ROWS = 256, 32, 16
 # The same of the source: words that a thread writes; how many rows there have to be, and blocks for each multiprocessor before they
-# are large; bytes from that many columns on have tiles that are as fast where vectors are aligned.
+# are large; from how many columns on there are tiles that are as fast where vectors are aligned, for bytes and for matrices of less
+# than so many bytes.
 _FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}
-_FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS, _FULL_COLUMNS = 256, 2, 32
+_FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS, _FULL_COLUMNS, _LARGE_MATRIX = 256, 2, 32, 4 << 20
 
 
 def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
@@ -237,9 +238,10 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
 
     store, whole = writes(mode_i.extent, others)
     tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
+    aligned = whole and reads(tiling.load) == tiling.load
+    small = item == 1 or mode_i.extent * mode_j.extent * item < _LARGE_MATRIX
     if item in _FROM_SHORT_ROWS and mode_i.dst == 1 and mode_i.src == mode_j.extent < _SHORT \
-            and mode_i.extent >= _FROM_SHORT_ROWS_FROM \
-            and not (item == 1 and mode_j.extent >= _FULL_COLUMNS and whole and reads(tiling.load) == tiling.load):
+            and mode_i.extent >= _FROM_SHORT_ROWS_FROM and not (aligned and small and mode_j.extent >= _FULL_COLUMNS):
         return _plan_from_short_rows(problem, device, (mode_j, mode_i), others, offsets)
     if mode_i.dst == 1 and mode_j.extent <= _FEW and mode_i.extent >= _MANY:
         return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)

@@ -119,4 +119,6 @@ def test_which_transposes_are_of_this_kind():
         assert planned(item, 35).config.tile[0] >= 35
     tiles, anywhere = planned(1, 36).config, planned(1, 36, 10**6 + 1).config
     assert not isinstance(tiles, FromShortRowsConfig) and isinstance(anywhere, FromShortRowsConfig)
+    few, many = planned(4, 32, 2**14).config, planned(4, 32, 2**16).config
+    assert not isinstance(few, FromShortRowsConfig) and isinstance(many, FromShortRowsConfig)
     assert planned(4, 35, 2**25).config.wide and not planned(4, 35).config.wide
