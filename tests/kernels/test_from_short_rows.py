@@ -103,6 +103,17 @@ def test_bank_conflicts_of_every_warp(item, columns):
         assert space == "global" or most <= allowed * least, (plan.config, write, most, least)
 
 
+@pytest.mark.parametrize("item", SHORT)
+def test_rows_of_the_target_are_cut_where_sectors_begin(item):
+    """Wherever they begin: no warp writes more sectors than its words fill."""
+    rows, columns = 3 * planned(item, 7).config.tile[1] + 1, 7
+    src, dst = (Strided(aligned(rows * columns, SIZES[item]), 0, (columns, rows), s) for s in ((1, columns), (rows, 1)))
+    plan = plan_copy(copy_problem(src, dst), H200)
+    assert isinstance(plan.config, FromShortRowsConfig)
+    most, _ = transactions(plan, src=src, dst=dst)["global", True]
+    assert most <= 1.01 * plan.config.word, most        # 32 lanes, sectors of 32 bytes; ends of rows are counted together
+
+
 def test_threads_that_do_not_suffice_are_refused():
     for threads in ((16, 2), (31, 1)):
         with pytest.raises(CodegenError, match="whole sectors"):
