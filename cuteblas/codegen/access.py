@@ -56,8 +56,7 @@ class AccessCounter:
         if pointer.space == "rmem":
             return
         nbytes, index = width * pointer.dtype.bytes, pointer.origin + element.index
-        lanes = range(min(32, self.threads))
-        addresses = [self._value(index, lane) * pointer.dtype.bytes for lane in lanes]
+        addresses = [value * pointer.dtype.bytes for value in self._values(index, {})]
         measure = wavefronts if pointer.space == "smem" else sectors
         kind = "shared" if pointer.space == "smem" else "global"
         write = call == "store_global" or call == "store_shared" or (call == "cp_async" and pointer.space == "smem")
@@ -77,13 +76,17 @@ class AccessCounter:
         return {what: "; ".join(widths) + (" (no bank conflict)" if what.startswith("shared") and what not in conflicts else "")
                 for what, widths in texts.items()}
 
-    def _value(self, x: IntLike, lane: int) -> int:
-        names: dict[str, int] = {}
-        for name in variables(x):
+    def _values(self, x: IntLike, known: dict[str, list[int]]) -> list[int]:
+        """The value of an expression for every lane; ``known`` are those of definitions, each of which is looked at once."""
+        lanes = min(32, self.threads)
+        names = variables(x)
+        for name in names - known.keys():
             if self.thread is not None and name == self.thread.args[0]:
-                names[name] = lane
+                known[name] = list(range(lanes))
             elif name in self.definitions:
-                names[name] = self._value(self.definitions[name], lane)
+                known[name] = self._values(self.definitions[name], known)
             else:
-                names[name] = self.parameters.get(name, 0)
-        return evaluate(x, names)
+                known[name] = [self.parameters.get(name, 0)] * lanes
+        if all(known[name][0] == value for name in names for value in known[name]):
+            return [evaluate(x, {name: known[name][0] for name in names})] * lanes
+        return [evaluate(x, {name: known[name][lane] for name in names}) for lane in range(lanes)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..layout import ArithTuple, ComposedLayout, Figure, Layout, Swizzle, Tensor, coalesce, flatten, size, tv_picture
+from ..layout import ArithTuple, ComposedLayout, Figure, Layout, Swizzle, Tensor, coalesce, flatten, is_bijective, size, tv_picture
 from ..layout.symbolic import IntLike, bits_of, ceil_div, minimum, to_c
 from .builder import KernelBuilder
 from .dtypes import dtype
@@ -344,14 +344,18 @@ class WgmmaOperand:
         return leading, stride
 
     def _check(self, leading: int, stride: int) -> None:
-        """Compare the layout with the canonical layout that the descriptor describes, at every coordinate of one instruction."""
+        """Compare the layout with the canonical layout that the descriptor describes, along both modes of one instruction.
+
+        A value is the sum of what both modes contribute, so both layouts are the same where these are.
+        """
         item, row = dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
         extent, depth = size(self.layout.inner[0]), _STEP_BYTES // item
         if self.k_major:
             canonical = Layout(((8, max(1, extent // 8)), depth), ((row, stride // item), 1))
         else:
             canonical = Layout(((row, max(1, extent // row)), (8, 2)), ((1, leading // item), (row, stride // item)))
-        wrong = [(m, d) for m in range(extent) for d in range(depth) if canonical(m, d) != self.layout.inner(m, d)]
+        along = [*((m, 0) for m in range(extent)), *((0, d) for d in range(1, depth))]
+        wrong = [at for at in along if canonical(*at) != self.layout.inner(*at)]
         if wrong:
             raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
                                f"at {wrong[:1]}")
@@ -416,7 +420,7 @@ class WgmmaAtom:
         if self.element == "tfloat32" and not (self.k_major_a and self.k_major_b):
             raise CodegenError(f"wgmma reads tfloat32 along K alone, got {self}")
         tv = self.tv_c
-        if sorted(tv(i) for i in range(size(tv))) != list(range(64 * self.n)):
+        if size(tv) != 64 * self.n or not is_bijective(tv):
             raise CodegenError(f"the accumulator layout {tv} does not cover 64 x {self.n} exactly once")
 
     @property

@@ -141,7 +141,8 @@ def test_a_wrong_swizzle_has_no_descriptor(swizzle):
 
 
 @pytest.mark.parametrize("inner, k_major", [
-    (Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False)])
+    (Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False),
+    (Layout(((8, 2, 4), 64), ((64, 512, 2048), 1)), True), (Layout((64, (8, 8)), (64, (1, 16))), True)])
 def test_a_wrong_layout_has_no_descriptor(inner, k_major):
     with pytest.raises(CodegenError, match="no descriptor"):
         _ = WgmmaOperand("float16", ComposedLayout(Swizzle(3, 3, 3), 0, inner), k_major).offsets
