@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from doctest import ELLIPSIS, DocTestParser, DocTestRunner
 from pathlib import Path
+from runpy import run_path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -17,6 +19,7 @@ from cuteblas import cli, emulator, runtime
 ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "layout-semantics.md")]
 BLOCK = re.compile(r"(?:^<!-- needs: (?P<needs>\w+) -->\n)?^```(?P<kind>python|pycon)\n(?P<text>.*?)^```$", re.M | re.S)
+PERFORMANCE = ROOT / "docs" / "performance"
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
@@ -42,11 +45,22 @@ def test_examples(path):
             names.update(test.globs)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *sorted(PERFORMANCE.glob("*.md"))], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_links_lead_somewhere(path):
     text = path.read_text(encoding="utf-8")
     for target, _ in LINK.findall(text):
         assert not target or (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name, words", [("products.svg", {"float32", "complex64", "asked"}),
+                                         ("transposes.svg", {"8192x8192", "16 bytes", "asked"})])
+def test_plots_are_drawn_from_the_data(name, words, tmp_path):
+    """As they are committed, if the same matplotlib draws them."""
+    matplotlib = pytest.importorskip("matplotlib")
+    run_path(str(PERFORMANCE / "plots.py"))["main"](tmp_path)
+    drawn, committed = ((folder / name).read_text(encoding="utf-8") for folder in (tmp_path, PERFORMANCE))
+    assert words <= {element.text for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")}
+    assert drawn == committed or f"Matplotlib v{matplotlib.__version__}" not in committed
 
 
 def test_every_page_is_listed():

@@ -1,0 +1,110 @@
+"""The plots of this folder from its data: ``python docs/performance/plots.py`` writes ``products.svg`` and ``transposes.svg``.
+
+It needs matplotlib: ``pip install -e '.[docs]'``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+ORDERS = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
+ELEMENTS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
+# What was asked for: time of cuBLAS over ours, by extent, and parts of a device copy.
+ASKED = {
+    "float32": {1024: 2.3, 2048: 3.6, 4096: 4.2, 8192: 4.0, 16384: 4.0},
+    "complex64": {1024: 2.0, 2048: 3.3, 4096: 4.0, 8192: 4.0, 16384: 4.0},
+    "float16": {1024: 1.0, 2048: 1.0, 4096: 1.02, 8192: 1.05, 16384: 1.05},
+    "complex128": {2048: 0.97, 4096: 0.97, 8192: 0.97},
+}
+COPIES = {
+    "8192x8192": 0.95, "16384x8192": 0.95, "8191x8193": 0.90, "3x10000000": 0.85, "10000000x3": 0.85, "1000003x37": 0.85,
+    "37x1000003": 0.85, "64x1000000x3:0,2,1": 0.85, "64x1001x1037:0,2,1": 0.85, "256x512x512:2,1,0": 0.85,
+    "64x36x128x256:3,1,2,0": 0.85, "65x35x129x253:2,0,3,1": 0.85, "16x32x24x48x128:4,2,0,3,1": 0.85, "8192x8192:inplace": 0.95,
+    "8191x8191:inplace": 0.90,
+}
+
+
+def rows(name: str, group: str) -> list[dict]:
+    """The rows of one file of data."""
+    return json.loads((HERE / "data" / f"h200-{name}.json").read_text())["figures"][group]
+
+
+def cubes(name: str, element: str) -> dict[str, dict[int, float]]:
+    """Ratios of products of n x n x n, by order and n."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows(name, "gemm"):
+        kind, size, orders = row["case"].split()[:3]
+        extents = size.split("x")
+        if kind == element and len(set(extents)) == 1:
+            found.setdefault(orders, {})[int(extents[0])] = row["ratio"]
+    return found
+
+
+def products(axes: Axes, element: str, table: str, sweep: str | None = None, ragged: str | None = None) -> None:
+    """Time of ``cupy.matmul`` over ours, by extent."""
+    def points(ratios: dict[int, float], style: str, **options: Any) -> None:
+        axes.plot(*zip(*sorted(ratios.items()), strict=True), style, **options)
+
+    if sweep:
+        points(cubes(sweep, element)["NN"], "-", lw=1, color="#4878a8", label="multiples of 128, NN")
+    if ragged:
+        points(cubes(ragged, element)["NN"], ".", color="#888", label="other extents, NN")
+    for orders, ratios in cubes(table, element).items():
+        points(ratios, ORDERS[orders], ms=4, mfc="none", color="#222", label=orders)
+    points(ASKED[element], "_", ms=18, mew=2, color="#c33", label="asked")
+    axes.axhline(1, color="#333", lw=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+    axes.set_title(element, fontsize=10)
+    axes.grid(alpha=0.3)
+
+
+def draw_products(file: Path) -> None:
+    """float32, complex64, float16 and complex128 beside cuBLAS."""
+    figure = Figure(figsize=(11, 7.5), layout="constrained")
+    axes = figure.subplots(2, 2)
+    products(axes[0, 0], "float32", "float32", "sweep", "ragged")
+    products(axes[0, 1], "complex64", "complex")
+    products(axes[1, 0], "float16", "half", "half-sweep", "half-ragged")
+    products(axes[1, 1], "complex128", "double")
+    for each in axes.flat:
+        each.legend(fontsize=7, ncols=2, loc="upper left" if each in axes[:, 0] else "lower right")
+        each.set_xlabel("n")
+    figure.suptitle("n x n x n on one NVIDIA H200: time of cupy.matmul over ours", fontsize=11)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def draw_transposes(file: Path) -> None:
+    """Parts of a device copy, and what was asked."""
+    parts = {row["case"]: row["of_copy"] for name in ("transpose", "transpose-permutations") for row in rows(name, "transpose")}
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for i, (element, nbytes) in enumerate(ELEMENTS.items()):
+        at = [x + 0.16 * (i - 2) for x in range(len(COPIES))]
+        axes.bar(at, [parts[f"{element} {case}"] for case in COPIES], 0.15, label=f"{nbytes} byte{'s' if nbytes > 1 else ''}")
+    for x, asked in enumerate(COPIES.values()):
+        axes.plot((x - 0.42, x + 0.42), (asked, asked), color="#c33", lw=1.5, label="asked" if x == 0 else None)
+    axes.axhline(1, color="#333", lw=0.8)
+    axes.set_xticks(range(len(COPIES)), list(COPIES), rotation=35, ha="right", fontsize=7)
+    axes.legend(fontsize=7, ncols=6)
+    axes.set_title("Transposes and permutations on one NVIDIA H200: time of a device copy over ours", fontsize=11)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def main(folder: Path) -> None:
+    """Write both plots."""
+    mpl.rcParams |= {"svg.hashsalt": "cuteblas", "svg.fonttype": "none", "font.family": "sans-serif"}
+    draw_products(folder / "products.svg")
+    draw_transposes(folder / "transposes.svg")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
