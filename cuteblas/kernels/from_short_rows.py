@@ -20,57 +20,25 @@ from functools import cache
 from ..codegen.builder import KernelBuilder
 from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor
+from ..layout import ComposedLayout, Layout, Tensor
 from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, minimum, to_c
 from .common import join_words, matrix_at
 from .permute import batch_modes
+from .short_rows import PieceConfig
 
 __all__ = ["FromShortRowsConfig", "from_short_rows_kernel"]
 
-_WORD, _VECTOR, _SECTOR, _LINE = 4, 16, 32, 128
+_VECTOR, _SECTOR = 16, 32
 
 
 @dataclass(frozen=True)
-class FromShortRowsConfig:
-    """What a ``transpose`` kernel from short rows is specialised on.
-
-    Attributes
-    ----------
-    item : int
-        Bytes of an element.
-    threads : tuple of int
-        Threads along I and along J.
-    words : tuple of int
-        Words (of 4 bytes, or an element) that a thread writes along I and along J.
-    twos : int
-        How often 2 divides the length of the source's rows.
-    modes : int
-        Further (batch) modes.
-    wide : bool
-        Whether offsets need 64 bits.
-    """
-
-    item: int
-    threads: tuple[int, int]
-    words: tuple[int, int]
-    twos: int = 0
-    modes: int = 0
-    wide: bool = False
+class FromShortRowsConfig(PieceConfig):
+    """What a ``transpose`` kernel from short rows is specialised on: the long mode is I."""
 
     def __post_init__(self) -> None:
         if self.threads[0] < self.border or self.tile[1] % self.border:
             raise CodegenError("threads along I are at least as many as a sector has elements, and a block's rows whole sectors, "
                                f"got {self}")
-
-    @property
-    def word(self) -> int:
-        """Bytes of a word."""
-        return max(self.item, _WORD)
-
-    @property
-    def packed(self) -> int:
-        """Elements of a word."""
-        return self.word // self.item
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -81,11 +49,6 @@ class FromShortRowsConfig:
     def border(self) -> int:
         """Elements of a sector."""
         return _SECTOR // self.item
-
-    def swizzle(self, element: int) -> Swizzle:
-        """How elements of so many bytes are permuted in shared memory: words of a line by the line's number."""
-        words = (_LINE // self.word).bit_length() - 1
-        return Swizzle(min(self.twos, words), (self.word // element).bit_length() - 1, words)
 
     @property
     def name(self) -> str:

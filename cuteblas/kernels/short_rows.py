@@ -25,31 +25,29 @@ from ..layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum,
 from .common import cut_words, matrix_at, split_words
 from .permute import batch_modes
 
-__all__ = ["ShortRowsConfig", "short_rows_kernel"]
+__all__ = ["PieceConfig", "ShortRowsConfig", "short_rows_kernel"]
 
 _WORD, _VECTOR, _LINE = 4, 16, 128
 
 
 @dataclass(frozen=True)
-class ShortRowsConfig:
-    """What a ``transpose`` kernel for short rows is specialised on.
+class PieceConfig:
+    """What a ``transpose`` kernel is specialised on that holds a piece of memory, of short rows, in shared memory as it lies.
 
     Attributes
     ----------
     item : int
         Bytes of an element.
     threads : tuple of int
-        Threads along J and along I.
+        Threads along the long mode and along the short one.
     words : tuple of int
-        Words (of 4 bytes, or an element) that a thread reads along J and along I.
+        Words (of 4 bytes, or an element) that a thread moves along both.
     twos : int
-        How often 2 divides the length of the target's rows.
+        How often 2 divides the length of the short rows.
     modes : int
         Further (batch) modes.
     wide : bool
         Whether offsets need 64 bits.
-    min_blocks : int
-        Blocks of which a multiprocessor has to hold the registers.
     """
 
     item: int
@@ -58,7 +56,6 @@ class ShortRowsConfig:
     twos: int = 0
     modes: int = 0
     wide: bool = False
-    min_blocks: int = 1
 
     @property
     def word(self) -> int:
@@ -70,15 +67,28 @@ class ShortRowsConfig:
         """Elements of a word."""
         return self.word // self.item
 
-    @property
-    def tile(self) -> tuple[int, int]:
-        """Elements along J that a block moves, and the longest row of the target."""
-        return self.threads[0] * self.words[0] * self.packed, self.threads[1] * self.words[1]
-
     def swizzle(self, element: int) -> Swizzle:
         """How elements of so many bytes are permuted in shared memory: words of a line by the line's number."""
         words = (_LINE // self.word).bit_length() - 1
         return Swizzle(min(self.twos, words), (self.word // element).bit_length() - 1, words)
+
+
+@dataclass(frozen=True)
+class ShortRowsConfig(PieceConfig):
+    """What a ``transpose`` kernel for short rows is specialised on: see :class:`PieceConfig`; the long mode is J.
+
+    Attributes
+    ----------
+    min_blocks : int
+        Blocks of which a multiprocessor has to hold the registers.
+    """
+
+    min_blocks: int = 1
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Elements along J that a block moves, and the longest row of the target."""
+        return self.threads[0] * self.words[0] * self.packed, self.threads[1] * self.words[1]
 
     @property
     def name(self) -> str:

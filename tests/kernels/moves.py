@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.planning import H200, plan_copy
+from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
 
@@ -46,6 +46,18 @@ def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset
     np.lib.stride_tricks.as_strided(inside[dst.offset:], dst.shape, dst.strides)[...] = True
     assert (dst.base[~inside].view(np.uint8) == 0xA5).all(), "memory outside of the target was written"
     assert item == plan.problem.itemsize
+    return plan
+
+
+def plan_of_matrix(item, rows, columns, **options):
+    """The plan of the transpose of a dense matrix of ``rows`` x ``columns``."""
+    return plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), item, **options), H200)
+
+
+def moved_by(kind, engine, shape, item, axes=(1, 0), **options):
+    """:func:`move` random bytes, by a plan that is certainly of this kind."""
+    plan = move(engine, scrambled(shape, item), axes, **options)
+    assert isinstance(plan.config, kind), plan.config
     return plan
 
 

@@ -1,6 +1,7 @@
 """Transposes between rows that begin anywhere: every misalignment, extents around borders of tiles and cuts; no other memory."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,20 +11,15 @@ from cuteblas.kernels.ragged import RaggedConfig, ragged_transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
-from .moves import SIZES, move, scrambled
+from .moves import SIZES, move, moved_by, scrambled
+
+moved = partial(moved_by, RaggedConfig)
 
 
 def ragged(item, shape=(8193, 8191), gap=0, src_gap=0, **options):
     """The plan of a transpose of a matrix, to rows with gaps between them."""
     rows, columns = shape
     return plan_copy(CopyProblem(shape, (1, rows + src_gap), (columns + gap, 1), item, **options), H200)
-
-
-def moved(engine, shape, item, axes=(1, 0), **options):
-    """A transpose by a plan that is certainly of this kind."""
-    plan = move(engine, scrambled(shape, item), axes, **options)
-    assert isinstance(plan.config, RaggedConfig), plan.config
-    return plan
 
 
 @pytest.mark.parametrize("item", SIZES)

@@ -1,6 +1,7 @@
 """Transposes to short rows without gaps between them: every length of rows, misalignment and order; no other memory."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,21 +10,14 @@ from cuteblas.kernels.short_rows import ShortRowsConfig, short_rows_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
-from .moves import SIZES, move, scrambled, transactions
+from .moves import SIZES, moved_by, plan_of_matrix, scrambled, transactions
 
 SHORT = [1, 2, 4, 8]
+moved = partial(moved_by, ShortRowsConfig)
 
 
 def planned(item, rows, columns=10**6, **options):
-    """The plan of the transpose of a dense matrix of ``rows`` x ``columns``."""
-    return plan_copy(CopyProblem((columns, rows), (1, columns), (rows, 1), item, **options), H200)
-
-
-def moved(engine, shape, item, axes=(1, 0), **options):
-    """A transpose by a plan that is certainly of this kind."""
-    plan = move(engine, scrambled(shape, item), axes, **options)
-    assert isinstance(plan.config, ShortRowsConfig), plan.config
-    return plan
+    return plan_of_matrix(item, rows, columns, **options)
 
 
 @pytest.mark.parametrize("item", SHORT)
