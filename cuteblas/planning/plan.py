@@ -40,11 +40,11 @@ class Launch:
     arguments: tuple[Argument, ...]
 
 
-def behind_status(launch: Launch, nbytes: int, words: int = 1) -> Launch:
-    """A launch with its workspace ``nbytes`` further, behind the words of the status, by which it may be gated."""
+def behind_status(launch: Launch, nbytes: int, words: int = 1, word: int = 0) -> Launch:
+    """A launch with its workspace ``nbytes`` further, behind the words of the status, by some of which it may be gated."""
     def moved(name: str, argument: Argument) -> Argument:
         if name == "gate":
-            return Argument(role="workspace")
+            return Argument(role="workspace", offset=4 * word)
         if name == "gate_words":
             return Argument(value=words)
         return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument

@@ -13,6 +13,7 @@ from ..kernels.common import OperandAccess
 from ..kernels.gemm_split import GemmSplitConfig, gemm_split
 from ..kernels.persistent import DEPTH
 from ..kernels.split_planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
+from .blocks import Blocks
 from .operands import (
     NARROW_SPAN,
     Oriented,
@@ -28,14 +29,15 @@ from .operands import (
     staged_map,
     staging,
 )
-from .plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks
+from .plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks, with_roles
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt, simt_seconds
 
 __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
            "why_not_split"]
 
-_ALIGNMENT = 256                     # bytes, of what lies in the workspace
+_ALIGNMENT = 256                     # bytes, of what lies in the workspace; its first ones are words of status
+_BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
 _ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
 _ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
@@ -56,6 +58,7 @@ _APART = 0.15                        # more time for tiles that blocks begin in 
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _THIRD_SECONDS = 200e-6              # what a third algorithm, which costs two launches in every call, has to win at least
 _OVERHEAD_SECONDS = 8e-6             # launches, of which some return at once, and the ends of those that work
+_MOST_BLOCKS = _ALIGNMENT // 4       # of C: a word of status each
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
 STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
           ("bf16x6", 2, 128): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
@@ -269,16 +272,15 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def _splitter(form: SplitFormat, a: _Planes, b: _Planes, together: int, gate: int | None, judged: bool, at: int,
-              flags: int) -> Launch:
+def _splitter(form: SplitFormat, a: _Planes, b: _Planes, together: int, told: _Told, at: int, flags: int) -> Launch:
     """The launch that splits both operands, and clears so many flags from an offset in the workspace on."""
     wide = max(a.span, b.span) >= NARROW_SPAN
-    config = SplitConfig(form.name, a.config, b.config, wide, gate, judged, flags > 0, together)
+    config = SplitConfig(form.name, a.config, b.config, wide, told.gate, told.judges, flags > 0, together)
     kernel = split_planes(config)
     blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
     values = {"flags": Argument(role="workspace", offset=at), "flags_count": Argument(value=flags),
-              "blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "gate": Argument(role="workspace"),
-              "gate_words": Argument(value=1), "blocks": Argument(value=blocks)}
+              "blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "blocks": Argument(value=blocks),
+              **told.arguments}
     for side, planes in (("A", a), ("B", b)):
         values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
     return Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
@@ -312,8 +314,9 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
     form, facing = FORMATS[name], _facing(problem)
-    launches, config, nbytes = _launches(form, facing, device, 0)
-    reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}"
+    cut = _cut(form, facing.problem, device, 0, _room(problem))
+    launches, config, nbytes = _in_blocks(form, facing, device, 0, cut, _Told())
+    reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}"
     return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts)
 
 
@@ -322,7 +325,8 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
     fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split_planes.RECORD`);
     bf16x6 if that fails, where it is faster than native arithmetic; native arithmetic if elements of a row lie more than 2^100
-    apart, and for infinities and NaNs. Kernels that are not chosen return at once.
+    apart, and for infinities and NaNs. Kernels that are not chosen return at once. Where the planes of a format would take too much
+    of the workspace, C is computed in blocks, for each of which the device decides.
 
     Raises
     ------
@@ -331,21 +335,54 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    facing = _facing(problem)
+    facing, room = _facing(problem), _room(problem)
     broad = _seconds(problem, device, FORMATS["bf16x6"]) + _THIRD_SECONDS < WORTH * simt_seconds(problem, device)
-    narrow, config, end = _launches(FORMATS["fp16x3"], facing, device, _ALIGNMENT, lacking=1 if broad else 2)
+    cut = _cut(FORMATS["fp16x3"], facing.problem, device, _ALIGNMENT, room)
+    narrow, config, end = _in_blocks(FORMATS["fp16x3"], facing, device, _ALIGNMENT, cut, _Told(lacking=1 if broad else 2))
     launches = list(narrow)
-    if broad:
-        more, _config, broad_end = _launches(FORMATS["bf16x6"], facing, device, _ALIGNMENT, gate=1)
-        launches += [with_few_blocks(launch, device) for launch in more]
-        end = max(end, broad_end)
-    native = plan_simt(problem, device, gate=2)
-    launches += [with_few_blocks(behind_status(launch, _ALIGNMENT), device) for launch in native.launches]
+    for word, block in enumerate(cut.of(facing.problem, facing.roles)):
+        behind: list[Launch] = []
+        if broad:
+            part = replace(facing, problem=block.problem)
+            parts = _cut(FORMATS["bf16x6"], part.problem, device, _ALIGNMENT, room)
+            more, _config, broad_end = _in_blocks(FORMATS["bf16x6"], part, device, _ALIGNMENT, parts, _Told(gate=1, word=word))
+            behind += more
+            end = max(end, broad_end)
+        native = plan_simt(transposed(block.problem) if facing.swapped else block.problem, device, gate=2)
+        behind += (behind_status(launch, _ALIGNMENT, word=word) for launch in native.launches)
+        end = max(end, native.workspace_bytes + _ALIGNMENT)
+        launches += (with_few_blocks(with_roles(launch, block.places), device) for launch in behind)
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
     reason = (f"{_described(FORMATS['fp16x3'], problem)}; if rows or columns range too widely for that, the device takes {others}"
-              f"fused multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}")
-    return Plan(problem, device, "gemm_split", config, tuple(launches), max(end, native.workspace_bytes + _ALIGNMENT), reason,
-                narrow[-1].kernel.facts)
+              f"fused multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}")
+    return Plan(problem, device, "gemm_split", config, tuple(launches), end, reason, narrow[-1].kernel.facts)
+
+
+def _room(p: GemmProblem) -> int:
+    """The workspace that a product may have if it can be cut so: as many bytes as its operands, and a few more."""
+    return (_elements(p, p.a, p.m) + _elements(p, p.b, p.n)) * dtype(p.a.dtype).bytes + _BESIDE
+
+
+def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, room: int) -> Blocks:
+    """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that share them."""
+    matrices = p.batch[0] if p.batch else 1
+    cuts = (Blocks.cut(p, each, rows, total // each // rows) for total in range(1, _MOST_BLOCKS + 1)
+            for each in _divisors(total, matrices) for rows in _divisors(total // each, p.m))
+    for cut in cuts:
+        extents = {(block.problem.m, block.problem.n, block.problem.batch): block.problem for block in cut.of(p)}
+        if all(_memory(form, part, device, at).end <= room for part in extents.values()):
+            return cut
+    return Blocks.cut(p)
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [i for i in range(1, min(number, most) + 1) if number % i == 0]
+
+
+def _parts(p: GemmProblem, cut: Blocks) -> str:
+    """The end of a plan's reason if C is cut."""
+    many = sum(1 for _block in cut.of(p))
+    return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little more than A and B"
 
 
 @dataclass(frozen=True)
@@ -414,33 +451,110 @@ def _described(form: SplitFormat, p: GemmProblem) -> str:
             f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
 
 
-def _launches(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, *, lacking: int | None = None,
-              gate: int | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
-    """What splits both operands and multiplies them, in the workspace from ``at`` on; and where the workspace ends."""
-    p = facing.problem
+@dataclass(frozen=True)
+class _Told:
+    """What launches are told of the guard.
+
+    Attributes
+    ----------
+    lacking : int, optional
+        They judge, and say this where a row needs more than another one offers: see :class:`GemmSplitConfig`.
+    gate : int, optional
+        They do nothing unless this is what was said.
+    word : int
+        Where that is said: which word of the workspace.
+    """
+
+    lacking: int | None = None
+    gate: int | None = None
+    word: int = 0
+
+    @property
+    def judges(self) -> bool:
+        """Whether they judge."""
+        return self.lacking is not None
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """The arguments that say where, by parameter."""
+        said = Argument(role="workspace", offset=4 * self.word)
+        return {"status": said, "gate": said, "gate_words": Argument(value=1)}
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What lies in the workspace: the planes of both operands, the flags of divided tiles and their sums.
+
+    Attributes
+    ----------
+    a, b : _Planes
+        The operands, split.
+    together : int
+        Blocks that share a multiprocessor while they split them.
+    tiling : _Tiling
+        How the product is cut into tiles.
+    flags, sums_at, end : int
+        The number of flags, which lie behind the planes of B, where sums begin, and where the workspace ends.
+    """
+
+    a: _Planes
+    b: _Planes
+    together: int
+    tiling: _Tiling
+    flags: int
+    sums_at: int
+    end: int
+
+
+def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, roles: tuple[Role, Role] = ("a", "b"),
+            above: _Planes | None = None) -> _Memory:
+    """The workspace from ``at`` on; the planes of A may be there already."""
     reading_a, reading_b, together = _readings(p, device)
-    a = _split(form, reading_a, p.a, facing.roles[0], p.m, p.k, p.batch, at)
-    b = _split(form, reading_b, p.b, facing.roles[1], p.n, p.k, p.batch, a.end)
+    a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, at)
+    b = _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
     tiling = _tiling(p, device, form)
     flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
     sums_at = b.end + _aligned(4 * flags)
-    launch, config = _product(form, p, a, b, tiling, sums_at, lacking, gate)
-    end = sums_at + 4 * prod(config.accumulators) * tiling.blocks if flags else b.end
-    return (_splitter(form, a, b, together, gate, lacking is not None, b.end, flags), launch), config, end
+    sums = 4 * 64 * prod(tiling.tile) * tiling.blocks if flags else 0
+    return _Memory(a, b, together, tiling, flags, sums_at, sums_at + sums)
 
 
-def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: _Tiling, sums_at: int, lacking: int | None,
-             gate: int | None) -> tuple[Launch, GemmSplitConfig]:
-    """The launch that multiplies planes. Behind them lie the flags of tiles that are divided, and at ``sums_at`` their sums."""
+def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, cut: Blocks,
+               told: _Told) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
+    """What splits both operands and multiplies them, block of C after block, in the workspace from ``at`` on; and where that ends.
+
+    Each block that judges has a word of its own.
+    """
+    launches: list[Launch] = []
+    configs, end, above = [], 0, None
+    for i, block in enumerate(cut.of(facing.problem, facing.roles)):
+        if block.start[2] == 0:
+            above = None
+        own = _memory(form, block.problem, device, at, facing.roles, above)
+        mine = replace(told, word=told.word + i * told.judges)
+        # Blocks with the same rows have them one after the other: the first one's launch splits them.
+        a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": Argument(value=0)})
+        splitting = _splitter(form, a, own.b, own.together, mine, own.b.end, own.flags)
+        above = above or own.a
+        product, config = _product(form, block.problem, above, own, mine)
+        launches += (with_roles(launch, block.places) for launch in (splitting, product))
+        configs.append(config)
+        end = max(end, own.end)
+    return tuple(launches), configs[0], end
+
+
+def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, told: _Told) -> tuple[Launch, GemmSplitConfig]:
+    """The launch that multiplies planes, those of ``a`` by those of B."""
+    b, tiling = memory.b, memory.tiling
     c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
     groups, columns = tiling.tile
     config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
-                             batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), lacking=lacking,
-                             gate=gate, element=p.a.dtype, staged=staging(p), groups=groups, divided=tiling.divided > 0)
+                             batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width),
+                             lacking=told.lacking, gate=told.gate, element=p.a.dtype, staged=staging(p), groups=groups,
+                             divided=tiling.divided > 0)
     kernel = gemm_split(config)
-    values = {"C": Argument(role="c"), "status": Argument(role="workspace"), "gate": Argument(role="workspace"),
-              "gate_words": Argument(value=1)}
+    values = {"C": Argument(role="c"), **told.arguments}
     if config.staged == "tma":
         values["mapC"] = Argument(role="c", tensor_map=staged_map(p, config.tile[1]))
     for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
@@ -455,6 +569,6 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, b: _Planes, tiling: 
                     f"dRB_l{q}": b.row_strides[q]}
     values |= {name: Argument(value=value) for name, value in numbers.items()}
     values |= {"divided": Argument(value=tiling.divided), "flags": Argument(role="workspace", offset=b.end),
-               "sums": Argument(role="workspace", offset=sums_at)}
+               "sums": Argument(role="workspace", offset=memory.sums_at)}
     arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
     return Launch(kernel, (tiling.blocks, 1, 1), arguments), config
