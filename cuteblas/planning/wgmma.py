@@ -95,13 +95,14 @@ class WgmmaTile:
         return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
 
 
-TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (WgmmaTile(3, 192, 3), 0.795e-6),
-         (WgmmaTile(2, 256, 4), 0.715e-6), (WgmmaTile(2, 224, 4), 0.665e-6), (WgmmaTile(2, 192, 4), 0.54e-6),
-         (WgmmaTile(3, 96, 5), 0.49e-6), (WgmmaTile(2, 128, 6), 0.37e-6), (WgmmaTile(1, 192, 6), 0.315e-6),
-         (WgmmaTile(1, 128, 8), 0.225e-6), (WgmmaTile(2, 64, 8), 0.25e-6), (WgmmaTile(1, 64, 8), 0.15e-6))
-"""What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
-
 _PAIR = Cluster(2, 1)                # blocks that share a tile of B, which is the wider one
+
+TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (WgmmaTile(3, 192, 3), 0.795e-6),
+         (WgmmaTile(2, 256, 4), 0.715e-6), (WgmmaTile(2, 256, 4, _PAIR), 0.71e-6), (WgmmaTile(2, 224, 4), 0.665e-6),
+         (WgmmaTile(2, 192, 4), 0.541e-6), (WgmmaTile(3, 96, 5), 0.49e-6), (WgmmaTile(2, 128, 6), 0.371e-6),
+         (WgmmaTile(1, 192, 6), 0.315e-6), (WgmmaTile(1, 128, 8), 0.225e-6), (WgmmaTile(2, 64, 8), 0.25e-6),
+         (WgmmaTile(1, 64, 8), 0.15e-6))
+"""What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
 
 TILES_ACROSS_SECTORS = (
     (WgmmaTile(2, 320, 3), 1.04e-6), (WgmmaTile(2, 256, 4), 0.87e-6), (WgmmaTile(2, 192, 4), 0.76e-6),
@@ -112,6 +113,7 @@ TILES_ACROSS_SECTORS = (
     (WgmmaTile(1, 128, 8, _PAIR), 0.3e-6))
 """The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs."""
 
+_PAIRED_WAVES = 3                    # from which on pairs are worth it where L2 delivers enough: they save energy
 _SECTOR = 32                         # bytes
 _MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
@@ -154,7 +156,7 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
     def seconds(tiling: _Tiling) -> float:
         return tiling.seconds
 
-    tiles = _tiles(p)
+    tiles = _tiles(p, device)
     whole = min((tiling for tile, stage in tiles for tiling in _sliced(p, device, tile, stage, may_split)), key=seconds)
     if not may_split:
         return whole
@@ -162,10 +164,11 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
     return divided if divided.seconds < _DIVIDED * whole.seconds else whole
 
 
-def _tiles(p: GemmProblem) -> list[tuple[WgmmaTile, float]]:
+def _tiles(p: GemmProblem, device: DeviceInfo) -> list[tuple[WgmmaTile, float]]:
     """What there is to choose among, with the seconds of a stage."""
     if not _across_sectors(p):
-        return list(TILES)
+        fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
+        return [(tile, stage) for tile, stage in TILES if tile.cluster == ALONE or tile.clusters(p) >= fewest]
     return [(tile, stage) for tile, stage in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
 
 

@@ -182,7 +182,7 @@ def test_slices_of_k_are_added_in_order(engine, orders, beta, c_pad):
     (1536, 1536, 1536, (192, 96), 1, 0), (2176, 2176, 2176, (128, 320), 1, 0), (2304, 2304, 2304, (192, 224), 1, 0),
     (2688, 2688, 2688, (128, 224), 1, 0), (2560, 2560, 2560, (128, 128), 1, 136), (3712, 3712, 3712, (128, 128), 1, 0),
     (2048, 2048, 2048, (128, 256), 1, 0), (3072, 3072, 3072, (192, 192), 1, 0), (4096, 4096, 4096, (128, 256), 1, 0),
-    (8192, 8192, 8192, (128, 192), 1, 0), (5120, 5120, 4096, (128, 320), 1, 0), (4352, 4096, 4096, (192, 192), 1, 0),
+    (8192, 8192, 8192, (128, 256), 1, 0), (5120, 5120, 4096, (128, 320), 1, 0), (4352, 4096, 4096, (192, 192), 1, 0),
     (4416, 4416, 4416, (192, 192), 1, 133),
     (2112, 2112, 2112, (192, 192), 1, 0),
     (128, 128, 65536, (64, 64), 32, 0), (128, 128, 65600, (64, 64), 1, 4),
@@ -195,6 +195,16 @@ def test_tilings_leave_few_multiprocessors_idle(m, n, k, tile, slices, divided):
     assert len(plan.launches) == 1 + (slices > 1 or divided > 0) and (slices == 1 or f"K in {slices} slices" in plan.reason)
     assert (divided > 0) == plan.config.divided and (f"{divided} of them divided" in plan.reason or not divided)
     assert all(launch.grid[0] <= H200.multiprocessors for launch in plan.launches[:1 + (divided > 0)])
+
+
+@pytest.mark.parametrize("m, n, paired", [(2048, 2048, False), (3584, 3584, False), (4096, 4096, True), (8192, 8192, True),
+                                          (16384, 16384, True), (12288, 4096, True), (16256, 8192, False)])
+def test_pairs_of_large_tiles_share_b(m, n, paired):
+    """From three waves on; an odd number of rows of tiles would leave half of a pair without work, in one wave more."""
+    a, b, c = Operand("float16", (4096, 1)), Operand("float16", (1, n)), Operand("float16", (n, 1))
+    plan = plan_wgmma(GemmProblem(m, n, 4096, a, b, c), H200)
+    assert (plan.config.cluster == Cluster(2, 1)) == paired and ("clusters of 2 x 1 blocks" in plan.reason) == paired
+    assert plan.config.columns == 256 or not paired
 
 
 @pytest.mark.parametrize("n, order, tile, cluster, divided", [
