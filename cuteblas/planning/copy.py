@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
 
 from ..codegen.kernel import GeneratedKernel
+from ..kernels.boxes import boxes_kernel
 from ..kernels.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
 from ..kernels.permute import (
     CopyConfig,
@@ -20,6 +22,7 @@ from ..kernels.ragged import RaggedConfig, ragged_transpose_kernel
 from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ..kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from ..kernels.short_rows import ShortRowsConfig, short_rows_kernel
+from .boxes import box_of
 from .modes import merged
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
@@ -32,6 +35,10 @@ _WORD = 4                            # bytes
 # Copies of smaller words: vectors along rows and rows of a block, the last where there are few rows, each but it where every
 # multiprocessor has so many blocks; and elements of rows from which they are worth it.
 _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8), (256, 1)), 8, 64
+
+# Bytes of a mode that both sides run along, and of a matrix that is transposed, up to which boxes span more modes than these; how
+# many there should be for each multiprocessor, and threads that work on them.
+_SHORT_RUN, _SMALL_MATRIX, _BOXES, _MOST_THREADS = 64, 8192, 16, 2048
 
 
 @dataclass(frozen=True)
@@ -101,11 +108,84 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         return _plan_in_place(problem, device)
     modes, src_offset, dst_offset = canonical_modes(problem)
     modes = modes or (Mode(1, 1, 1),)
+    return replace(_plan_modes(problem, device, modes, (src_offset, dst_offset)), problem=problem)
+
+
+def _plan_modes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:
+    """The plan for canonical modes, and the offsets of their first elements, in elements of the problem's size."""
+    if (wider := _wider(problem, modes, offsets)) is not None:
+        return _plan_modes(wider[0], device, *wider[1:])
     i = 0                                                              # smallest stride in the target: the order of `modes`
     j = min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
-    if j != i and modes[j].src == 1:
-        return _plan_transpose(problem, device, modes, j, (src_offset, dst_offset))
-    return _plan_straight(problem, device, modes, (src_offset, dst_offset))
+    transposed = j != i and modes[j].src == 1
+    if _are_short(problem.itemsize, modes, j if transposed else None):
+        boxes = _plan_boxes(problem, device, modes, offsets)
+        if boxes is not None:
+            return boxes
+    if transposed:
+        return _plan_transpose(problem, device, modes, j, offsets)
+    return _plan_straight(problem, device, modes, offsets)
+
+
+def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
+           offsets: tuple[int, int]) -> tuple[CopyProblem, tuple[Mode, ...], tuple[int, int]] | None:
+    """The same copy, modes and offsets of wider elements, if those of the first mode are one of these and others are transposed."""
+    (n, *strides), others = (modes[0].extent, modes[0].src, modes[0].dst), modes[1:]
+    nbytes = n * problem.itemsize
+    if strides != [1, 1] or nbytes not in (2, 4, 8, 16) or not others or others[0].dst != n or others[0].src == n \
+            or all(m.src != n for m in others):
+        return None
+    if any(x % n for x in (*offsets, *(stride for m in others for stride in (m.src, m.dst)))) \
+            or problem.src_alignment % nbytes or problem.dst_alignment % nbytes:
+        return None
+    scaled = tuple(Mode(m.extent, m.src // n, m.dst // n) for m in others)
+    return replace(problem, itemsize=nbytes), scaled, (offsets[0] // n, offsets[1] // n)
+
+
+def _are_short(item: int, modes: tuple[Mode, ...], j: int | None) -> bool:
+    """Whether most of a tile would be empty: of two modes that change places, or of one that both sides run along."""
+    first = modes[0]
+    if len(modes) == 1 or j is None:
+        return len(modes) > 1 and first.src == first.dst == 1 and first.extent * item <= _SHORT_RUN
+    last, others = modes[j], [m for q, m in enumerate(modes) if q not in (0, j)]
+    shorter, nbytes = min(first.extent, last.extent), first.extent * last.extent * item
+    most = 4 * _SMALL_MATRIX if shorter <= _FEW else _SMALL_MATRIX if shorter < _WARP else _SMALL_MATRIX // 2 - 1
+    if not others or nbytes > most:
+        return False
+    if others[0].dst == first.extent and last.extent >= _SHORT:          # one mode of a tile: nested
+        return False
+    # Kernels for short rows that follow each other without gaps have all of a larger matrix that lies so.
+    short_rows = item in _SHORT_ROWS and first.extent < _SHORT and last.dst == first.extent and last.extent >= _FROM_SHORT_ROWS_FROM
+    from_short = item in _FROM_SHORT_ROWS and first.src == last.extent and first.extent >= _FROM_SHORT_ROWS_FROM
+    return not ((short_rows or from_short) and nbytes > _SMALL_MATRIX // 2)
+
+
+def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan | None:
+    """A permutation of short modes by boxes, if these can be small enough."""
+    alignments = {"S": (problem.src_alignment, offsets[0]), "D": (problem.dst_alignment, offsets[1])}
+
+    def widest(name: str, run: int, strides: Iterable[int]) -> int:
+        alignment, offset = alignments[name]
+        return _vector(problem, alignment, offset, run, list(strides), 16)
+
+    found = box_of(modes, problem.itemsize, _BOXES * device.multiprocessors, widest)
+    if found is None:
+        return None
+    config, spanned = found
+    config = replace(config, wide=is_wide(modes))
+    others = [m for q, m in enumerate(modes) if q not in spanned]
+    numbers = {f"N{n}": modes[spanned[n]].extent for n in config.cut}
+    for n, q in enumerate(spanned):
+        numbers |= {f"dS_{n}": modes[q].src, f"dD_{n}": modes[q].dst}
+    boxes = prod(m.extent for m in others) * prod(-(-modes[q].extent // n) for q, n in zip(spanned, config.box, strict=True))
+    if boxes >= 2**31:
+        return None
+    numbers["boxes"] = boxes
+    blocks = min(boxes, device.multiprocessors * (_MOST_THREADS // config.threads))
+    plan = _finish(problem, device, "transpose", config, boxes_kernel(config), numbers, others, 1, offsets,
+                   f"short modes: boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
+                   f"{config.source.vector * problem.itemsize} and writes of {config.target.vector * problem.itemsize} bytes")
+    return replace(plan, launches=(replace(plan.launches[0], grid=(blocks, 1, 1)),))
 
 
 def is_wide(modes: tuple[Mode, ...]) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import mma_atom
+from cuteblas.kernels.boxes import BoxConfig
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
 from cuteblas.kernels.from_short_rows import FromShortRowsConfig
@@ -243,6 +244,19 @@ def test_transposes_from_short_rows(item, columns, tmp_path):
     kernel = plan.launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     assert stack == 0 and registers * kernel.threads * 6 <= 65536 and kernel.shared_bytes <= 40 * 1024, kernel.name
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (16, 16), (7, 13), (10, 50)])
+@pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
+def test_transposes_of_small_matrices(item, shape, tmp_path):
+    """Six blocks of 256 threads at least, without spills: what each thread moves of a box stays in registers."""
+    rows, columns = shape
+    each = rows * columns
+    plan = plan_copy(CopyProblem((10**6, columns, rows), (each, 1, columns), (each, rows, 1), item), H200)
+    assert isinstance(plan.config, BoxConfig)
+    kernel = plan.launches[0].kernel
+    registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+    assert stack == 0 and registers * kernel.threads * 6 <= 65536 and kernel.shared_bytes <= 8192, (kernel.name, registers)
 
 
 @pytest.mark.parametrize("n", [8192, 8191, 8184, 8188])
