@@ -1,6 +1,6 @@
-"""``transpose`` by boxes: permutations of modes of which several are so short that a tile of two modes would be mostly empty.
+"""``transpose`` and ``copy`` by boxes, where modes are so short that a tile of two modes would be mostly empty.
 
-Stacks of small matrices, images whose pixels are a few numbers. A box spans all of the short modes and as much of the others as
+So it is in stacks of small matrices, and in images whose pixels are a few numbers. A box spans all of the short modes and as much of the others as
 makes runs of memory long on both sides. It comes to shared memory in the order of the source, run by run, and leaves in that of the
 target: where each element of a vector of the target lies in shared memory is a layout on the box, whose extents are static. What a
 thread moves of a box is the same in all boxes, so it is computed once, and a block moves one box after the other.
@@ -51,7 +51,7 @@ class BoxSide:
 
 @dataclass(frozen=True)
 class BoxConfig:
-    """What a ``transpose`` kernel by boxes is specialised on.
+    """What a kernel that moves boxes is specialised on.
 
     Attributes
     ----------
@@ -94,9 +94,14 @@ class BoxConfig:
         return prod(self.box)
 
     @property
+    def family(self) -> str:
+        """``"copy"`` if both sides run along the same mode, else ``"transpose"``."""
+        return "copy" if self.source.order[0] == self.target.order[0] else "transpose"
+
+    @property
     def name(self) -> str:
         """The kernel's symbol."""
-        return (f"transpose_boxes_b{8 * self.item}_{'x'.join(map(str, self.box))}_c{''.join(map(str, self.cut))}"
+        return (f"{self.family}_boxes_b{8 * self.item}_{'x'.join(map(str, self.box))}_c{''.join(map(str, self.cut))}"
                 f"_{self.source.tag}_{self.target.tag}_t{self.threads}_m{self.modes}{'_wide' if self.wide else ''}")
 
 
@@ -192,7 +197,7 @@ class _Side:
 
 @cache
 def boxes_kernel(config: BoxConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` kernel: ``D[modes, batch] = S[modes, batch]``.
+    """Generate a ``transpose`` or ``copy`` kernel: ``D[modes, batch] = S[modes, batch]``.
 
     Parameters of the kernel: pointers S, D; the extents of modes that are cut; the strides in S of the modes outside of its runs,
     then in D; the extents of the batch modes, then the strides of S there, then of D; the number of boxes.

@@ -182,7 +182,7 @@ def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...
         return None
     numbers["boxes"] = boxes
     blocks = min(boxes, device.multiprocessors * (_MOST_THREADS // config.threads))
-    plan = _finish(problem, device, "transpose", config, boxes_kernel(config), numbers, others, 1, offsets,
+    plan = _finish(problem, device, config.family, config, boxes_kernel(config), numbers, others, 1, offsets,
                    f"short modes: boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
                    f"{config.source.vector * problem.itemsize} and writes of {config.target.vector * problem.itemsize} bytes")
     return replace(plan, launches=(replace(plan.launches[0], grid=(blocks, 1, 1)),))

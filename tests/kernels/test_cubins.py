@@ -249,14 +249,14 @@ def test_transposes_from_short_rows(item, columns, tmp_path):
 @pytest.mark.parametrize("shape", [(3, 3), (16, 16), (7, 13), (10, 50)])
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_of_small_matrices(item, shape, tmp_path):
-    """Six blocks of 256 threads at least, without spills: what each thread moves of a box stays in registers."""
+    """Five blocks of 256 threads at least, without spills: what each thread moves of a box stays in registers."""
     rows, columns = shape
     each = rows * columns
     plan = plan_copy(CopyProblem((10**6, columns, rows), (each, 1, columns), (each, rows, 1), item), H200)
     assert isinstance(plan.config, BoxConfig)
     kernel = plan.launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
-    assert stack == 0 and registers * kernel.threads * 6 <= 65536 and kernel.shared_bytes <= 8192, (kernel.name, registers)
+    assert stack == 0 and registers * kernel.threads * 5 <= 65536 and kernel.shared_bytes <= 8192, (kernel.name, registers)
 
 
 @pytest.mark.parametrize("n", [8192, 8191, 8184, 8188])
