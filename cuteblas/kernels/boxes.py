@@ -1,9 +1,10 @@
 """``transpose`` and ``copy`` by boxes, where modes are so short that a tile of two modes would be mostly empty.
 
-So it is in stacks of small matrices, and in images whose pixels are a few numbers. A box spans all of the short modes and as much of the others as
-makes runs of memory long on both sides. It comes to shared memory in the order of the source, run by run, and leaves in that of the
-target: where each element of a vector of the target lies in shared memory is a layout on the box, whose extents are static. What a
-thread moves of a box is the same in all boxes, so it is computed once, and a block moves one box after the other.
+So it is in stacks of small matrices, and in images whose pixels are a few numbers. A box spans all of the short modes and as much
+of the others as makes runs of memory long on both sides. It comes to shared memory in the order of the source, run by run, and
+leaves in that of the target: where each element of a vector of the target lies in shared memory is a layout on the box, whose
+extents are static. What a thread moves of a box is the same in all boxes, so it is computed once, and a block moves one box after
+the other.
 """
 
 from __future__ import annotations

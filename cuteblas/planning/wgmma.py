@@ -168,7 +168,8 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[tuple[WgmmaTile, float]]:
     """What there is to choose among, with the seconds of a stage."""
     if not _across_sectors(p):
         fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
-        return [(tile, stage) for tile, stage in TILES if tile.cluster == ALONE or tile.clusters(p) >= fewest]
+        return [(tile, stage) for tile, stage in TILES
+                if tile.cluster == ALONE or (p.precision != "tf32" and tile.clusters(p) >= fewest)]
     return [(tile, stage) for tile, stage in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
 
 
