@@ -108,7 +108,7 @@ class BoxConfig:
 
 @dataclass(frozen=True)
 class _Mine:
-    """A vector of a box that a thread moves: its position in the order of a side, where it lies from the box on, and its place.
+    """A vector of a box that a thread moves: its position in the order of a side, and where it lies from the box on.
 
     Attributes
     ----------
@@ -182,18 +182,13 @@ class _Side:
 
     def existing(self, mine: _Mine, limits: dict[int, IntLike]) -> tuple[Expr | bool, IntLike | None]:
         """Whether all of a vector exists in a box of some extents, and how many of its elements if the box may end within it."""
-        exists, count = mine.exists, None
-        for q, c in mine.along.items():
-            if q in self.run:
-                continue
-            exists = all_of(exists, less(c, limits[q]))
-        for q, c in mine.along.items():
-            if q in self.run:
-                end = limits[q] * self.step
-                if self.step % self.side.vector:
-                    count = self._k.let(f"{self.name}_count_{mine.number}", select(exists, end - c, 0))
-                exists = all_of(exists, less(c + (self.side.vector - 1), end))
-        return exists, count
+        exists = all_of(mine.exists, *(less(c, limits[q]) for q, c in mine.along.items() if q not in self.run))
+        last = next((q for q in self.run[-1:] if q in mine.along), None)
+        if last is None:
+            return exists, None
+        along, end, vector = mine.along[last], limits[last] * self.step, self.side.vector
+        count = self._k.let(f"{self.name}_count_{mine.number}", select(exists, end - along, 0)) if self.step % vector else None
+        return all_of(exists, less(along + (vector - 1), end)), count
 
 
 @cache

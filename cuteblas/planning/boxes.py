@@ -67,6 +67,8 @@ def box_of(modes: Sequence[ModeOf], item: int, blocks: int, widest: Widest) -> t
     if extents is None:
         return None
     extents = _grown(modes, orders, extents, item, blocks)
+    if prod(extents) * item > 2 * _MOST:                   # of whole vectors
+        return None
     spanned = tuple(q for q, n in enumerate(extents) if n > 1)
     box = tuple(extents[q] for q in spanned)
     others = [m for q, m in enumerate(modes) if q not in spanned]
@@ -172,6 +174,6 @@ def _grown(modes: Sequence[ModeOf], orders: dict[str, list[int]], extents: list[
     if 0 < run < len(order):
         q, pitch = order[run - 1], prod(extents[x] for x in order[:run]) * item
         if extents[q] < modes[q].extent and pitch % (2 * _VECTOR) == 0:
-            less = pitch // extents[q] * whole(q)          # bytes
-            extents[q] -= whole(q) * (less % (2 * _VECTOR) > 0 and extents[q] > whole(q))
+            step = pitch // extents[q] * whole(q)
+            extents[q] -= whole(q) * (step % (2 * _VECTOR) > 0 and extents[q] > whole(q))
     return extents

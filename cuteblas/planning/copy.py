@@ -37,8 +37,9 @@ _WORD = 4                            # bytes
 _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8), (256, 1)), 8, 64
 
 # Bytes of a mode that both sides run along, and of a matrix that is transposed, up to which boxes span more modes than these; how
-# many there should be for each multiprocessor, and threads that work on them.
-_SHORT_RUN, _SMALL_MATRIX, _BOXES, _MOST_THREADS = 64, 8192, 16, 2048
+# many there should be for each multiprocessor, and threads that work on them. Their kernels have the extents of short modes, so
+# that every shape of them is compiled: which it is not worth for fewer bytes.
+_SHORT_RUN, _SMALL_MATRIX, _BOXES, _MOST_THREADS, _BOXED_FROM = 64, 8192, 16, 2048, 1 << 17
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,10 @@ def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
 def _are_short(item: int, modes: tuple[Mode, ...], j: int | None) -> bool:
     """Whether most of a tile would be empty: of two modes that change places, or of one that both sides run along."""
     first = modes[0]
-    if len(modes) == 1 or j is None:
-        return len(modes) > 1 and first.src == first.dst == 1 and first.extent * item <= _SHORT_RUN
+    if len(modes) == 1 or prod(m.extent for m in modes) * item < _BOXED_FROM:
+        return False
+    if j is None:
+        return first.src == first.dst == 1 and first.extent * item <= _SHORT_RUN
     last, others = modes[j], [m for q, m in enumerate(modes) if q not in (0, j)]
     shorter, nbytes = min(first.extent, last.extent), first.extent * last.extent * item
     most = 4 * _SMALL_MATRIX if shorter <= _FEW else _SMALL_MATRIX if shorter < _WARP else _SMALL_MATRIX // 2 - 1

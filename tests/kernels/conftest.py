@@ -2,18 +2,7 @@
 
 import pytest
 
-from cuteblas.planning import plan_copy
-
 from .engines import Cuda, Emulator
-
-
-@pytest.fixture
-def without_boxes(monkeypatch):
-    """Permutations of short modes by the kernels of others."""
-    plan_copy.cache_clear()
-    monkeypatch.setattr("cuteblas.planning.copy._are_short", lambda *_: False)
-    yield
-    plan_copy.cache_clear()
 
 
 @pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])

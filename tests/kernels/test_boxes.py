@@ -17,6 +17,15 @@ ITEMS = [1, 2, 4, 8, 16]
 moved = partial(moved_by, BoxConfig)
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Boxes for as few elements as tests move."""
+    plan_copy.cache_clear()
+    monkeypatch.setattr("cuteblas.planning.copy._BOXED_FROM", 0)
+    yield
+    plan_copy.cache_clear()
+
+
 def problem_of(shape, axes, item, **options):
     """The copy of a dense array's transpose to a dense array."""
     def dense(extents):
@@ -31,6 +40,7 @@ def planned(shape, axes, item, **options):
 
 
 # -- what is moved ----------------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 7, 8, 16, 31])
 def test_small_matrices(engine, item, rows):
@@ -38,6 +48,7 @@ def test_small_matrices(engine, item, rows):
         moved(engine, (37, rows, columns), item, (0, 2, 1))
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("around", [-1, 0, 1])
 def test_borders_of_boxes(engine, item, around):
@@ -50,6 +61,7 @@ def test_borders_of_boxes(engine, item, around):
             moved(engine, (2 * across + around, 2 * down - around, rows), item, (1, 0, 2))
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("offset", [1, 2, 3, 4, 8])
 def test_misaligned(engine, item, offset):
@@ -58,6 +70,7 @@ def test_misaligned(engine, item, offset):
     moved(engine, (45, 39, 3), item, (1, 0, 2), src_offset=offset, dst_offset=8 - offset)
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("pad", [1, 2, 5])
 def test_gaps_between_rows(engine, item, pad):
@@ -66,6 +79,7 @@ def test_gaps_between_rows(engine, item, pad):
     moved(engine, (45, 39, 3), item, (1, 0, 2), src_pad=pad, dst_pad=pad)
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("shape, axes", [((40, 3, 4, 5), (0, 3, 2, 1)), ((3, 30, 5, 2), (1, 3, 0, 2)),
                                          ((9, 11, 7, 3), (0, 2, 1, 3)), ((2, 50, 2, 3, 4), (1, 4, 0, 3, 2)),
@@ -74,6 +88,7 @@ def test_several_modes(engine, item, shape, axes):
     moved(engine, shape, item, axes)
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("flip", [("src", 0), ("src", 1), ("src", 2), ("dst", 0), ("dst", 2)])
 def test_modes_walked_backwards(engine, item, flip):
@@ -81,6 +96,7 @@ def test_modes_walked_backwards(engine, item, flip):
     move(engine, scrambled((45, 39, 3), item), (1, 0, 2), flip=(flip,))
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 def test_parts_of_matrices(engine, item):
     """Rotations out of poses: 3 x 3 of 4 x 4; they follow each other with gaps."""
@@ -92,6 +108,7 @@ def test_parts_of_matrices(engine, item):
     assert isinstance(plan.config, BoxConfig) and dst.view.tobytes() == src.view.tobytes()
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("shape, axes", [((300, 3, 5), (0, 2, 1)), ((45, 39, 3), (1, 0, 2))], ids=str)
 @pytest.mark.parametrize("blocks, threads", [(1, 32), (2, 128), (3, 256)])
@@ -106,7 +123,20 @@ def test_blocks_move_one_box_after_the_other(engine, item, shape, axes, blocks, 
     assert dst.view.tobytes() == src.view.tobytes()
 
 
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("item", ITEMS)
+def test_what_is_broadcast(engine, item):
+    """Rows of 3 repeated, and each of them repeated."""
+    src = Strided(aligned(150, SIZES[item]), 0, (40, 50, 3), (0, 3, 1))
+    src.base[:] = scrambled((150,), item)
+    for strides in ((0, 3, 1), (3, 0, 1)):
+        source, dst = replace(src, strides=strides), Strided(aligned(6000, SIZES[item]), 0, src.shape, (150, 3, 1))
+        engine.run(plan_copy(copy_problem(source, dst), engine.device), src=source, dst=dst)
+        assert dst.view.tobytes() == source.view.tobytes()
+
+
 # -- wider elements ---------------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item, n, wider", [(1, 2, 2), (1, 4, 4), (1, 8, 8), (1, 16, 16), (2, 2, 4), (2, 8, 16), (4, 2, 8),
                                             (4, 4, 16), (8, 2, 16)])
 def test_pixels_that_are_elements(engine, item, n, wider):
@@ -148,8 +178,9 @@ def test_others_are_not(shape, axes, item):
 
 
 def test_few_matrices_have_small_boxes():
-    many, few = (planned((n, 3, 3), (0, 2, 1), 4) for n in (10**7, 20000))
-    assert few.config.elements * 4 <= 1024 < many.config.elements * 4 and few.launches[0].grid[0] > H200.multiprocessors
+    many, some, few = (planned((n, 3, 3), (0, 2, 1), 4) for n in (10**7, 20000, 1000))
+    assert some.config.elements * 4 <= 1024 < many.config.elements * 4 and some.launches[0].grid[0] > H200.multiprocessors
+    assert not isinstance(few.config, BoxConfig)                        # one kernel for all shapes
 
 
 @pytest.mark.parametrize("item", [1, 2, 4])
@@ -160,6 +191,7 @@ def test_writes_are_as_wide_as_shared_memory_delivers(item):
     assert planned((10**6, *shape), (0, 2, 1), item).config.target.vector * item <= 8
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("shape, axes", [((2000, 3, 3), (0, 2, 1)), ((500, 8, 8), (0, 2, 1)), ((128, 144, 3), (1, 0, 2))], ids=str)
 def test_sectors_are_read_and_written_once(item, shape, axes):

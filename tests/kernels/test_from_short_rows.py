@@ -50,7 +50,6 @@ def test_rows_of_the_target_begin_anywhere(engine, item, pad):
     moved(engine, (1129, 35), item, dst_pad=pad, src_offset=pad)
 
 
-@pytest.mark.usefixtures("without_boxes")
 @pytest.mark.parametrize("item", SHORT)
 @pytest.mark.parametrize("shape, axes", [((3, 1045, 3), (0, 2, 1)), ((2, 1033, 5, 4), (0, 2, 3, 1)),
                                          ((2, 1037, 7), (2, 0, 1))], ids=str)

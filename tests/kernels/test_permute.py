@@ -152,7 +152,6 @@ def test_tiles_of_bytes(rows, columns, alignment, tile, load):
     assert plan.config.threads == threads
 
 
-@pytest.mark.usefixtures("without_boxes")
 @pytest.mark.parametrize("rows, columns", [(64, 64), (64, 36), (256, 64), (544, 44), (128, 128), (320, 132)])
 def test_small_and_narrow_matrices_of_bytes(engine, rows, columns):
     facts = move(engine, scrambled((2, rows, columns), 1), (0, 2, 1)).facts

@@ -60,7 +60,6 @@ def test_one_aligned_side(engine, item):
     moved(engine, (65, 128), item, dst_pad=0)
 
 
-@pytest.mark.usefixtures("without_boxes")
 @pytest.mark.parametrize("item", SIZES)
 @pytest.mark.parametrize("shape, axes", [((3, 67, 45), (0, 2, 1)), ((67, 5, 45), (2, 1, 0)), ((2, 65, 3, 33), (0, 3, 2, 1)),
                                          ((3, 67, 2, 2, 33), (0, 4, 2, 3, 1))], ids=str)

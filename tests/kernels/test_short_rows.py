@@ -49,7 +49,6 @@ def test_rows_of_the_source_begin_anywhere(engine, item, pad):
     moved(engine, (35, 129), item, src_pad=pad, dst_offset=pad)
 
 
-@pytest.mark.usefixtures("without_boxes")
 @pytest.mark.parametrize("item", SHORT)
 @pytest.mark.parametrize("shape, axes", [((3, 35, 45), (0, 2, 1)), ((5, 35, 7, 53), (2, 0, 3, 1)), ((2, 9, 3, 33), (0, 2, 3, 1)),
                                          ((3, 35, 2, 2, 33), (3, 0, 2, 4, 1))], ids=str)
@@ -57,7 +56,6 @@ def test_batches_and_permutations(engine, item, shape, axes):
     moved(engine, shape, item, axes, src_offset=3, dst_offset=1)
 
 
-@pytest.mark.usefixtures("without_boxes")
 @pytest.mark.parametrize("item", SHORT)
 def test_rows_and_batches_walked_backwards(engine, item):
     moved(engine, (35, 45), item, flip=(("src", 1),))
