@@ -136,9 +136,9 @@ def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
     if strides != [1, 1] or nbytes not in (2, 4, 8, 16) or not others or others[0].dst != n or others[0].src == n \
             or all(m.src != n for m in others):
         return None
-    if any(x % n for x in (*offsets, *(stride for m in others for stride in (m.src, m.dst)))) \
-            or problem.src_alignment % nbytes or problem.dst_alignment % nbytes:
-        return None
+    if any(stride % n for m in others for stride in (m.src, m.dst)) or problem.src_alignment % nbytes \
+            or problem.dst_alignment % nbytes:
+        return None                                                    # else offsets, of steps along other modes, divide too
     scaled = tuple(Mode(m.extent, m.src // n, m.dst // n) for m in others)
     return replace(problem, itemsize=nbytes), scaled, (offsets[0] // n, offsets[1] // n)
 

@@ -81,6 +81,23 @@ def test_gaps_between_rows(engine, item, pad):
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("gaps", [(3, 0), (0, 1), (3, 1)], ids=str)
+def test_rows_end_within_vectors_where_boxes_end(engine, item, gaps):
+    """273 and 303 elements in rows of 276 and 304: vectors are wide, and the last box is smaller along both modes."""
+    shape, rows = (91, 101, 3), (273 + gaps[0], 303 + gaps[1])
+    src = Strided(aligned(100 * rows[0] + 273, SIZES[item]), 0, shape, (3, rows[0], 1))
+    dst = Strided(aligned(91 * rows[1], SIZES[item]), 0, shape, (rows[1], 3, 1))
+    src.base[:] = scrambled(src.base.shape, item)
+    dst.base.view(np.uint8)[:] = 0xA5
+    plan = plan_copy(copy_problem(src, dst), engine.device)
+    engine.run(plan, src=src, dst=dst)
+    assert dst.view.tobytes() == src.view.tobytes()
+    assert (dst.base.reshape(91, rows[1])[:, 303:].copy().view(np.uint8) == 0xA5).all()
+    assert item == 16 or (max(plan.config.source.vector, plan.config.target.vector) > 1 and len(plan.config.cut) == 2)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("shape, axes", [((40, 3, 4, 5), (0, 3, 2, 1)), ((3, 30, 5, 2), (1, 3, 0, 2)),
                                          ((9, 11, 7, 3), (0, 2, 1, 3)), ((2, 50, 2, 3, 4), (1, 4, 0, 3, 2)),
                                          ((6, 5, 4), (2, 1, 0))], ids=str)
