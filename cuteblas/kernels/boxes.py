@@ -17,7 +17,7 @@ from math import prod
 from ..codegen.builder import KernelBuilder
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.kernel import GeneratedKernel
-from ..layout import Layout, Tensor, idx2crd
+from ..layout import Layout, Tensor, idx2crd, make_ordered_layout
 from ..layout.symbolic import Expr, IntLike, all_of, ceil_div, less, minimum, select
 from .permute import batch_modes
 
@@ -95,6 +95,12 @@ class BoxConfig:
         return prod(self.box)
 
     @property
+    def held(self) -> Layout:
+        """Where an element lies in shared memory, in the order of the source, by its position in that of the target."""
+        whole = make_ordered_layout(self.box, tuple(map(self.source.order.index, range(len(self.box)))))
+        return Layout(tuple(self.box[q] for q in self.target.order), tuple(whole.stride[q] for q in self.target.order))
+
+    @property
     def family(self) -> str:
         """``"copy"`` if both sides run along the same mode, else ``"transpose"``."""
         return "copy" if self.source.order[0] == self.target.order[0] else "transpose"
@@ -159,7 +165,7 @@ class _Side:
         k, config, side = self._k, self._config, self.side
         run = prod(config.box[q] for q in self.run)
         others = side.order[side.run:]
-        extents = run // side.vector, *(config.box[q] for q in others)
+        of_box = Layout((run // side.vector, *(config.box[q] for q in others)), (side.vector, *(self.strides[q] for q in others)))
         vectors = config.elements // side.vector
         for n in range(-(-vectors // config.threads)):
             number = k.thread + n * config.threads
@@ -167,10 +173,9 @@ class _Side:
             if (n + 1) * config.threads > vectors:
                 exists, number = less(number, vectors), minimum(number, vectors - 1)
             number = k.let(f"{self.name}_vector_{n}", number)
-            in_run, *above = idx2crd(number, extents)
+            offset = k.let(f"{self.name}_offset_{n}", of_box(number))
+            in_run, *above = idx2crd(number, of_box.shape)
             crd = in_run * side.vector, *above
-            beyond = sum((c * self.strides[q] for q, c in zip(others, above, strict=True)), crd[0])
-            offset = k.let(f"{self.name}_offset_{n}", beyond)
             last = self.run[-1:] or (-1,)
             along = {q: k.let(f"{self.name}_along{q}_{n}", c) for q, c in zip(last + others, crd, strict=True) if q in config.cut}
             yield _Mine(n, number * side.vector, offset, exists, along)
@@ -208,12 +213,7 @@ def boxes_kernel(config: BoxConfig) -> GeneratedKernel:
     batch, batch_s, batch_d = batch_modes(k, config.modes, config.source.vector, config.target.vector)
     boxes = k.integer("boxes")
 
-    # Where an element lies in shared memory: in the order of the source, from its position in that of the target.
-    at, strides = 1, {}
-    for q in config.source.order:
-        strides[q] = at
-        at *= config.box[q]
-    held = Layout(tuple(config.box[q] for q in config.target.order), tuple(strides[q] for q in config.target.order))
+    held = config.held
     sE = k.shared("sE", element, Layout(config.elements))
     coming, going = list(source.mine()), list(target.mine())
     places = [[k.let(f"place_{n}_{e}", held(v.position + e)) for e in range(config.target.vector)] for n, v in enumerate(going)]

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import gcd, lcm, prod
-from typing import Protocol
 
 from ..kernels.boxes import BoxConfig, BoxSide
+from .modes import Mode
 
 __all__ = ["box_of"]
 
@@ -21,32 +21,16 @@ _STORE = 2.0                         # of a vector that is written, in wavefront
 _THREADS, _MANY, _WARP = (256, 1024), 2048, 32      # of a block, and of one that moves so many vectors
 
 
-class ModeOf(Protocol):
-    """A mode of a permutation."""
-
-    @property
-    def extent(self) -> int:
-        """Its extent."""
-
-    @property
-    def src(self) -> int:
-        """Its stride in the source."""
-
-    @property
-    def dst(self) -> int:
-        """Its stride in the target."""
-
-
 Widest = Callable[[str, int, Iterable[int]], int]
 """Elements of a vector in ``"S"`` or ``"D"``, of runs of so many elements, beside other strides."""
 
 
-def box_of(modes: Sequence[ModeOf], item: int, blocks: int, widest: Widest) -> tuple[BoxConfig, tuple[int, ...]] | None:
+def box_of(modes: Sequence[Mode], item: int, blocks: int, widest: Widest) -> tuple[BoxConfig, tuple[int, ...]] | None:
     """The box for a permutation.
 
     Parameters
     ----------
-    modes : sequence of ModeOf
+    modes : sequence of Mode
         With the smallest stride in the target first.
     item : int
         Bytes of an element.
@@ -79,47 +63,35 @@ def box_of(modes: Sequence[ModeOf], item: int, blocks: int, widest: Widest) -> t
         rest = [_stride(modes[q], name) for q in inside[run:]] + [_stride(m, name) for m in others]
         vector = widest(name, prod(extents[q] for q in inside[:run]), rest)
         sides[name] = BoxSide(tuple(spanned.index(q) for q in inside), run, vector)
-    sides["D"] = replace(sides["D"], vector=_gathered(item, box, sides))
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
-    vectors = prod(box) // min(side.vector for side in sides.values())
+    config = BoxConfig(item, box, cut, sides["S"], sides["D"], _WARP, len(others))
+    config = replace(config, target=replace(config.target, vector=_gathered(config)))
+    vectors = config.elements // min(config.source.vector, config.target.vector)
     each = -(-vectors // _THREADS[vectors > _MANY])
-    threads = -(-vectors // (each * _WARP)) * _WARP
-    return BoxConfig(item, box, cut, sides["S"], sides["D"], threads, len(others)), spanned
+    return replace(config, threads=-(-vectors // (each * _WARP)) * _WARP), spanned
 
 
-def _gathered(item: int, box: tuple[int, ...], sides: dict[str, BoxSide]) -> int:
+def _gathered(config: BoxConfig) -> int:
     """Elements of a vector of the target, of those that may be: that for which shared memory delivers elements in least time."""
-    source, target = sides["S"], sides["D"]
-    at, strides = 1, {}
-    for q in source.order:
-        strides[q] = at
-        at *= box[q]
-    held = [(box[q], strides[q]) for q in target.order]
-
-    def word(position: int) -> int:
-        place = 0
-        for extent, stride in held:
-            position, along = divmod(position, extent)
-            place += along * stride
-        return place * item // _WORD
+    item, held, widest = config.item, config.held, config.target.vector
 
     def wavefronts(vector: int) -> float:
         """For each element that a warp gathers, on average of all that lanes of its first vectors have."""
         found = 0
         for e in range(vector):
-            words = {word((lane * vector + e) % prod(box)) for lane in range(_WARP)}
+            words = {held((lane * vector + e) % config.elements) * item // _WORD for lane in range(_WARP)}
             found += max(Counter(w % _BANKS for w in words).values())
         return (found + _STORE) / vector
 
-    widths = [v for v in (target.vector >> n for n in range(target.vector.bit_length())) if v * item >= _NARROWER]
-    return min(widths, key=wavefronts, default=target.vector)
+    widths = [v for v in (widest >> n for n in range(widest.bit_length())) if v * item >= _NARROWER]
+    return min(widths, key=wavefronts, default=widest)
 
 
-def _stride(mode: ModeOf, name: str) -> int:
+def _stride(mode: Mode, name: str) -> int:
     return mode.src if name == "S" else mode.dst
 
 
-def _run(modes: Sequence[ModeOf], name: str, order: Sequence[int], extents: Sequence[int]) -> int:
+def _run(modes: Sequence[Mode], name: str, order: Sequence[int], extents: Sequence[int]) -> int:
     """How many modes of a box, in an order, make up its runs."""
     at = 1
     for n, q in enumerate(order):
@@ -131,7 +103,7 @@ def _run(modes: Sequence[ModeOf], name: str, order: Sequence[int], extents: Sequ
     return len(order)
 
 
-def _reaching(modes: Sequence[ModeOf], orders: dict[str, list[int]], reach: int) -> list[int]:
+def _reaching(modes: Sequence[Mode], orders: dict[str, list[int]], reach: int) -> list[int]:
     """The smallest extents whose runs have so many elements on both sides, as far as modes follow each other."""
     extents = [1] * len(modes)
     for name, order in orders.items():
@@ -144,7 +116,7 @@ def _reaching(modes: Sequence[ModeOf], orders: dict[str, list[int]], reach: int)
     return extents
 
 
-def _grown(modes: Sequence[ModeOf], orders: dict[str, list[int]], extents: list[int], item: int, blocks: int) -> list[int]:
+def _grown(modes: Sequence[Mode], orders: dict[str, list[int]], extents: list[int], item: int, blocks: int) -> list[int]:
     """Extents of whole vectors, and of as many bytes as a box should have."""
     extents, complete = list(extents), [m.extent for m in modes]
 

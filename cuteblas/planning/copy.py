@@ -23,12 +23,12 @@ from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ..kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from ..kernels.short_rows import ShortRowsConfig, short_rows_kernel
 from .boxes import box_of
-from .modes import merged
+from .modes import Mode, merged
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
 from .variants import variant
 
-__all__ = ["Mode", "canonical_modes", "is_wide", "plan_copy", "square_modes"]
+__all__ = ["canonical_modes", "is_wide", "plan_copy", "square_modes"]
 
 _NARROW_SPAN = 2**30
 _WORD = 4                            # bytes
@@ -40,15 +40,6 @@ _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8),
 # many there should be for each multiprocessor, and threads that work on them. Their kernels have the extents of short modes, so
 # that every shape of them is compiled: which it is not worth for fewer bytes.
 _SHORT_RUN, _SMALL_MATRIX, _BOXES, _MOST_THREADS, _BOXED_FROM = 64, 8192, 16, 2048, 1 << 17
-
-
-@dataclass(frozen=True)
-class Mode:
-    """One mode of a permutation: extent, and strides in the source and in the target."""
-
-    extent: int
-    src: int
-    dst: int
 
 
 def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:

@@ -1,12 +1,22 @@
-"""Groups of modes that several tensors share."""
+"""Modes that several tensors share."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import permutations
 
 from .problem import Modes
 
-__all__ = ["merged"]
+__all__ = ["Mode", "merged"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One mode of a permutation: extent, and strides in the source and in the target."""
+
+    extent: int
+    src: int
+    dst: int
 
 
 def merged(modes: Modes) -> Modes:

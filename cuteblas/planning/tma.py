@@ -6,7 +6,8 @@ from math import gcd, prod
 
 from ..codegen.kernel import TensorMapSpec
 from ..kernels.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
-from .copy import Mode, canonical_modes, is_wide
+from .copy import canonical_modes, is_wide
+from .modes import Mode
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
 from .transpose_tutorial import matrix_modes

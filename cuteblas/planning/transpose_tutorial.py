@@ -17,7 +17,8 @@ from ..kernels.transpose_tutorial import (
     swizzled,
 )
 from ..layout import ComposedLayout, Layout
-from .copy import Mode, canonical_modes, is_wide
+from .copy import canonical_modes, is_wide
+from .modes import Mode
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
 from .variants import Variant
