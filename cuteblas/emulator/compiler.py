@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from .errors import CompilerError
+from .progress import INTERVAL, show, watched
 
 __all__ = ["available", "build", "why_unavailable"]
 
@@ -99,7 +101,7 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
     source : str
         The translation unit; it may include the package's headers.
     what : str
-        What is compiled, for error messages.
+        What is compiled, in words.
     optimize : str
         The compiler's level of optimization.
     headers : tuple of str
@@ -128,12 +130,43 @@ def _compile(command: list[str], source: str, library: Path, what: str) -> None:
     handle, temporary = tempfile.mkstemp(suffix=".so", dir=library.parent)
     os.close(handle)
     try:
-        answer = subprocess.run([*command, "-x", "c++", "-", "-o", temporary, "-lm"], input=source, capture_output=True, text=True,
-                                check=False)
-        if answer.returncode != 0:
-            lines = "\n".join(answer.stderr.splitlines()[:30])
+        code, said = _run([*command, "-x", "c++", "-", "-o", temporary, "-lm"], source, what)
+        if code != 0:
+            lines = "\n".join(said.splitlines()[:30])
             raise CompilerError(f"the C++ compiler refuses {what}:\n{lines}")
         os.replace(temporary, library)
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _run(command: list[str], source: str, what: str) -> tuple[int, str]:
+    """Run the compiler on a source: its exit status and what it says. Whatever ends the waiting (Ctrl-C) ends the compiler too."""
+    # A session of its own: the driver and the compilers that it starts end together.
+    with watched(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                     start_new_session=True) as compiler:
+        pending: str | None = source
+        try:
+            while True:
+                try:
+                    _, said = compiler.communicate(pending, timeout=INTERVAL)
+                    return compiler.returncode, said
+                except subprocess.TimeoutExpired:
+                    pending = None
+                    show(f"compiling {what}")
+        except BaseException:
+            _end(compiler)
+            raise
+
+
+def _end(compiler: subprocess.Popen[str]) -> None:
+    """End a compiler: asked to, it removes its temporary files."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(compiler.pid, number)
+            compiler.wait(INTERVAL)
+        except (ProcessLookupError, PermissionError):
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        return

@@ -160,7 +160,10 @@ struct Launch {
     int shuffled;
     unsigned long long seed;
     int counting;
+    double slice;  // seconds after which a launch returns `paused`, to be continued
     // results
+    unsigned long long finished;  // blocks
+    unsigned long long total;
     char* message;
     int message_capacity;
     int error_line;
@@ -170,6 +173,7 @@ struct Launch {
 };
 
 enum class Error : int {
+    paused = -1,  // no error: the caller looks around and continues
     none,
     global_out_of_bounds,
     shared_out_of_bounds,

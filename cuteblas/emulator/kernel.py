@@ -19,12 +19,14 @@ from ..codegen.dtypes import DType
 from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 from .compiler import build
 from .errors import BY_CODE, TensorMapError
+from .progress import INTERVAL, show, watched
 
 __all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "compile", "pointer"]
 
 _MESSAGE_CAPACITY = 1 << 16
 _COUNT_CAPACITY = 4096
 _WARP = 32
+_PAUSED = -1                # what a launch returns instead of an error when it lets Python look around
 _FOLDER = Path(__file__).parent
 
 
@@ -143,6 +145,7 @@ class _Launch(ctypes.Structure):
         ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
         ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
         ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
+        ("slice", ctypes.c_double), ("finished", ctypes.c_uint64), ("total", ctypes.c_uint64),
         ("message", ctypes.c_char_p), ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
         ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int), ("count_size", ctypes.c_int),
     ]
@@ -156,9 +159,11 @@ _turn = threading.Lock()
 def _runtime() -> ctypes.CDLL:
     """The library that runs blocks, compiled once per machine."""
     headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
-    library = build((_FOLDER / "runtime.cpp").read_text(), "the emulator's runtime", optimize="-O3", headers=headers)
+    library = build((_FOLDER / "runtime.cpp").read_text(), "the emulator's runtime, once for this machine",
+                    optimize="-O3", headers=headers)
     library.cuteblas_runtime_table.restype = ctypes.c_void_p
     library.cuteblas_launch.argtypes = [ctypes.POINTER(_Launch)]
+    library.cuteblas_continue.argtypes = []
     library.cuteblas_translate.argtypes = [ctypes.POINTER(_Launch), ctypes.c_uint]
     library.cuteblas_translate.restype = ctypes.c_uint64
     return library
@@ -186,6 +191,17 @@ def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shar
     library.cuteblas_bind.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Coordinates)]
     library.cuteblas_bind(_runtime().cuteblas_runtime_table(), ctypes.byref(coordinates))
     return EmulatedKernel(name, body, params, threads, shared_bytes, cluster, library, coordinates)
+
+
+def _run(library: ctypes.CDLL, launch: _Launch, name: str) -> int:
+    """Run a launch in slices of time; in between Python shows how far it is and handles signals. One that is left there is gone."""
+    with watched():
+        code = library.cuteblas_launch(ctypes.byref(launch))
+        while code == _PAUSED:
+            share = f", {launch.finished} of {launch.total} blocks done" if launch.total > 1 else ""
+            show(f"emulating kernel {name}{share}")
+            code = library.cuteblas_continue()
+    return code
 
 
 def _ctype(param: Param) -> str:
@@ -282,7 +298,8 @@ class EmulatedKernel:
                                 library.cuteblas_translate(ctypes.byref(launch), value).to_bytes(8, "little")) for value in values]
             addresses = (ctypes.c_void_p * max(len(storage), 1))(*(address for address, _ in storage))
             launch.arguments = ctypes.addressof(addresses)
-            code = library.cuteblas_launch(ctypes.byref(launch))
+            launch.slice = INTERVAL
+            code = _run(library, launch, self.name)
         if code:
             raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
         return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes, c.requests, c.transactions,

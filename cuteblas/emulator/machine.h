@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -80,6 +81,8 @@ struct Machine {
     int alive = 0;
     std::mt19937_64 random;
     Error error = Error::none;
+    std::chrono::steady_clock::time_point slice_began;
+    int until_look = 0;  // switches of threads until the next look at the clock
 
     // What else can make progress when every thread waits: completes asynchronous copies and says whether there were any.
     bool (*complete_asynchronous)() = nullptr;
@@ -132,13 +135,29 @@ struct Machine {
         resume_next();
     }
 
+    // Whether the caller waits for long enough to be let look around.
+    bool slice_is_over() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - slice_began).count() >= launch->slice;
+    }
+
     void resume_next() {
+        constexpr int switches_between_looks = 64;
+        if (--until_look <= 0) {
+            until_look = switches_between_looks;
+            if (slice_is_over()) pause();
+        }
         while (ready_count == 0)
             if (!complete_asynchronous()) deadlock();
         int const previous = running;
         running = next_ready();
         show_running();
         if (running != previous) threads[previous].context.switch_to(threads[running].context);
+    }
+
+    // Back to the caller, who continues with the same thread or never comes back.
+    void pause() {
+        error = Error::paused;
+        self().context.switch_to(main);
     }
 
     void exit_thread() {

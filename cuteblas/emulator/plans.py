@@ -9,6 +9,7 @@ import numpy as np
 
 from ..planning.plan import Argument, Plan
 from .kernel import Pointer, Table, compile, pointer
+from .progress import watched
 
 __all__ = ["run"]
 
@@ -58,8 +59,9 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
         where = memory[argument.role] + argument.offset
         return where if argument.tensor_map is None else (argument.tensor_map, where)
 
-    for launch in plan.launches:
-        compile(launch.kernel).launch(launch.grid, [value(argument) for argument in launch.arguments], seed=seed)
+    with watched():
+        for launch in plan.launches:
+            compile(launch.kernel).launch(launch.grid, [value(argument) for argument in launch.arguments], seed=seed)
 
 
 def _workspace(nbytes: int) -> Pointer:

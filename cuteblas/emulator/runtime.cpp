@@ -122,7 +122,7 @@ static unsigned long long volume(Extent3 const& extent) {
     return static_cast<unsigned long long>(extent.x) * extent.y * extent.z;
 }
 
-static void run_cluster(unsigned long long index) {
+static void start_cluster(unsigned long long index) {
     Launch& launch = *machine.launch;
     Extent3 const& width = launch.cluster;
     Extent3 const in_grid = at_index(index, {launch.grid.x / width.x, launch.grid.y / width.y, launch.grid.z / width.z});
@@ -156,8 +156,32 @@ static void run_cluster(unsigned long long index) {
     }
     machine.running = machine.next_ready();
     machine.show_running();
-    machine.main.switch_to(machine.self().context);
-    if (launch.counting && machine.error == Error::none) counts.finish_block();
+}
+
+// How far a launch is.
+static unsigned long long clusters_started, clusters_to_run;
+static bool cluster_runs;
+
+// Runs until the end, an error, or the end of a slice of time.
+static Error proceed() {
+    Launch& launch = *machine.launch;
+    machine.error = Error::none;
+    machine.slice_began = std::chrono::steady_clock::now();
+    while (cluster_runs || clusters_started < clusters_to_run) {
+        if (!cluster_runs) {
+            if (machine.slice_is_over()) return Error::paused;
+            start_cluster(launch.clusters != nullptr ? launch.clusters[clusters_started] : clusters_started);
+            ++clusters_started;
+            cluster_runs = true;
+        }
+        machine.main.switch_to(machine.self().context);
+        if (machine.error != Error::none) return machine.error;
+        cluster_runs = false;
+        launch.finished += static_cast<unsigned long long>(machine.blocks());
+        if (launch.counting) counts.finish_block();
+    }
+    if (launch.counting) counts.deliver(launch);
+    return Error::none;
 }
 
 }  // namespace cb::emulator
@@ -181,11 +205,17 @@ extern "C" __attribute__((visibility("default"))) int cuteblas_launch(cb::emulat
     *launch->coordinates.block_extent = {static_cast<unsigned>(launch->threads), 1, 1};
     *launch->coordinates.grid = launch->grid;
     *launch->coordinates.thread = {0, 0, 0};
-    unsigned long long const count = launch->clusters != nullptr ? launch->cluster_count : volume(launch->grid) / volume(width);
-    for (unsigned long long i = 0; i < count && machine.error == Error::none; ++i)
-        run_cluster(launch->clusters != nullptr ? launch->clusters[i] : i);
-    if (launch->counting) counts.deliver(*launch);
-    return static_cast<int>(machine.error);
+    clusters_to_run = launch->clusters != nullptr ? launch->cluster_count : volume(launch->grid) / volume(width);
+    clusters_started = 0;
+    cluster_runs = false;
+    launch->finished = 0;
+    launch->total = clusters_to_run * volume(width);
+    return static_cast<int>(proceed());
+}
+
+// After `paused`; without it the rest of the launch never runs.
+extern "C" __attribute__((visibility("default"))) int cuteblas_continue() {
+    return static_cast<int>(cb::emulator::proceed());
 }
 
 // The pointer that a kernel receives for the argument with this window.

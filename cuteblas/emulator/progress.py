@@ -1,0 +1,61 @@
+"""What a person at a terminal reads while the emulator compiles or runs for long: one line on standard error, erased in the end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["INTERVAL", "show", "watched"]
+
+INTERVAL = 0.1
+"""Seconds between two looks at what is going on, by who waits for it."""
+
+_PATIENCE = 0.5             # seconds that nobody wonders about
+_ERASE = "\r\x1b[K"
+
+
+class _Line(threading.local):
+    """A thread's line: when the outermost of the things that are watched began, and whether anything is written."""
+
+    began: float | None = None
+    written = False
+
+
+_line = _Line()
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """What is done inside may be shown (:func:`show`); what has been shown is erased at the end of the outermost of these."""
+    if _line.began is not None:
+        yield
+        return
+    _line.began, _line.written = time.monotonic(), False
+    try:
+        yield
+    finally:
+        _line.began = None
+        if _line.written:
+            _write(_ERASE)
+
+
+def show(text: str) -> None:
+    """Say what is going on and for how long, if standard error is a terminal and it has gone on for half a second."""
+    if _line.began is None or (seconds := time.monotonic() - _line.began) < _PATIENCE or not _on_terminal():
+        return
+    _line.written = True
+    said = f"cuteblas: {seconds:.0f} s {text}"
+    _write(_ERASE + said[:shutil.get_terminal_size().columns - 1])           # a line that wraps cannot be erased
+
+
+def _on_terminal() -> bool:
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
