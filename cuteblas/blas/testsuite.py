@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import functions
+from .. import emulator, functions, runtime
+from ..cli.command import CommandError, Parser, ended, refuse_unwritable
+from ..cli.progress import Progress
 from . import routines
 from .types import ROUTINES, Types, dtype_named
 
@@ -160,13 +162,16 @@ def run(case: Case, backend: str, rng: np.random.Generator) -> Outcome:
     return Outcome(case, off, "PASS" if off <= passes else "MARGINAL" if off <= marginal else "FAIL")
 
 
-def _table(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+def _table(wanted: Sequence[Case], backend: str, rng: np.random.Generator) -> Iterator[Outcome]:
     print(f"{'routine_trans_storage':<24}{'m':>6}{'n':>6}{'k':>6}  {'alpha':>7} {'beta':>7}  {'residual':>9}  verdict")
-    for outcome in outcomes:
-        case = outcome.case
-        alpha, beta = (f"{x:g}" for x in (case.alpha, case.beta))
-        print(f"{case.name:<24}{case.m:>6}{case.n:>6}{case.k:>6}  {alpha:>7} {beta:>7}  {outcome.residual:9.2e}  {outcome.verdict}")
-        yield outcome
+    with Progress("cases", len(wanted)) as progress:
+        for case in wanted:
+            outcome = run(case, backend, rng)
+            alpha, beta = (f"{x:g}" for x in (case.alpha, case.beta))
+            progress.print(f"{case.name:<24}{case.m:>6}{case.n:>6}{case.k:>6}  {alpha:>7} {beta:>7}  {outcome.residual:9.2e}  "
+                           f"{outcome.verdict}")
+            progress.advance()
+            yield outcome
 
 
 def _sizes(text: str) -> list[tuple[int, int, int]]:
@@ -210,9 +215,13 @@ def _letters(alphabet: str, count: int, what: str) -> Callable[[str], list[str]]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cases that the command line names; the exit status is 1 if one fails."""
-    parser = argparse.ArgumentParser(prog="python -m cuteblas.blas.testsuite", description="Check the BLAS routines by residuals.")
-    parser.add_argument("--routines", type=_choices(list(ROUTINES), "routine"), default=list(ROUTINES), metavar="NAMES",
-                        help=f"of {','.join(ROUTINES)} (default: all)")
+    return ended(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    parser = Parser("python -m cuteblas.blas.testsuite", "Check the BLAS routines by residuals.")
+    parser.add_argument("--routines", type=_choices(list(ROUTINES), "routine"), metavar="NAMES",
+                        help=f"of {','.join(ROUTINES)} (default: all that this machine has the types for)")
     parser.add_argument("--sizes", type=_sizes, default=[(17, 33, 5), (64, 48, 40)], help="n or MxNxK, separated by commas")
     parser.add_argument("--trans", type=_letters("NTCR", 2, "trans"), default=["NN", "NT", "TN", "CR"],
                         help="pairs of N, T, C and R, or 'all'")
@@ -220,18 +229,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help=f"for A, B and C: {', '.join(f'{key} {meaning}' for key, meaning in _STORAGE.items())}; or 'all'")
     parser.add_argument("--scalars", type=_scalars, default=[(1, 0), (0.75, -2)], help="alpha:beta, separated by commas")
     parser.add_argument("--backend", choices=("numpy", "emulator", "cuda"), default="numpy")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=_seed, default=0, help="of the random numbers (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
     chosen = parser.parse_args(arguments)
+    needed = {"emulator": emulator, "cuda": runtime}.get(chosen.backend)
+    if needed is not None and (reason := needed.why_unavailable()) is not None:
+        raise CommandError(f"--backend {chosen.backend} cannot run here: {reason}")
+    refuse_unwritable(chosen.json)
 
     rng = np.random.default_rng(chosen.seed)
-    wanted = cases(chosen.routines, chosen.sizes, chosen.trans, chosen.storage, chosen.scalars)
-    outcomes = list(_table(run(case, chosen.backend, rng) for case in wanted))
+    wanted = cases(_possible(chosen.routines), chosen.sizes, chosen.trans, chosen.storage, chosen.scalars)
+    outcomes = list(_table(list(wanted), chosen.backend, rng))
     counts = {verdict: sum(outcome.verdict == verdict for outcome in outcomes) for verdict in ("PASS", "MARGINAL", "FAIL")}
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     if chosen.json is not None:
         chosen.json.write_text(json.dumps([_record(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
+        print(f"wrote {chosen.json}")
     return int(counts["FAIL"] > 0)
+
+
+def _possible(names: Sequence[str] | None) -> list[str]:
+    """The routines to run: those that were named, else all but those of a type that is not installed, which stderr names."""
+    possible = []
+    for name in ROUTINES if names is None else names:
+        try:
+            for dtype in (ROUTINES[name].operands, ROUTINES[name].output):
+                dtype_named(dtype)
+        except TypeError as error:
+            if names is not None:
+                raise CommandError(f"{name}: {error}", 1) from None
+            print(f"{name} is left out: {error}", file=sys.stderr)
+        else:
+            possible.append(name)
+    return possible
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 on, got {text!r}")
+    return int(text)
 
 
 def _scalars(text: str) -> list[tuple[complex, complex]]:
@@ -239,8 +275,10 @@ def _scalars(text: str) -> list[tuple[complex, complex]]:
     for part in text.split(","):
         try:
             alpha, beta = (_number(x) for x in part.split(":"))
+            if not np.isfinite([alpha, beta]).all():
+                raise ValueError
         except ValueError:
-            raise argparse.ArgumentTypeError(f"scalars are alpha:beta, got {part!r}") from None
+            raise argparse.ArgumentTypeError(f"scalars are alpha:beta, two finite numbers, got {part!r}") from None
         pairs.append((alpha, beta))
     return pairs
 

@@ -82,7 +82,8 @@ def dtype_named(name: str) -> np.dtype:
         try:
             import ml_dtypes
         except ImportError:
-            raise TypeError("NumPy has bfloat16 from the package ml_dtypes, which is not installed") from None
+            raise TypeError("NumPy has bfloat16 from the package ml_dtypes, which is not installed: "
+                            "pip install ml-dtypes") from None
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
+
+from .command import PROGRAM, CommandError, Parser, ended
 
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "run": "run a CuPy program on these kernels; the word may be left out: python -m cuteblas PROGRAM ARGUMENT ...",
-    "demo": "multiply and transpose real data, check it against NumPy, show plans and layouts",
+    "demo": "multiply and transpose real data, check it against NumPy, show a kernel at work",
     "explain": "show the plan for shapes, without data",
     "kernels": "list the kernels, those that variant= names and those that planning chooses, or show one",
     "layout": "print and draw a layout: values, thread-value layouts, swizzles, bank conflicts",
-    "bench": "measure against CuPy on this GPU",
+    "bench": "measure against CuPy on this GPU, or the cost of a call against NumPy",
     "doctor": "say what this machine has, what is missing and how to get it",
     "cache": "show or clear the compiled kernels on disk",
 }
@@ -45,17 +47,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         The exit status.
     """
-    width = max(map(len, COMMANDS))
-    listing = "\n".join(f"  {name:{width}}  {line}" for name, line in COMMANDS.items())
-    parser = ArgumentParser("python -m cuteblas", description=f"commands:\n{listing}", formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
-    parser.add_argument("rest", nargs="...", metavar="...", help="options of the command; COMMAND --help lists them")
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments and arguments[0] not in COMMANDS and names_program(arguments[0]):
         arguments = ["run", *arguments]
+    if arguments[:1] == ["run"] and not {"-h", "--help"}.intersection(arguments[1:2]):
+        return _run(arguments)              # a program's output and its exceptions are its own
+    return ended(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from .. import __version__
+
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:{width}}  {line}" for name, line in COMMANDS.items())
+    parser = Parser(PROGRAM, f"commands:\n{listing}")
+    parser.add_argument("--version", action="version", version=f"cuteblas {__version__}")
+    parser.add_argument("command", nargs="?", metavar="COMMAND")
+    parser.add_argument("rest", nargs="...", metavar="...", help="options of the command; COMMAND --help lists them")
     chosen = parser.parse_args(arguments)
+    if chosen.command is None:
+        parser.print_help()
+        return 0
+    if chosen.command not in COMMANDS:
+        near = get_close_matches(chosen.command, COMMANDS, 1)
+        raise CommandError(f"there is no command or file {chosen.command!r}; "
+                           + (f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"))
     module = import_module(f".{chosen.command}", __package__)
-    options = ArgumentParser(f"python -m cuteblas {chosen.command}", description=module.__doc__,
-                             formatter_class=RawDescriptionHelpFormatter)
+    options = Parser(f"{PROGRAM} {chosen.command}", module.__doc__)
     module.configure(options)
     return module.run(options.parse_args(chosen.rest))

@@ -1,4 +1,5 @@
-"""Measure against CuPy on this GPU, side by side in one run: medians as ratios, above 1 where cuteblas is faster.
+"""Measure against CuPy on this GPU, side by side in one run: medians as ratios, above 1 where cuteblas is faster. Without a GPU:
+bench host --backend numpy.
 
   gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|)
   transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver
@@ -9,7 +10,7 @@
   figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
   clients    estimators of scikit-learn on CuPy arrays, by array API dispatch, with cuteblas installed and without (only when asked
              for; --sizes 20000x2000 for samples and features)
-  host       what a call costs the host, on arrays of 16x16
+  host       what a call costs the host, on arrays of 16x16; with --backend numpy on NumPy's arrays, beside NumPy
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
 """
 
@@ -20,21 +21,26 @@ import shlex
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .. import runtime
 from ..blas.types import dtype_named
 from ..functions.named import PRECISIONS
-from .clients import clients
+from .clients import clients, number_of_programs
+from .command import CommandError, positive, refuse_unwritable
 from .explain import shape
-from .figure import chart, figure
-from .machines import Gpu, versions
-from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Permutation, Row, Selection
+from .figure import chart, figure, number_of_clusters
+from .machines import Gpu, Host, host_versions, versions
+from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Permutation, Row, Selection, number_of_cases
+from .progress import Progress
 
 __all__ = ["measure", "selected"]
 
 _ON_REQUEST = {"figure": figure, "clients": clients}
+_STEPS = {"figure": number_of_clusters, "clients": number_of_programs}
+_TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
 _NAMES = ", ".join((*GROUPS, *_ON_REQUEST))
 _LONGEST = 60                   # seconds without a pause
 
@@ -50,32 +56,54 @@ def configure(parser: ArgumentParser) -> None:
                         help=f"by default {' '.join(GEMM_DTYPES)}, for transposes {' '.join(COPY_DTYPES)}")
     parser.add_argument("--orders", nargs="+", type=_orders, default=ORDERS, metavar="ORDERS",
                         help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
-    parser.add_argument("--precision", default="auto", choices=PRECISIONS, help="as in cuteblas.matmul (default: %(default)s)")
+    parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
+                        help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)")
     parser.add_argument("--variants", action="store_true",
                         help="measure products and transposes by the named kernels, side by side")
-    parser.add_argument("--repeats", type=int, default=11, help="timings of which the median is taken (default: %(default)s)")
+    parser.add_argument("--repeats", type=positive, default=11, help="timings of which the median is taken (default: %(default)s)")
     parser.add_argument("--sustained", type=_seconds, default=0.0, metavar="SECONDS",
                         help="of products: call each for so long without a pause, then time it as long again, so that each runs at "
                              "the clocks that its own power leaves it (default: single calls in turns, at clocks that all share)")
+    parser.add_argument("--backend", choices=("cuda", "numpy"), default="cuda",
+                        help="of the group host: on CuPy's arrays, or on NumPy's, which need no GPU (default: %(default)s)")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, in seconds, with the machine and the command")
 
 
 def run(options: Namespace) -> int:
-    """Measure and print; 1 if a result is wrong, 2 without a GPU or for what a group does not take."""
-    if selected(options).permutations and options.groups != ["transpose"]:
-        print("permutations of axes and transposes in place are sizes of the group transpose alone", file=sys.stderr)
-        return 2
-    if options.sustained and (options.groups != ["gemm"] or options.variants):
-        print("--sustained times the products of the group gemm alone, without --variants", file=sys.stderr)
-        return 2
-    if (reason := runtime.why_unavailable()) is not None:
-        print(f"bench measures on a GPU: {reason}", file=sys.stderr)
-        return 2
-    about = {"command": shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]]), **versions()}
+    """Measure and print; 1 if a result is wrong.
+
+    Raises
+    ------
+    CommandError
+        Without a GPU, and for what a group does not take.
+    """
+    which, groups = selected(options), options.groups
+    if which.permutations and groups != ["transpose"]:
+        raise CommandError("permutations of axes and transposes in place are sizes of the group transpose alone")
+    if options.sustained and (groups != ["gemm"] or options.variants):
+        raise CommandError("--sustained times the products of the group gemm alone, without --variants")
+    if options.svg is not None and "figure" not in groups:
+        raise CommandError("--svg draws what the group figure measures: bench figure --svg FILE")
+    if "clients" in groups and find_spec("sklearn") is None:
+        raise CommandError("the group clients runs scikit-learn, which is not installed: pip install 'cuteblas[demo]'")
+    refuse_unwritable(options.json, options.svg)
+    machine, about = _machine(options)
+    about = {"command": shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]]), **about}
     for name, text in about.items():
         print(f"{name:<13}{text}")
-    return measure(Gpu(), options.groups or list(GROUPS), selected(options), options.json, about, options.svg)
+    return measure(machine, groups or list(GROUPS), which, options.json, about, options.svg)
+
+
+def _machine(options: Namespace) -> tuple[Any, dict[str, str]]:
+    """Where to measure, and what measurements there depend on."""
+    if options.backend == "numpy":
+        if options.groups != ["host"]:
+            raise CommandError("on NumPy arrays there is the group host alone: bench host --backend numpy")
+        return Host(), host_versions()
+    if (reason := runtime.why_unavailable()) is not None:
+        raise CommandError(f"bench measures on a GPU: {reason}")
+    return Gpu(), versions()
 
 
 def selected(options: Namespace) -> Selection:
@@ -105,18 +133,27 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
         Where to draw the figure as SVG.
     """
     figures: dict[str, list[Row]] = {}
+    rival = _TITLES[machine.rival_name]
     for group in groups:
         rows = figures[group] = []
         print(f"\n{group}")
-        for row in (_ON_REQUEST.get(group) or GROUPS[group])(machine, which):
-            if not rows:
-                print(_line(row, lambda key, value: _COLUMNS[key][0]))
-            print(_line(row, lambda key, value: _COLUMNS[key][1](value)), flush=True)
-            rows.append(row)
-            if file is not None:
-                file.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
+        steps = _STEPS[group](which) if group in _STEPS else number_of_cases(group, which)
+        with Progress(group, steps) as progress:
+            for row in (_ON_REQUEST.get(group) or GROUPS[group])(machine, which):
+                if not rows:
+                    progress.print(_line(row, lambda key, value: _COLUMNS[key][0].replace("CuPy", rival)))
+                progress.print(_line(row, lambda key, value: _COLUMNS[key][1](value)))
+                progress.advance(not rows or row["case"] != rows[-1]["case"])
+                rows.append(row)
+                if file is not None:
+                    file.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
+        if not rows:
+            print("no case of these sizes and types")
+    if file is not None:
+        print(f"\nwrote {file}")
     if drawing is not None and "figure" in figures:
         drawing.write_text(chart(figures["figure"], about), encoding="utf-8")
+        print(f"wrote {drawing}")
     wrong = [row["case"] for rows in figures.values() for row in rows if not row.get("right", True)]
     if wrong:
         print(f"\nWRONG results: {', '.join(wrong)}")
@@ -143,6 +180,8 @@ def _size(text: str) -> tuple[int, ...] | Permutation:
     """Extents from ``"8191x8193"``, with axes from ``"64x1001x1037:0,2,1"``, or of matrices in place from ``"8192:inplace"``."""
     written, colon, how = text.partition(":")
     extents = shape(written)
+    if 0 in extents:
+        raise ArgumentTypeError(f"there is nothing to time in an extent of 0, got {text!r}")
     if not colon:
         return extents
     if how == "inplace":

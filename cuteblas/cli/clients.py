@@ -18,7 +18,7 @@ from ..functions import reset_stats, stats
 from .machines import medians
 from .measurements import Row, Selection
 
-__all__ = ["CASES", "Case", "clients"]
+__all__ = ["CASES", "Case", "clients", "number_of_programs"]
 
 _SECONDS = 4.0                  # for the timings of one case, which are at least two
 _TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
@@ -56,14 +56,21 @@ def clients(machine: Any, which: Selection) -> Iterator[Row]:
     import array_api_compat  # noqa: F401       # so that it is found missing here
     from sklearn import config_context
 
-    sizes = [size for size in which.sizes if len(size) == 2]
-    for dtype in which.dtypes or ("float32",):
-        for case in CASES:
-            for size in sizes or (case.size,):
-                x = _samples(machine.rival, *size, dtype)
-                with config_context(array_api_dispatch=True), warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", message=".*did not converge")
-                    yield _measured(machine, which, f"{case.name} {dtype} {size[0]}x{size[1]}", case.run, x)
+    for dtype, case, size in _programs(which):
+        x = _samples(machine.rival, *size, dtype)
+        with config_context(array_api_dispatch=True), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*did not converge")
+            yield _measured(machine, which, f"{case.name} {dtype} {size[0]}x{size[1]}", case.run, x)
+
+
+def number_of_programs(which: Selection) -> int:
+    """How many rows there are."""
+    return len(_programs(which))
+
+
+def _programs(which: Selection) -> list[tuple[str, Case, tuple[int, int]]]:
+    sizes = [(size[0], size[1]) for size in which.sizes if len(size) == 2]
+    return [(dtype, case, size) for dtype in which.dtypes or ("float32",) for case in CASES for size in sizes or (case.size,)]
 
 
 def _measured(machine: Any, which: Selection, name: str, run: Callable[[Any], Any], x: Any) -> Row:

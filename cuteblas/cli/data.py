@@ -8,13 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
+
+from .command import CommandError
 
 __all__ = ["DataError", "Task", "task"]
 
 _INSTALL = "pip install 'cuteblas[demo]'"
+_ARCHIVE = b"PK"                # how zip files begin, .npz among them
 
 
-class DataError(Exception):
+class DataError(CommandError):
     """There is nothing to work on; the message says why in one sentence."""
 
 
@@ -88,11 +92,19 @@ def _digits() -> Task:
 
 def _load(name: str) -> np.ndarray:
     try:
+        with open(name, "rb") as file:
+            begins = file.read(len(MAGIC_PREFIX))
+        if begins.startswith(_ARCHIVE):
+            raise DataError(f"{name} holds several arrays; save the one to multiply with numpy.save")
+        if begins != MAGIC_PREFIX:
+            raise DataError(f"{name} is not a .npy file; numpy.save({str(Path(name).with_suffix('.npy'))!r}, x) writes one")
         x = np.load(name, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, MemoryError) as error:
+        if "allow_pickle" in str(error):
+            raise DataError(f"{name} holds Python objects, which are no numbers") from None
         raise DataError(f"{name} cannot be read as a .npy file: {error}") from error
-    if not isinstance(x, np.ndarray):
-        raise DataError(f"{name} holds several arrays; save the one to multiply with numpy.save")
     if x.dtype.kind not in "biufc":
         raise DataError(f"{name} holds {x.dtype}, which is no type of numbers")
     if not x.size or not x.ndim:

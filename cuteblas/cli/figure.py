@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
+from itertools import product
 from math import ceil
 from typing import Any
 
@@ -21,7 +22,7 @@ from .grading import Grade, grade
 from .machines import medians
 from .measurements import Row, Selection
 
-__all__ = ["KINDS", "chart", "figure"]
+__all__ = ["KINDS", "chart", "figure", "number_of_clusters"]
 
 _SIZE = (10240, 4096, 4096)
 _SAMPLE = 48                         # rows and columns of C that are checked
@@ -62,13 +63,19 @@ KINDS = {
 
 def figure(machine: Any, which: Selection) -> Iterator[Row]:
     """The rows of the figure: for every letter, order and kernel the time, and what cuBLAS takes."""
+    for letter, size, orders in _clusters(which):
+        yield from _bars(machine, which, letter, KINDS[letter], size, orders)
+
+
+def number_of_clusters(which: Selection) -> int:
+    """How many letters, sizes and orders there are, each with a bar for every kernel."""
+    return len(_clusters(which))
+
+
+def _clusters(which: Selection) -> list[tuple[str, tuple[int, ...], str]]:
+    letters = [letter for letter, kind in KINDS.items() if not which.dtypes or kind.element in which.dtypes]
     sizes = [size if len(size) == 3 else size * 3 for size in which.sizes if len(size) in (1, 3)] or [_SIZE]
-    for letter, kind in KINDS.items():
-        if which.dtypes and kind.element not in which.dtypes:
-            continue
-        for size in sizes:
-            for orders in which.orders:
-                yield from _bars(machine, which, letter, kind, size, orders)
+    return list(product(letters, sizes, which.orders))
 
 
 def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[int, ...], orders: str) -> Iterator[Row]:

@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from ..codegen.kernel import GeneratedKernel
@@ -18,6 +18,7 @@ from ..functions import Explanation
 from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage, plan_copy, plan_gemm
 from ..planning.contraction import contraction_problem
 from ..planning.variants import Variant, variants
+from .command import CommandError
 from .explain import show
 from .terminal import wrapped
 
@@ -76,15 +77,22 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """List or show; 2 for an unknown name."""
+    """List or show.
+
+    Raises
+    ------
+    CommandError
+        For an unknown name.
+    """
     known = {v.name: v for v in (*FAMILIES, *variants().values())}
     if options.name is None:
         print("\n".join(_listing("kernels that planning chooses", FAMILIES)))
         print("\n".join(_listing("kernels that variant= names", variants().values())))
         return 0
     if options.name not in known:
-        print(f"there is no kernel {options.name!r}; there are {', '.join(known)}", file=sys.stderr)
-        return 2
+        near = get_close_matches(options.name, known, 1)
+        raise CommandError(f"there is no kernel {options.name!r}; " + (f"did you mean {near[0]}? " if near else "")
+                           + f"there are {', '.join(known)}")
     _show(known[options.name], options.picture, options.source)
     return 0
 

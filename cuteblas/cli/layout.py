@@ -10,8 +10,8 @@ The operations that are asked for are done from left to right: compose, swizzle,
 from __future__ import annotations
 
 import re
-import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
 from ..layout import (
@@ -30,10 +30,12 @@ from ..layout import (
 )
 from ..layout.banks import bank_report
 from ..layout.pictures import Figure, bank_picture, copy_picture, layout_picture, mma_picture, tv_picture
+from .command import CommandError, refuse_unwritable
 
 __all__ = ["configure", "run"]
 
 _MOST = 64
+_ADDRESS_BITS = 64
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -53,7 +55,14 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print what was asked for; 2 if the algebra refuses it."""
+    """Print what was asked for, and write the files.
+
+    Raises
+    ------
+    CommandError
+        If the algebra refuses it.
+    """
+    refuse_unwritable(options.svg, options.latex)
     try:
         layout = _derived(options)
         lines, figure = _thread_values(options, layout) if options.tv else _values(options, layout)
@@ -62,13 +71,12 @@ def run(options: Namespace) -> int:
             print(f"complement up to {options.complement}: {complement(layout, options.complement)}")
         if options.bytes is not None:
             print(bank_report(layout, options.bytes))
-        for path, text in ((options.svg, figure.svg), (options.latex, figure.latex)) if figure else ():
+        for path, kind, text in ((options.svg, "SVG", figure.svg), (options.latex, "LaTeX", figure.latex)) if figure else ():
             if path:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(text())
-    except (LayoutError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+                Path(path).write_text(text(), encoding="utf-8")
+                print(f"wrote {path} ({kind})")
+    except LayoutError as error:
+        raise CommandError(error) from None
     return 0
 
 
@@ -89,6 +97,8 @@ def _swizzle(text: str) -> Swizzle:
         bits, base, shift = map(int, text.split(","))
     except ValueError:
         raise LayoutError("Swizzle", "a swizzle is written B,M,S, for example 3,0,3", repr(text)) from None
+    if max(bits, base, abs(shift)) > _ADDRESS_BITS:
+        raise LayoutError("Swizzle", f"an address has {_ADDRESS_BITS} bits to swizzle", text)
     return Swizzle(bits, base, shift)
 
 

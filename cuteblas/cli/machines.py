@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Gpu", "Host", "Machine", "medians", "versions"]
+__all__ = ["Gpu", "Host", "Machine", "host_versions", "medians", "versions"]
 
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
@@ -59,6 +59,8 @@ class Host:
         for _ in range(times):
             call()
         return perf_counter() - start
+
+    host_interval = interval
 
 
 class Gpu:
@@ -141,8 +143,6 @@ def versions() -> dict[str, str]:
     """What measurements on this GPU depend on, by name."""
     import cupy
 
-    import cuteblas
-
     from ..runtime import compiler_version, device_info
 
     runtime, device = cupy.cuda.runtime, device_info()
@@ -155,10 +155,19 @@ def versions() -> dict[str, str]:
         "nvrtc": compiler_version(),
         "cublas": str(cublas),
         "cupy": cupy.__version__,
+        **host_versions(),
+    }
+
+
+def host_versions() -> dict[str, str]:
+    """What measurements on this CPU depend on, by name."""
+    import cuteblas
+
+    return {
         "numpy": np.__version__,
         "cuteblas": cuteblas.__version__,
         "python": platform.python_version(),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -16,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from .. import blas, epilogues, runtime
+from ..array import asarray
 from ..blas.bfloat16 import is_bfloat16
 from ..blas.types import dtype_named
 from ..codegen.kernel import GeneratedKernel
-from ..functions import Explanation, copy, einsum, explain, explain_copy, matmul, tensordot
+from ..functions import Explanation, copy, dot, einsum, explain, explain_copy, matmul, tensordot
 from ..functions.engines import EMULATOR, Engine
 from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
 from ..planning.floors import compulsory_bytes
@@ -28,7 +30,7 @@ from ..runtime.architectures import target_architecture
 from .grading import Grade, grade
 from .machines import medians
 
-__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Permutation", "Row", "Selection", "bank_conflicts"]
+__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Permutation", "Row", "Selection", "bank_conflicts", "number_of_cases"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
@@ -36,8 +38,8 @@ ORDERS = ("NN", "NT", "TN", "TT")
 _GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
 _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
 _TRANSPOSE_SIZES, _PRODUCT_SIZES, _VARIANT_DTYPES = ((8192,),), ((5120, 5120, 4096), (1024, 1024, 8192)), ("float32",)
-_EPILOGUE_SIZES, _EPILOGUE_DTYPES = ((1024,), (4096,)), ("float32", "float16")
-_HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
+_EPILOGUE_SIZES, _EPILOGUE_DTYPES, _EPILOGUES = ((1024,), (4096,)), ("float32", "float16"), 3
+_HOST_EXTENTS, _HOST_CALLS, _HOST_TURNS = (16, 16), 200, 10
 _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 
 Row = dict[str, Any]
@@ -102,9 +104,30 @@ class Selection:
 
 
 # -- the groups -------------------------------------------------------------------------------------------------------------------
+def _usual(group: str, which: Selection) -> Selection:
+    """The selection of a group whose usual sizes and types are its own."""
+    if group == "epilogue":
+        return replace(which, sizes=which.sizes or _EPILOGUE_SIZES, dtypes=which.dtypes or _EPILOGUE_DTYPES,
+                       orders=which.orders if which.orders != ORDERS else ("NN",))
+    if not which.variants or group not in ("gemm", "transpose"):
+        return which
+    usual = _PRODUCT_SIZES if group == "gemm" else () if which.permutations else _TRANSPOSE_SIZES
+    return replace(which, sizes=which.sizes or usual, dtypes=which.dtypes or _VARIANT_DTYPES)
+
+
+def number_of_cases(group: str, which: Selection) -> int | None:
+    """How many cases a group has, as far as that is known before; a case may have several rows."""
+    which = _usual(group, which)
+    if group in ("gemm", "epilogue"):
+        return len(_product_cases(which)) * (_EPILOGUES if group == "epilogue" else 1)
+    if group in ("transpose", "reduce"):
+        return len(_move_cases(which)) if group == "transpose" else 2 * len(_matrix_cases(which))
+    return len(_host_calls(np)) if group == "host" else None
+
+
 def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
+    which = _usual("gemm", which)
     if which.variants:
-        which = replace(which, sizes=which.sizes or _PRODUCT_SIZES, dtypes=which.dtypes or _VARIANT_DTYPES)
         return (row for case in _products(machine.rival, which, _random) for row in _multiplied_by_name(machine, which, *case))
     return (_product(machine, which, *case) for case in _products(machine.rival, which, _random))
 
@@ -114,11 +137,11 @@ def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
     c, d = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(2))
     if is_bfloat16(a):                                 # NumPy's matmul makes float32 of it
         planned = blas.plan(a, b, out=c, precision=which.precision)
-        plan, product = planned.plan, partial(planned.execute, a, b, out=c)
+        plan, multiply = planned.plan, partial(planned.execute, a, b, out=c)
     else:
-        plan, product = _plan(explain(a, b, c, precision=which.precision)), partial(matmul, a, b, out=c, precision=which.precision)
+        plan, multiply = _plan(explain(a, b, c, precision=which.precision)), partial(matmul, a, b, out=c, precision=which.precision)
     assert isinstance(plan.problem, GemmProblem)
-    ours, rival = medians(machine, product, lambda: xp.matmul(a, b, out=d), repeats=which.repeats, sustained=which.sustained)
+    ours, rival = medians(machine, multiply, lambda: xp.matmul(a, b, out=d), repeats=which.repeats, sustained=which.sustained)
     mine, theirs = _graded(machine, a, b, c), _graded(machine, a, b, d)
     return {"case": case, "kernel": plan.family, "ours_s": ours, "rival_s": rival, "ratio": rival / ours,
             "tflops": plan.problem.flops / ours / 1e12, "error": mine.error, "rival_error": theirs.error, "right": mine.passed}
@@ -141,9 +164,8 @@ def _multiplied_by_name(machine: Any, which: Selection, case: str, a: Any, b: An
 
 
 def _transpose(machine: Any, which: Selection) -> Iterator[Row]:
+    which = _usual("transpose", which)
     if which.variants:
-        which = replace(which, sizes=which.sizes or (() if which.permutations else _TRANSPOSE_SIZES),
-                        dtypes=which.dtypes or _VARIANT_DTYPES)
         return (row for move in _moves(machine, which) for row in _moved_by_name(machine, which, move))
     return (_moved(machine, which, move) for move in _moves(machine, which))
 
@@ -179,12 +201,15 @@ class _Move:
 
 def _moves(machine: Any, which: Selection) -> Iterator[_Move]:
     """The array of every transpose and permutation, and what becomes of it."""
+    for dtype, size in _move_cases(which):
+        x = _random(machine.rival, size.extents, dtype, 0)
+        yield _Move(f"{dtype} {size}", x, x.transpose(size.axes), x if size.in_place else None)
+
+
+def _move_cases(which: Selection) -> list[tuple[str, Permutation]]:
     chosen = which.sizes or (() if which.permutations else _COPY_SIZES)
     sizes = [Permutation(tuple(size) * 2 if len(size) == 1 else size) for size in chosen if len(size) < 3]
-    for dtype in which.dtypes or COPY_DTYPES:
-        for size in (*sizes, *which.permutations):
-            x = _random(machine.rival, size.extents, dtype, 0)
-            yield _Move(f"{dtype} {size}", x, x.transpose(size.axes), x if size.in_place else None)
+    return list(product(which.dtypes or COPY_DTYPES, (*sizes, *which.permutations)))
 
 
 def _moved(machine: Any, which: Selection, move: _Move) -> Row:
@@ -253,8 +278,7 @@ def _reduce(machine: Any, which: Selection) -> Iterator[Row]:
 def _epilogue(machine: Any, which: Selection) -> Iterator[Row]:
     """Products with an epilogue, beside the same product without and beside CuPy's product followed by one elementwise kernel."""
     xp, none_chosen = machine.rival, not which.dtypes
-    which = replace(which, sizes=which.sizes or _EPILOGUE_SIZES, dtypes=which.dtypes or _EPILOGUE_DTYPES,
-                    orders=which.orders if which.orders != ORDERS else ("NN",))
+    which = _usual("epilogue", which)
     for case, a, b in _products(xp, which, _random):
         bias = _random(xp, (1, b.shape[1]), a.dtype.name, 7)
         c, d, e = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(3))
@@ -311,21 +335,29 @@ def _summed(xp: Any, x: Any, sums: Any) -> bool:
     return bool((abs(sums - want) <= 4 * sum_unit * scale + 2 * unit * abs(want)).all())
 
 
-def _host(machine: Any, which: Selection) -> Iterator[Row]:
-    xp = machine.rival
+def _host_calls(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """Our calls on small arrays of a library, and the library's own."""
     a, b, c = (_random(xp, _HOST_EXTENTS, "float32", seed) for seed in range(3))
     x, y, axes = a.reshape(4, -1, _HOST_EXTENTS[1]), b.reshape(_HOST_EXTENTS[1], 4, -1), ((2, 1), (0, 2))
-    pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    wrapped_a, wrapped_b = asarray(a), asarray(b)
+    return {
         "matmul(a, b, out=c)": (lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)),
         "matmul(a, b)": (lambda: matmul(a, b), lambda: xp.matmul(a, b)),
+        "dot(a, b)": (lambda: dot(a, b), lambda: xp.dot(a, b)),
         "copy(a.T, order='C')": (lambda: copy(a.T, order="C"), lambda: xp.ascontiguousarray(a.T)),
         "tensordot(x, y, axes)": (lambda: tensordot(x, y, axes), lambda: xp.tensordot(x, y, axes)),
         "einsum('ij->i', a)": (lambda: einsum("ij->i", a), lambda: xp.einsum("ij->i", a)),
+        "einsum('ij,jk->ik', a, b)": (lambda: einsum("ij,jk->ik", a, b), lambda: xp.einsum("ij,jk->ik", a, b)),
+        "asarray(a) @ asarray(b)": (lambda: wrapped_a @ wrapped_b, lambda: a @ b),
     }
-    for case, calls in pairs.items():
+
+
+def _host(machine: Any, which: Selection) -> Iterator[Row]:
+    for case, calls in _host_calls(machine.rival).items():
         for call in calls:
             machine.host_interval(call, _HOST_CALLS)
-        taken = [[machine.host_interval(call, _HOST_CALLS) / _HOST_CALLS for call in calls] for _ in range(which.repeats)]
+        taken = [[machine.host_interval(call, _HOST_CALLS) / _HOST_CALLS for call in calls]
+                 for _ in range(_HOST_TURNS * which.repeats)]
         ours, rival = (median(column) for column in zip(*taken, strict=True))
         yield {"case": case, "ours_s": ours, "rival_s": rival, "ratio": rival / ours}
 
@@ -352,21 +384,26 @@ GROUPS: dict[str, Callable[[Any, Selection], Iterator[Row]]] = {
 # -- their cases ------------------------------------------------------------------------------------------------------------------
 def _products(xp: Any, which: Selection, fill: Callable) -> Iterator[tuple[str, Any, Any]]:
     """Name and operands of every product."""
+    for dtype, (m, n, k), orders in _product_cases(which):
+        a, b = (fill(xp, extents, dtype, seed) if order == "N" else fill(xp, extents[::-1], dtype, seed).T
+                for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)))
+        yield f"{dtype} {m}x{n}x{k} {orders}", a, b
+
+
+def _product_cases(which: Selection) -> list[tuple[str, tuple[int, ...], str]]:
     sizes = [tuple(size) * 3 if len(size) == 1 else size for size in which.sizes or _GEMM_SIZES]
-    for dtype in which.dtypes or GEMM_DTYPES:
-        for m, n, k in (size for size in sizes if len(size) == 3):
-            for orders in which.orders:
-                a, b = (fill(xp, extents, dtype, seed) if order == "N" else fill(xp, extents[::-1], dtype, seed).T
-                        for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)))
-                yield f"{dtype} {m}x{n}x{k} {orders}", a, b
+    return list(product(which.dtypes or GEMM_DTYPES, (size for size in sizes if len(size) == 3), which.orders))
 
 
 def _transposes(xp: Any, which: Selection, fill: Callable) -> Iterator[tuple[str, Any]]:
     """Name and array of every transpose."""
+    for dtype, size in _matrix_cases(which):
+        yield f"{dtype} {size[0]}x{size[1]}", fill(xp, size, dtype, 0)
+
+
+def _matrix_cases(which: Selection) -> list[tuple[str, tuple[int, ...]]]:
     sizes = [tuple(size) * 2 if len(size) == 1 else size for size in which.sizes or _COPY_SIZES]
-    for dtype in which.dtypes or COPY_DTYPES:
-        for size in (size for size in sizes if len(size) == 2):
-            yield f"{dtype} {size[0]}x{size[1]}", fill(xp, size, dtype, 0)
+    return list(product(which.dtypes or COPY_DTYPES, (size for size in sizes if len(size) == 2)))
 
 
 def _random(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..array.install import install_with_cupy
 from ..functions import stats
+from .command import ended
 from .comparison import Recorder, compared
 from .terminal import wrapped
 
@@ -55,11 +56,15 @@ def run(options: Namespace) -> int:
         return error.status
     recorder = Recorder() if options.compare else None
 
-    def at_exit() -> None:
+    def tell() -> int:
         print(f"\n{report()}", file=sys.stderr)
         if recorder is not None:
             for line in compared(recorder):
                 print(line, file=sys.stderr, flush=True)
+        return 0
+
+    def at_exit() -> None:
+        ended(tell)                     # an exception here would be shown as one of the interpreter's end
 
     def with_cupy() -> None:
         atexit.unregister(at_exit)      # CuPy does not free memory after its own functions for the end; ours must come before

@@ -7,16 +7,16 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import Any
 
-__all__ = ["Paint", "columns", "paint", "shaded", "side_by_side", "wrapped"]
+__all__ = ["Paint", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
 
 Paint = Callable[[str, int], str]
 """Colours a text by a number."""
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
-_WIDEST = 100
+_NARROWEST, _WIDEST = 40, 100
 _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
@@ -29,18 +29,37 @@ def paint(stream: Any = None) -> Paint:
 
 
 def columns() -> int:
-    """Width to write for: the terminal's, at most 100."""
-    return min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+    """Width to write for: the terminal's, between 40 and 100."""
+    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns))
 
 
 def wrapped(text: str, width: int | None = None) -> str:
     """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge."""
     lines = []
     for line in text.splitlines():
-        entry, blank = _ENTRY.match(line), len(line) - len(line.lstrip())
+        entry, blank = _ENTRY.match(line), _indent(line)
         lines += wrap(line, width or columns(), subsequent_indent=" " * (entry.end() if entry else max(4, blank)),
                       break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join(lines)
+
+
+def reflowed(text: str, width: int | None = None) -> str:
+    """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell are left alone.
+
+    A line goes on with the line before it if it is indented by four or more and further than the line that it then belongs to, or
+    if neither of them is indented.
+    """
+    joined: list[str] = []
+    for line in text.splitlines():
+        indent, above = _indent(line), _indent(joined[-1]) if joined else 0
+        begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
+        joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
+    return "\n".join(line if line.startswith("  python -m") else fill(line, width or columns()) if not _indent(line)
+                     else wrapped(line, width) for line in joined)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def shaded(image: Sequence[Sequence[float]], stream: Any = None) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from cuteblas import emulator
 from cuteblas.blas import routines, testsuite
-from cuteblas.blas.types import ROUTINES
+from cuteblas.blas.types import ROUTINES, dtype_named
 
 
 def test_the_table(capsys):
@@ -77,7 +77,9 @@ def test_reading_c_is_noticed(monkeypatch):
                                                 (["--routines", "qgemm"], "no routine 'qgemm'"), (["--trans", "NX"],
                                                                                                   "2 letters of NTCR"),
                                                 (["--storage", "FF"], "3 letters of CFPSN"), (["--scalars", "1"],
-                                                                                              "alpha:beta, got '1'")])
+                                                                                              "finite numbers, got '1'"),
+                                                (["--scalars", "1:nan"], "finite numbers, got '1:nan'"),
+                                                (["--seed", "-1"], "a seed is a whole number from 0 on, got '-1'")])
 def test_wrong_arguments(arguments, message, capsys):
     with pytest.raises(SystemExit):
         testsuite.main([f"{arguments[0]}={arguments[1]}"])
@@ -98,3 +100,31 @@ def test_as_a_command():
                           capture_output=True,
                           text=True, check=True)
     assert "sgemm_nn_fff" in done.stdout and not done.stderr
+
+
+@pytest.fixture
+def no_ml_dtypes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    dtype_named.cache_clear()
+    yield
+    dtype_named.cache_clear()
+
+
+def test_without_ml_dtypes_bfloat16_is_left_out(no_ml_dtypes, capsys):
+    assert testsuite.main(["--sizes", "3", "--trans", "NN", "--storage", "FFF"]) == 0
+    out, err = capsys.readouterr()
+    assert "bgemm" not in out and "hgemm_nn_fff" in out and out.endswith(" 0 FAIL\n")
+    assert err.startswith("bgemm is left out: ") and err.endswith("pip install ml-dtypes\n") and err.count("\n") == 1
+    assert testsuite.main(["--routines", "bgemm"]) == 1
+    assert "bgemm: NumPy has bfloat16 from the package ml_dtypes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["--backend", "cuda"], "--backend cuda cannot run here: none was asked for"),
+    (["--json", "missing/outcomes.json"], "there is no directory 'missing'")])
+def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
+    monkeypatch.chdir(tmp_path)
+    assert testsuite.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and sentence in err and err.count("\n") == 1

@@ -127,11 +127,13 @@ def test_sizes():
     ("3x4:0,0", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:0,0'"),
     ("3x4:", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:'"),
     ("3xx4:1,0", "a shape is written 4096x4096, got '3xx4'"),
-    ("3x4:x", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:x'")])
+    ("3x4:x", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:x'"),
+    ("3x0", "there is nothing to time in an extent of 0, got '3x0'")])
 def test_sizes_are_checked(size, sentence, capsys):
     with pytest.raises(SystemExit):
         main(["bench", "transpose", "--sizes", size])
-    assert capsys.readouterr().err.endswith(f"error: argument --sizes: {sentence}\n")
+    error = capsys.readouterr().err
+    assert f"argument --sizes: {sentence};" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("groups", [[], ["gemm"], ["transpose", "reduce"]])
@@ -206,9 +208,60 @@ def test_the_table_of_named_transposes(tmp_path, capsys):
 
 
 def test_host_times_are_per_call():
-    assert [row["ratio"] for row in measured("host", (3e-6, 6e-6))] == [2.0] * 5
+    assert [row["ratio"] for row in measured("host", (3e-6, 6e-6))] == [2.0] * 8
     assert measured("host", (3e-6, 6e-6))[0]["ours_s"] == pytest.approx(3e-6)
 
+
+def test_host_times_on_numpy_arrays_need_no_gpu(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
+    monkeypatch.setattr(measurements, "_HOST_CALLS", 2)
+    file = tmp_path / "host.json"
+    assert main(["bench", "host", "--backend", "numpy", "--repeats", "1", "--json", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert "NumPy us" in out and "CuPy" not in out and out.endswith(f"wrote {file}\n") and err == ""
+    assert all(row["ours_s"] > 0 and row["rival_s"] > 0 for row in json.loads(file.read_text())["figures"]["host"])
+    assert main(["bench", "gemm", "--backend", "numpy"]) == 2
+    assert "bench host --backend numpy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group, selection", [
+    ("gemm", {"sizes": ((24,), (8, 12, 20), (5, 6)), "orders": ("NN", "TT")}), ("reduce", {"sizes": ((8, 12), (16,))}),
+    ("host", {}),
+    ("transpose", {"sizes": ((16,), (20, 30), (1, 2, 3)), "permutations": (Permutation((2, 3, 4), (2, 0, 1)),)}),
+    ("transpose", {"sizes": ((16,),), "variants": True}), ("epilogue", {"sizes": ((16,), (8, 4, 2))})])
+def test_cases_are_counted_before(group, selection, request):
+    """The total of a progress bar is how many cases there are in the end."""
+    if group != "host":
+        request.getfixturevalue("emulated")
+    which = {"dtypes": ("float32", "float64"), "repeats": 1, "sizes": ((24,),)} | selection
+    rows = measured(group, **which)
+    assert measurements.number_of_cases(group, Selection(**which)) == len({row["case"] for row in rows})
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["--repeats", "0"], "a whole number from 1 on is needed, got '0'"), (["--repeats", "many"], "from 1 on is needed, got 'many'"),
+    (["nope"], "got 'nope'"), (["gemm", "--svg", "f.svg"], "bench figure --svg FILE"),
+    (["--json", "no/f.json"], "no directory 'no'"),
+    (["gemm", "--json", "."], "it is a directory")])
+def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = main(["bench", *arguments])
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    assert status == 2 and sentence in err and err.count("\n") == 1 and out == ""
+
+
+def test_clients_need_scikit_learn(monkeypatch, capsys):
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    assert main(["bench", "clients"]) == 2
+    assert "pip install 'cuteblas[demo]'" in capsys.readouterr().err
+
+
+def test_sizes_that_no_group_takes(capsys):
+    assert bench.measure(FakeGpu(), ["gemm"], Selection(((5, 6),)), None, {}) == 0
+    assert "no case of these sizes" in capsys.readouterr().out
 
 def test_compile_times(monkeypatch):
     compiled, before = [], cache_directory()
@@ -240,7 +293,7 @@ def test_tables_and_file(tmp_path, capsys):
     assert first.startswith("float32 24x24x24 NN") and first.split()[3:7] == ["gemm_simt", "1000", "4000", "4.00"]
     written = json.loads(file.read_text())
     assert written["about"] == {"device": "fake"} and [row["ratio"] for row in written["figures"]["gemm"]] == [4.0, 4.0]
-    assert len(written["figures"]["host"]) == 5
+    assert len(written["figures"]["host"]) == 8
 
 
 def test_the_file_survives_an_interruption(tmp_path, monkeypatch):
@@ -266,11 +319,11 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     assert asked.pop()[2] == Selection(permutations=(Permutation((64, 64), (1, 0), True),))
     assert main(["bench", "gemm", "--sustained", "0.25"]) == 0
     assert asked.pop()[2] == Selection(sustained=0.25)
-    assert main(["bench", "host", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision", "ieee",
-                 "--repeats", "5", "--variants", "--json", str(tmp_path / "x"), "--svg", str(tmp_path / "y")]) == 0
+    assert main(["bench", "host", "figure", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision",
+                 "ieee", "--repeats", "5", "--variants", "--json", str(tmp_path / "x"), "--svg", str(tmp_path / "y")]) == 0
     (_, groups, which, file, _, drawing), (_, groups2, which2, file2, about, drawing2) = asked
     assert groups == list(measurements.GROUPS) and which == Selection() and file is drawing is None
-    assert groups2 == ["host", "gemm"] and (file2, drawing2) == (tmp_path / "x", tmp_path / "y")
+    assert groups2 == ["host", "figure"] and (file2, drawing2) == (tmp_path / "x", tmp_path / "y")
     assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5, True)
     assert about == {"command": "python -m cuteblas bench host", "device": "fake"}
 
@@ -281,7 +334,8 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
 def test_options_are_checked(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["bench", *arguments])
-    assert stop.value.code == 2 and "usage: python -m cuteblas bench" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and err.startswith("python -m cuteblas bench: ") and err.count("\n") == 1
 
 
 def test_epilogues(monkeypatch):

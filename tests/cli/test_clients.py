@@ -10,7 +10,7 @@ import pytest
 import cuteblas
 from cuteblas.cli import bench
 from cuteblas.cli import clients as module
-from cuteblas.cli.clients import CASES, clients
+from cuteblas.cli.clients import CASES, clients, number_of_programs
 from cuteblas.cli.measurements import Selection
 
 from .fakes import FakeGpu
@@ -46,6 +46,7 @@ def test_every_program_runs_both_ways(inside, dtype):
     for row in rows:
         assert (row["installed_s"], row["alone_s"], row["ratio"], row["products"]) == (1e-3, 3e-3, 3.0, 1)
         assert row["right"] and row["difference"] == 0
+    assert number_of_programs(Selection(sizes=((80, 12),), dtypes=(dtype,))) == len(rows)
     assert inside.count(True) == inside.count(False) > 2 * len(CASES)
 
 

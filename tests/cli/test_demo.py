@@ -97,13 +97,24 @@ def test_types_without_kernels(no_gpu, saved, capsys):
 
 @pytest.mark.parametrize("files, why", [
     (["missing.npy"], "missing.npy cannot be read"), (["a", "b", "c"], "one or two .npy files"),
-    ([np.array([{}])], "cannot be read"), ([np.array(["text"])], "holds <U4"), ([np.ones((0, 3))], "nothing to multiply"),
+    ([np.array([{}])], "holds Python objects"), ([np.array(["text"])], "holds <U4"), ([np.ones((0, 3))], "nothing to multiply"),
     ([np.float64(3)], "nothing to multiply"), ([np.ones((2, 3)), np.ones((2, 3))], "mismatch in its core dimension")])
 def test_what_cannot_be_multiplied(files, why, no_gpu, saved, capsys):
     names = [name if isinstance(name, str) else saved(f"x{i}", name) for i, name in enumerate(files)]
     assert main(["demo", *names]) == 2
     out, err = capsys.readouterr()
     assert why in err and err.count("\n") == 1 and out == ""
+
+
+@pytest.mark.parametrize("content, why", [(b"1 2 3\n", "is not a .npy file; numpy.save("), (b"", "is not a .npy file"),
+                                          (b"\x93NUMPY\x01\x00", "cannot be read as a .npy file"), (None, "Is a directory")])
+def test_files_that_are_none(content, why, no_gpu, tmp_path, capsys):
+    """What is said about them is no advice to load them unsafely."""
+    file = tmp_path / "t.txt"
+    file.mkdir() if content is None else file.write_bytes(content)
+    assert main(["demo", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert why in err and err.count("\n") == 1 and "pickle" not in err
 
 
 def test_archives_are_refused(tmp_path, no_gpu, capsys):

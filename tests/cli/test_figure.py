@@ -12,7 +12,7 @@ import pytest
 from cuteblas import emulator
 from cuteblas.cli import bench
 from cuteblas.cli import figure as module
-from cuteblas.cli.figure import KINDS, chart, figure
+from cuteblas.cli.figure import KINDS, chart, figure, number_of_clusters
 from cuteblas.cli.measurements import Selection
 
 from .fakes import FakeGpu
@@ -80,7 +80,9 @@ def test_table_json_and_drawing(tmp_path, capsys):
     data, drawing = tmp_path / "figure.json", tmp_path / "figure.svg"
     assert bench.measure(FakeGpu((1e-3, 2e-3)), ["figure"], which, data, about, drawing) == 0
     found = json.loads(data.read_text())["figures"]["figure"]
-    assert len(capsys.readouterr().out.splitlines()) == len(found) + 3
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(found) + 6 and lines[-3:] == ["", f"wrote {data}", f"wrote {drawing}"]
+    assert number_of_clusters(which) == len({row["case"] for row in found})
     tree = ElementTree.fromstring(drawing.read_text())
     svg = "{http://www.w3.org/2000/svg}"
     bars = [x for x in tree.iter(f"{svg}rect") if x.find(f"{svg}title") is not None]

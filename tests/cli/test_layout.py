@@ -73,7 +73,8 @@ def test_large_and_symbolic_layouts_have_no_table(capsys):
     ([C_TV, "--tv", "(16,8)", "--mma", C_TV, B_TV], mma_picture(*map(Layout.parse, (C_TV, B_TV, C_TV)), (16, 8, 8)))])
 def test_pictures_are_written(arguments, figure, tmp_path, capsys):
     svg, tex = tmp_path / "out.svg", tmp_path / "out.tex"
-    printed(capsys, *arguments, "--svg", str(svg), "--latex", str(tex))
+    out = printed(capsys, *arguments, "--svg", str(svg), "--latex", str(tex))
+    assert out.endswith(f"\nwrote {svg} (SVG)\nwrote {tex} (LaTeX)\n")
     assert svg.read_text(encoding="utf-8") == figure.svg() and tex.read_text(encoding="utf-8") == figure.latex()
 
 
@@ -88,7 +89,8 @@ def test_thread_value_layouts_as_text(capsys):
     (["(2,2):(1,3)", "--complement", "12"], "does not start at a multiple of 2"),
     (["(8,8)", "--to", "8"], "give the tile with --tv"), ([C_TV, "--tv", "(4,8)"], "is at 32, and the tile is [0,32)"),
     ([C_TV, "--tv", "128", "--mma", C_TV, B_TV], "has a tile (M,N)"), (["(8,8)", "--svg", "missing/out.svg"], "missing/out.svg"),
-    (["8", "--swizzle", "1,0,1", "--complement", "9"], "expected a layout")])
+    (["8", "--swizzle", "1,0,1", "--complement", "9"], "expected a layout"), (["8", "--svg", "."], "it is a directory"),
+    (["8", "--swizzle", "99999999999,1,99999999999"], "an address has 64 bits")])
 def test_what_is_refused_is_one_sentence(arguments, sentence, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["layout", *arguments]) == 2

@@ -1,0 +1,158 @@
+"""How commands begin and end: output that takes any text, one line for what went wrong, and the exit status of other tools.
+
+======  ====================================================================================
+status  meaning
+======  ====================================================================================
+0       done
+1       a failure: a result is wrong, or something cannot be had, read or written
+2       the command line asks for what there is not
+130     interrupted: 128 and the number of SIGINT
+141     nobody reads the output any more, as in ``| head -3``: 128 and the number of SIGPIPE
+======  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from contextlib import suppress
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .terminal import columns, reflowed
+
+__all__ = ["PROGRAM", "CommandError", "Parser", "ended", "positive", "refuse_unwritable"]
+
+PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
+"""What was called, for messages."""
+
+INTERRUPTED, UNREAD = 130, 141
+_FAILURES = OSError, MemoryError, RuntimeError, ImportError        # RuntimeError: CUDA's, the emulator's, RecursionError
+
+
+class CommandError(Exception):
+    """A command cannot do what it is asked; the message says why and what to do, in one line."""
+
+    def __init__(self, message: object, status: int = 2):
+        super().__init__(str(message))
+        self.status = status
+
+
+class Parser(ArgumentParser):
+    """A parser whose description fits the terminal and whose errors are one line."""
+
+    def __init__(self, prog: str, description: str | None):
+        super().__init__(prog, formatter_class=lambda prog: RawDescriptionHelpFormatter(prog, width=columns()),
+                         description=reflowed(description or ""))
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; other than argparse's own, this does not hide that it cannot be written."""
+        print(self.format_help(), end="", file=file)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to look, and exit with status 2."""
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help says more\n")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on, as the ``type`` of an option."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ArgumentTypeError(f"a whole number from 1 on is needed, got {text!r}")
+    return number
+
+
+def refuse_unwritable(*paths: str | os.PathLike[str] | None) -> None:
+    """Find out before the work whether files can be written after it.
+
+    Raises
+    ------
+    CommandError
+        For the first of the paths, those that are ``None`` left out, that cannot.
+    """
+    for path in paths:
+        if path is not None and (reason := _why_unwritable(Path(path))):
+            raise CommandError(f"{os.fspath(path)!r} cannot be written: {reason}")
+
+
+def _why_unwritable(path: Path) -> str | None:
+    try:
+        if path.is_dir():
+            return "it is a directory"
+        if not path.parent.is_dir():
+            return f"there is no directory {os.fspath(path.parent)!r}"
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            return "permission denied"
+    except OSError as error:                # a name that is too long
+        return error.strerror
+    return None
+
+
+def ended(work: Callable[[], int]) -> int:
+    """Do the work of a command and return its exit status, whatever comes in between.
+
+    Parameters
+    ----------
+    work : callable
+        Returns an exit status, or raises :class:`CommandError`. Its own mistakes (``TypeError`` and the like) keep their traceback.
+    """
+    _take_any_text()
+    try:
+        try:
+            status = work()
+        finally:
+            sys.stdout.flush()              # a full disk or a closed pipe speaks here and not when the interpreter ends
+    except BrokenPipeError:
+        status = UNREAD
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except CommandError as error:
+        status = _say(str(error), error.status)
+    except _FAILURES as error:
+        status = _say(_sentence(error), 1)
+    finally:
+        _drop_what_cannot_be_written()
+    return status
+
+
+def _say(sentence: str, status: int) -> int:
+    with suppress(OSError):
+        print(sentence, file=sys.stderr)
+    return status
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "what was given is nested too deeply"
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {str(error) or 'the system has none to give'}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename!r}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _take_any_text() -> None:
+    """Characters that the output's encoding lacks are written as escapes; what is closed takes everything."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))      # noqa: SIM115  # for as long as the process lives
+        elif isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Let the interpreter flush into nothing what is left for a pipe that is closed or a disk that is full."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, stream.fileno())
+            os.close(nothing)
