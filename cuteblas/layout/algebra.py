@@ -6,20 +6,20 @@ from itertools import product as _cartesian
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
-from .core import Layout, make_layout, on_domain
-from .errors import LayoutError
+from .checks import checked, index, nested, shape_like
+from .core import Layout, make_layout, on_domain, plain_layout
+from .errors import LayoutError, described
 from .interpolation import layout_through
 from .inttuple import (
     ceil_div,
     check_coordinate,
     crd2idx,
     leaves,
+    map_leaves,
     merge_modes,
-    product,
     quotient,
     size,
     surely_less,
-    transform_leaf,
     unflatten,
 )
 
@@ -31,6 +31,7 @@ INVERSE_LIMIT = 1 << 12
 
 
 @on_domain
+@checked(profile=nested)
 def coalesce(layout: Layout, profile: Any = None) -> Layout:
     """The same function on the same number of coordinates with as few modes as possible.
 
@@ -55,7 +56,7 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
 def filter_zeros(layout: Layout) -> Layout:
     """The layout with modes of stride 0 shrunk to extent 1: the same values, each once for every other mode."""
     flat = iter([1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)])
-    return Layout(transform_leaf(layout.shape, lambda _: next(flat)), layout.stride)
+    return Layout(map_leaves(layout.shape, lambda _: next(flat)), layout.stride)
 
 
 @on_domain
@@ -64,6 +65,7 @@ def filtered(layout: Layout) -> Layout:
     return coalesce(filter_zeros(layout))
 
 
+@checked(x=nested)
 def flatten(x: Any) -> Any:
     """The leaves of a tuple, layout or tensor as its modes; an integer stays an integer."""
     if isinstance(x, tuple):
@@ -79,9 +81,9 @@ def _as_layout(op: str, x: Any) -> Layout:
     """A layout; an integer ``n`` is ``n:1``."""
     if isinstance(x, Layout):
         return x
-    if isinstance(x, int):
+    if isinstance(x, int) and not isinstance(x, bool):
         return Layout(x)
-    raise LayoutError(op, f"expected a layout, got {type(x).__name__}", x)
+    raise LayoutError(op, f"expected a layout, got {described(x)}")
 
 
 # -- complement -------------------------------------------------------------------------------------------------------------------
@@ -90,16 +92,16 @@ def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
 
     The smallest stride comes first; symbolic ones stay in their order.
     """
+    if any(s == 0 for s in layout.flat_shape):
+        raise LayoutError(op, "the layout is empty", layout)
     modes, before = [], 1
     for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
         if s != 1 and d != 0:
             modes.append((s, d, before))
         before = before * s
-    for s, d, _ in modes:
+    for _, d, _ in modes:
         if isinstance(d, ScaledBasis):
             raise LayoutError(op, f"the basis stride {d} has no order", layout)
-        if s == 0:
-            raise LayoutError(op, "the layout is empty", layout)
         if isinstance(d, int) and d < 0:
             raise LayoutError(op, f"the stride {d} is negative", layout)
     if all(isinstance(d, int) for _, d, _ in modes):
@@ -107,6 +109,7 @@ def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
     return modes
 
 
+@checked(cotarget=shape_like)
 def complement(layout: Layout, cotarget: Any = None) -> Layout:
     """The layout of what ``layout`` leaves out: ``(layout, complement)`` together reach every integer below ``cotarget`` once.
 
@@ -135,7 +138,7 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
     ('(2,3):(1,8)', '(3,2):(2,12)')
     """
     layout = _as_layout("complement", layout)
-    target = 1 if cotarget is None else product(cotarget)
+    target = 1 if cotarget is None else size(cotarget)
     shape, stride = [], []
     current: Any = 1
     for s, d, _ in _sorted_modes(layout, "complement"):
@@ -296,6 +299,7 @@ def _by_stride(mode: tuple[Any, Any]) -> tuple[bool, int]:
 
 
 # -- coordinates of values --------------------------------------------------------------------------------------------------------
+@checked(layout=plain_layout, value=index)
 def get_hier_coord(layout: Layout, value: Any) -> Any:
     """The inverse of a one-to-one layout: the coordinate, with the profile of the shape, whose value is ``value``.
 
@@ -325,6 +329,7 @@ def get_hier_coord(layout: Layout, value: Any) -> Any:
     return unflatten([digits[d] if s != 1 else 0 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)], layout.shape)
 
 
+@checked(layout=plain_layout, value=index)
 def get_flat_coord(layout: Layout, value: Any) -> Any:
     """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is ``value``.
 
@@ -334,6 +339,7 @@ def get_flat_coord(layout: Layout, value: Any) -> Any:
     return tuple(map(crd2idx, coord, layout.shape)) if isinstance(coord, tuple) else coord
 
 
+@checked(layout=plain_layout, value=index)
 def get_1d_coord(layout: Layout, value: Any) -> Any:
     """The inverse of a one-to-one layout: the index whose value is ``value``. See :func:`get_hier_coord`."""
     return crd2idx(get_hier_coord(layout, value), layout.shape)

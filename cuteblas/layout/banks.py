@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import LayoutError
+from .checks import checked, integer, with_domain
+from .errors import LayoutError, described
 from .inttuple import size
 
 __all__ = ["BANKS", "BANK_BYTES", "BankReport", "bank_of", "bank_report", "lanes_together", "meeting", "wavefronts"]
@@ -15,6 +16,13 @@ BANKS, BANK_BYTES, LANES = 32, 4, 32
 _MOST = 1 << 20                                          # elements that a report looks at
 
 
+def _addresses(x: Any, op: str) -> Any:
+    if not isinstance(x, Sequence) or not all(isinstance(a, int) and a >= 0 for a in x):
+        raise LayoutError(op, f"expected addresses, which are integers from 0, got {described(x)}")
+    return x
+
+
+@checked(addresses=_addresses, nbytes=integer)
 def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
     """Shared-memory wavefronts of one warp's access, and the fewest that its bytes allow.
 
@@ -31,6 +39,8 @@ def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
         A wavefront serves each of the 32 banks (4 bytes wide) once. Lanes are served 32, 16 or 8 at a time for accesses of up to 4,
         of 8 and of 16 bytes, and lanes that read the same word share it.
     """
+    if not 1 <= nbytes <= BANK_BYTES * 4:
+        raise LayoutError("wavefronts", f"a lane accesses 1 to 16 bytes, not {nbytes}")
     group = lanes_together(nbytes)
     actual = 0
     for start in range(0, len(addresses), group):
@@ -84,6 +94,7 @@ def _cost(cost: tuple[int, int]) -> str:
     return f"{waves}, no bank conflict" if actual <= ideal else f"{waves} where {ideal} would do: bank conflicts"
 
 
+@checked(layout=with_domain, element_bytes=integer)
 def bank_report(layout: Any, element_bytes: int) -> BankReport:
     """Count the bank conflicts of reading each row and each column of a layout in shared memory.
 

@@ -17,10 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import LayoutError
+from .errors import LayoutError, described
 from .symbolic import Expr, IntLike
 
 __all__ = ["ArithTuple", "E", "ScaledBasis", "Stride", "scale_of"]
+
+_MODES, _NESTING = 1 << 10, 64                           # positions in a tuple, levels of tuples
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +41,13 @@ class ScaledBasis:
     modes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.modes or any(type(m) is not int or m < 0 for m in self.modes):
-            raise LayoutError("E", "a basis element needs at least one position, and positions are integers from 0", self.modes)
+        if type(self.modes) is not tuple or not self.modes or any(type(m) is not int or not 0 <= m < _MODES for m in self.modes):
+            raise LayoutError("E", f"a basis element needs at least one position; positions are integers from 0 to {_MODES - 1}",
+                              self.modes)
+        if len(self.modes) > _NESTING:
+            raise LayoutError("E", f"positions nest at most {_NESTING} levels deep")
+        if isinstance(self.value, bool) or not isinstance(self.value, (int, Expr)):
+            raise LayoutError("E", f"a basis element is scaled by an integer, not by {described(self.value)}")
 
     def __repr__(self) -> str:
         basis = f"E({', '.join(map(str, self.modes))})"
@@ -81,7 +88,10 @@ class ArithTuple(tuple):
     __slots__ = ()
 
     def __new__(cls, *entries: Any) -> ArithTuple:
-        return super().__new__(cls, (ArithTuple(*e) if isinstance(e, tuple) else e for e in entries))
+        try:
+            return super().__new__(cls, (ArithTuple(*e) if isinstance(e, tuple) else e for e in entries))
+        except RecursionError:
+            raise LayoutError("ArithTuple", "tuples nest too deep") from None
 
     def __getnewargs__(self) -> tuple:
         return tuple(self)

@@ -19,9 +19,10 @@ from itertools import product as _cartesian
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
-from .core import Layout, make_layout, on_domain, trusted
-from .errors import LayoutError
-from .inttuple import basis_like, dot_digits, get, merge_modes, quotient, size, surely_less, transform_leaf
+from .checks import checked, tiler_like
+from .core import Layout, make_layout, on_domain, plain_layout, trusted
+from .errors import LayoutError, described
+from .inttuple import basis_like, dot_digits, entry_at, map_leaves, merge_modes, quotient, size, surely_less
 from .swizzle import ComposedLayout, Swizzle, compose_swizzles, swizzle_through
 from .symbolic import Expr, bounds
 
@@ -33,6 +34,7 @@ FIT_LIMIT = 1 << 18
 _Factors = list[tuple[Any, Any]]                         # (extent, stride), leftmost fastest
 
 
+@checked(tiler=tiler_like)
 def composition(layout: Any, tiler: Any) -> Any:
     """The layout of ``c -> layout(tiler(c))``.
 
@@ -62,6 +64,7 @@ def composition(layout: Any, tiler: Any) -> Any:
     return _on_layout(layout, tiler)
 
 
+@checked(tiler=tiler_like, layout=plain_layout)
 def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
     """The one layout that a tiler by modes is: its strides are multiples of basis elements.
 
@@ -97,10 +100,10 @@ def _tiler(tiler: Any, mode: Any, path: tuple[int, ...]) -> Layout:
     if isinstance(tiler, (int, Expr)):
         tiler = Layout(tiler)
     if not isinstance(tiler, Layout):
-        raise LayoutError("composition", f"a tiler is a layout, an integer, None or a tuple, got {tiler!r}", mode)
+        raise LayoutError("composition", f"a tiler is a layout, an integer, None or a tuple, got {described(tiler)}", mode)
     if not path:
         return tiler
-    return Layout(tiler.shape, transform_leaf(tiler.stride, lambda d: ScaledBasis(scale_of(d), (*path, *_kind(d)))))
+    return Layout(tiler.shape, map_leaves(tiler.stride, lambda d: ScaledBasis(scale_of(d), (*path, *_kind(d)))))
 
 
 def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
@@ -164,7 +167,7 @@ def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
             raise LayoutError("composition", f"the tiler reads mode {p} of the layout as a whole and in part", layout, tiler)
     out: list[_Factors] = [[]] * len(tiler.flat_shape)
     for path, indices in groups.items():
-        get(layout.shape, *path)
+        entry_at(layout.shape, path)
         inner = [(tiler.flat_shape[i], d.value if isinstance(d := tiler.flat_stride[i], ScaledBasis) else d) for i in indices]
         for i, f in zip(indices, _factor(layout[path] if path else layout, inner, beyond, tiler), strict=True):
             out[i] = f

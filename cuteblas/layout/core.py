@@ -9,29 +9,28 @@ from functools import cached_property
 from typing import Any
 
 from .basis import ArithTuple, ScaledBasis, scale_of
-from .errors import LayoutError
+from .checks import BITS, MODES, NESTING, Shaped, as_inttuple, checked, coordinate, described_by_modes, integer, nested, with_domain
+from .errors import LayoutError, described
 from .inttuple import (
-    Shaped,
-    as_inttuple,
     basis_like,
     check_coordinate,
     compact_stride,
-    crd2idx,
     dot_digits,
-    get,
+    entry_at,
     has_none,
     leaves,
+    map_leaves,
     merge_modes,
-    product,
+    product_of,
     spell,
-    transform_leaf,
+    value_at,
     wrap,
 )
 from .symbolic import Expr, Var, bounds
 
 __all__ = ["Layout", "append", "coshape", "cosize", "group_modes", "make_fragment_like", "make_identity_layout", "make_layout",
-           "make_layout_like", "make_ordered_layout", "modes_of", "on_domain", "prepend", "replace", "select", "slice_and_offset",
-           "take", "trusted"]
+           "make_layout_like", "make_ordered_layout", "modes_of", "on_domain", "plain_layout", "prepend", "replace", "select",
+           "slice_and_offset", "take", "trusted"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,15 +105,17 @@ class Layout(Shaped):
         :func:`slice_and_offset` returns where it starts in ``L``.
         """
         c = coord[0] if len(coord) == 1 else coord
+        if isinstance(c, tuple):
+            c = coordinate(c, "Layout")
         if has_none(c):
             return slice_and_offset(c, self)[0]
         if not isinstance(c, tuple):
             return self._at_index(c)
-        return self._value(crd2idx(c, self.shape, self.stride))
+        return self._value(value_at(c, self.shape, self.stride))
 
     def _at_index(self, c: Any) -> Any:
         if type(c) is not int and not isinstance(c, Expr):
-            return self._value(crd2idx(c, self.shape, self.stride))
+            return self._value(value_at(c, self.shape, self.stride))
         check_coordinate(c, self._size, "Layout", self)
         if type(c) is int:
             return self._value(dot_digits(c, self.flat_shape, self.flat_stride))
@@ -126,21 +127,23 @@ class Layout(Shaped):
 
     @cached_property
     def _size(self) -> Any:
-        return product(self.flat_shape)
+        return product_of(self.flat_shape)
 
     # -- as a sequence of modes -----------------------------------------------------------------------------------------------
     def __len__(self) -> int:
         return self.rank
 
     def __iter__(self) -> Iterator[Layout]:
-        return map(trusted, wrap(self.shape), wrap(self.stride))
+        if not isinstance(self.shape, tuple):
+            return iter((self,))
+        return map(trusted, self.shape, self.stride)
 
     def __getitem__(self, mode: int | tuple[int, ...] | slice) -> Layout:
         """A mode as a layout: ``L[1]``, ``L[0, 1]`` (mode 1 of mode 0), or a range of modes ``L[1:3]``."""
         if isinstance(mode, slice):
             return select(self, *range(*mode.indices(self.rank)))
-        path = mode if isinstance(mode, tuple) else (mode,)
-        return trusted(get(self.shape, *path), get(self.stride, *path))
+        path = tuple([integer(m, "Layout") for m in mode]) if isinstance(mode, tuple) else (integer(mode, "Layout"),)
+        return trusted(entry_at(self.shape, path), entry_at(self.stride, path))
 
     # -- text and pictures ----------------------------------------------------------------------------------------------------
     def _repr_svg_(self) -> str | None:
@@ -196,7 +199,7 @@ class _Reader:
         while at < len(part):
             token = self._TOKEN.match(part, at)
             if token is None:
-                raise self.error(f"cannot read {part[at:]!r}")
+                raise self.error(f"cannot read {part[at:at + 40]!r}")
             self.tokens.append(token.group().strip())
             at = token.end()
         self.tokens.reverse()
@@ -204,25 +207,32 @@ class _Reader:
     def error(self, why: str) -> LayoutError:
         return LayoutError("Layout.parse", why, repr(self.text))
 
+    def number(self, digits: str) -> int:
+        if len(digits) > BITS:                           # Python would refuse to read it, with a hint at a setting of its own
+            raise self.error(f"a number of {len(digits)} digits has more than {BITS} bits")
+        return int(digits)
+
     def read(self) -> Any:
         x = self.entry()
         if self.tokens:
             raise self.error(f"{self.tokens[-1]!r} follows the end")
         return x
 
-    def entry(self) -> Any:
+    def entry(self, level: int = 0) -> Any:
         token = self.tokens.pop() if self.tokens else "the end"
         if token == "(":
-            entries = [self.entry()]
+            if level == NESTING:
+                raise self.error(f"tuples nest at most {NESTING} levels deep")
+            entries = [self.entry(level + 1)]
             while (mark := self.tokens.pop() if self.tokens else "the end") == ",":
-                entries.append(self.entry())
+                entries.append(self.entry(level + 1))
             if mark != ")":
                 raise self.error(f"expected ',' or ')', got {mark!r}")
             return tuple(entries)
         if token[0].isalpha() and token != "the end":
             value: Any = self.variables.get(token, Var(token))
         elif token.lstrip("_-").isdigit():
-            value = int(token.lstrip("_"))
+            value = self.number(token.lstrip("_"))
         else:
             raise self.error(f"expected an integer, a name or '(', got {token!r}")
         position: list[int] = []
@@ -230,8 +240,15 @@ class _Reader:
             self.tokens.pop()
             if not self.tokens or not self.tokens[-1].isdigit():
                 raise self.error("a position follows '@'")
-            position.append(int(self.tokens.pop()))
+            position.append(self.number(self.tokens.pop()))
         return ScaledBasis(value, tuple(reversed(position))) if position else value
+
+
+def plain_layout(x: Any, op: str) -> Any:
+    """A layout itself, neither composed nor a tensor: a kind of :mod:`~cuteblas.layout.checks`."""
+    if not isinstance(x, Layout):
+        raise LayoutError(op, f"expected a layout, got {described(x)}")
+    return x
 
 
 # -- building ---------------------------------------------------------------------------------------------------------------------
@@ -261,6 +278,7 @@ def _reverse(layout: Layout) -> Layout:
     return Layout(_reverse_tuple(layout.shape), _reverse_tuple(layout.stride))
 
 
+@checked(order=nested)
 def make_ordered_layout(shape: Any, order: Any) -> Layout:
     """The compact layout whose leaves are traversed in the order of ``order``'s leaves, smallest first.
 
@@ -281,7 +299,7 @@ def make_ordered_layout(shape: Any, order: Any) -> Layout:
         strides[i] = current if flat[i] != 1 else 0
         current = current * flat[i]
     it = iter(strides)
-    return Layout(shape, transform_leaf(shape, lambda _: next(it)))
+    return Layout(shape, map_leaves(shape, lambda _: next(it)))
 
 
 def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
@@ -296,6 +314,7 @@ def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
         yield order
 
 
+@checked(layout=plain_layout)
 def make_layout_like(layout: Layout) -> Layout:
     """The compact layout with the shape and the order of strides of ``layout``; modes of stride 0 keep it."""
     shape = tuple(1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True))
@@ -303,7 +322,7 @@ def make_layout_like(layout: Layout) -> Layout:
         raise LayoutError("make_layout_like", "basis strides have no order", layout)
     order = tuple(abs(d) if isinstance(d, int) else d for d in layout.flat_stride)
     strides = iter(make_ordered_layout(shape, order).flat_stride)
-    return Layout(layout.shape, transform_leaf(layout.shape, lambda _: next(strides)))
+    return Layout(layout.shape, map_leaves(layout.shape, lambda _: next(strides)))
 
 
 def make_fragment_like(layout: Any) -> Layout:
@@ -328,12 +347,12 @@ def make_fragment_like(layout: Any) -> Layout:
         layout = found
     values, rest = layout[0], layout[1:] if layout.rank > 1 else None
     shape = iter([1 if d == 0 else s for s, d in zip(values.flat_shape, values.flat_stride, strict=True)])
-    stored = Layout(transform_leaf(values.shape, lambda _: next(shape)))
+    stored = Layout(map_leaves(values.shape, lambda _: next(shape)))
     first = Layout(values.shape, stored.stride)
     if rest is None:
         return make_layout(first) if isinstance(layout.shape, tuple) else first
     behind = make_layout_like(rest)
-    scaled = Layout(behind.shape, transform_leaf(behind.stride, lambda d: d * product(stored.shape)))
+    scaled = Layout(behind.shape, map_leaves(behind.stride, lambda d: d * product_of(stored.shape)))
     return make_layout(first, *scaled)
 
 
@@ -344,6 +363,7 @@ def make_identity_layout(shape: Any) -> Layout:
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------------------
+@checked(layout=plain_layout)
 def coshape(layout: Layout) -> Any:
     """The shape of the codomain: ``1 + sum((extent - 1) * |stride|)``, with basis strides a tuple of such sums.
 
@@ -377,6 +397,7 @@ def _one_more(x: Any) -> Any:
     return ArithTuple(*map(_one_more, x)) if isinstance(x, tuple) else x + 1
 
 
+@checked(x=with_domain, mode=integer)
 def cosize(x: Any, *mode: int) -> Any:
     """The number of elements that a buffer needs: the size of the :func:`coshape`, 0 if the layout is empty.
 
@@ -387,7 +408,7 @@ def cosize(x: Any, *mode: int) -> Any:
     LayoutError
         As :func:`coshape` does.
     """
-    return product(coshape(x[mode] if mode else x)) if isinstance(x, Layout) else x.cosize(*mode)
+    return product_of(coshape(x[mode] if mode else x)) if isinstance(x, Layout) else x.cosize(*mode)
 
 
 # -- acting on the domain of what has one -----------------------------------------------------------------------------------------
@@ -398,7 +419,7 @@ def on_domain(f: Callable) -> Callable:
             return f(x, *args, **kwargs)
         if hasattr(x, "map_domain"):
             return x.map_domain(lambda layout: wrapper(layout, *args, **kwargs))
-        raise LayoutError(f.__name__, f"expected a layout or a tensor, got {type(x).__name__} {x!r}")
+        raise LayoutError(f.__name__, f"expected a layout or a tensor, got {described(x)}")
 
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(wrapper, name, getattr(f, name))
@@ -418,7 +439,7 @@ def _surgery(f: Callable) -> Callable:
     def wrapper(x: Any, *args: Any) -> Any:
         if hasattr(x, "map_domain"):
             return x.map_domain(lambda layout: wrapper(layout, *args))
-        modes, build = modes_of(x)
+        modes, build = modes_of(x if isinstance(x, Layout) else described_by_modes(x, f.__name__))
         return build(f(modes, *args))
 
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
@@ -438,6 +459,7 @@ def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
 
 
 @_surgery
+@checked(indices=integer)
 def select(modes: tuple, *indices: int) -> tuple:
     """The modes of a tuple, layout or tensor at ``indices``, in that order."""
     _check_modes("select", modes, indices)
@@ -447,6 +469,7 @@ def select(modes: tuple, *indices: int) -> tuple:
 
 
 @_surgery
+@checked(begin=integer, end=integer)
 def take(modes: tuple, begin: int, end: int) -> tuple:
     """The modes ``begin`` up to, but not including, ``end``."""
     if not 0 <= begin < end <= len(modes):
@@ -455,6 +478,7 @@ def take(modes: tuple, begin: int, end: int) -> tuple:
 
 
 @_surgery
+@checked(begin=integer, end=integer)
 def group_modes(modes: tuple, begin: int, end: int) -> tuple:
     """The modes ``begin`` up to ``end`` bundled into one."""
     if not 0 <= begin < end <= len(modes):
@@ -463,24 +487,29 @@ def group_modes(modes: tuple, begin: int, end: int) -> tuple:
 
 
 def _padding(modes: tuple, n: int | None, with_: Any) -> tuple:
+    if n is not None and n > MODES:
+        raise LayoutError("append", f"a tuple has at most {MODES} modes", n)
     if with_ is None:
         with_ = Layout(1, 0) if isinstance(modes[0], Layout) else 1
     return (with_,) * (1 if n is None else max(0, n - len(modes)))
 
 
 @_surgery
+@checked(n=integer)
 def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
     """Modes ``with_`` (default ``1:0``) added on the right: one, or as many as bring the rank to ``n``."""
     return (*modes, *_padding(modes, n, with_))
 
 
 @_surgery
+@checked(n=integer)
 def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
     """Modes ``with_`` (default ``1:0``) added on the left: one, or as many as bring the rank to ``n``."""
     return (*_padding(modes, n, with_), *modes)
 
 
 @_surgery
+@checked(index=integer)
 def replace(modes: tuple, index: int, mode: Any) -> tuple:
     """The same modes with ``mode`` at ``index``."""
     _check_modes("replace", modes, [index])
@@ -488,6 +517,7 @@ def replace(modes: tuple, index: int, mode: Any) -> tuple:
 
 
 # -- slices -----------------------------------------------------------------------------------------------------------------------
+@checked(coord=coordinate)
 def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
     """The sublayout of the modes where ``coord`` is ``None``, and the value at which it starts.
 
@@ -495,6 +525,8 @@ def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
     stays inside of it, except for a multiple of the swizzle's period.
     """
     if not isinstance(layout, Layout):
+        if not hasattr(layout, "slice_and_offset"):
+            raise LayoutError("slice_and_offset", f"expected a layout, got {described(layout)}", coord)
         return layout.slice_and_offset(coord)
     if coord is None:
         return layout, 0
@@ -513,7 +545,7 @@ def _cut(c: Any, s: Any, d: Any, shape: list, stride: list, operands: tuple) -> 
         stride.append(d)
         return 0
     if not isinstance(c, tuple):
-        return crd2idx(c, s, d)
+        return value_at(c, s, d)
     if not isinstance(s, tuple) or len(c) != len(s):
         raise LayoutError("slice", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", *operands)
     start: Any = 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["LayoutError"]
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["LayoutError", "described"]
+
+_LONGEST = 160                                           # characters of an operand in a message
 
 
 class LayoutError(ValueError):
@@ -25,7 +30,22 @@ class LayoutError(ValueError):
         self.operands = operands
 
     def __str__(self) -> str:
-        return f"{self.op}({', '.join(_spell(x) for x in self.operands)}): {self.why}"
+        operands = f"({', '.join(_brief(_spell, x) for x in self.operands)})" if self.operands else ""
+        return f"{self.op}{operands}: {self.why}"
+
+
+def described(x: object) -> str:
+    """The type and the text of what was given instead of something else."""
+    return f"{type(x).__name__} {_brief(repr, x)}"
+
+
+def _brief(spell: Callable[[Any], str], x: object) -> str:
+    """The text of an operand, however large or deep it is."""
+    try:
+        text = spell(x).replace("\n", " ")
+    except (ValueError, RecursionError):                 # an integer beyond what Python prints, a tuple beyond its stack
+        return "..."
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST // 2]} ... {text[-_LONGEST // 2:]}"
 
 
 def _spell(x: object) -> str:

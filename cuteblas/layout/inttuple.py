@@ -10,53 +10,36 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
+from itertools import islice
 from math import gcd as _gcd
 from typing import Any
 
 from . import symbolic
 from .basis import ArithTuple, ScaledBasis, Stride
-from .errors import LayoutError
+from .checks import (
+    Shaped,
+    checked,
+    coordinate,
+    described_by_modes,
+    divisor,
+    integer,
+    inttuple,
+    nested,
+    shape_like,
+    strides,
+)
+from .errors import LayoutError, described
 from .symbolic import Expr, IntLike
 
-__all__ = ["IntTuple", "Shaped", "as_inttuple", "basis_like", "ceil_div", "check_coordinate", "colex_leq", "colex_less",
-           "compact_stride", "compatible", "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_geq",
-           "elem_gtr", "elem_leq", "elem_less", "elem_scale", "evenly_divides", "flatten", "gcd", "get", "has_none", "idx2crd",
-           "inner_product", "leaves", "lex_leq", "lex_less", "merge_modes", "product", "product_each", "product_like", "quotient",
-           "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_", "spell", "surely_less", "transform_leaf",
-           "tuple_max", "tuple_min", "tuple_sum", "unflatten", "unwrap", "weakly_congruent", "wrap", "zero_of"]
+__all__ = ["IntTuple", "basis_like", "ceil_div", "check_coordinate", "colex_leq", "colex_less", "compact_stride", "compatible",
+           "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_geq", "elem_gtr", "elem_leq",
+           "elem_less", "elem_scale", "entry_at", "evenly_divides", "flatten", "gcd", "get", "has_none", "idx2crd",
+           "inner_product", "leaves", "lex_leq", "lex_less", "map_leaves", "merge_modes", "product", "product_each",
+           "product_like", "product_of", "quotient", "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_",
+           "spell", "surely_less", "transform_leaf", "tuple_max", "tuple_min", "tuple_sum", "unflatten", "unwrap", "value_at",
+           "weakly_congruent", "wrap", "zero_of"]
 
 IntTuple = IntLike | tuple["IntTuple", ...]
-
-
-class Shaped:
-    """Anything with a ``shape``: layouts, composed layouts, tensors."""
-
-    __slots__ = ()
-    shape: Any
-
-
-def as_inttuple(x: Any, op: str = "inttuple", strides: bool = False) -> Any:
-    """``x`` with its leaves made plain integers (anything with ``__index__`` is one).
-
-    Raises
-    ------
-    LayoutError
-        For a list, an empty tuple, a bool or anything else that is not an integer.
-    """
-    if type(x) is int or isinstance(x, Expr):
-        return x
-    if isinstance(x, tuple):
-        if not x:
-            raise LayoutError(op, "an empty tuple is not a mode", x)
-        return tuple([i if type(i) is int else as_inttuple(i, op, strides) for i in x])
-    if strides and isinstance(x, ScaledBasis):
-        return x
-    if not isinstance(x, bool):
-        try:
-            return operator.index(x)
-        except TypeError:
-            pass
-    raise LayoutError(op, f"expected an integer or a tuple of them, got {type(x).__name__} {x!r}")
 
 
 def shape_of(x: Any) -> Any:
@@ -72,35 +55,50 @@ def spell(x: Any) -> str:
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------------------
+@checked(x=described_by_modes, mode=integer)
 def rank(x: Any, *mode: int) -> int:
     """The number of modes, of ``x`` or of its (hierarchical) ``mode``."""
-    s = get(shape_of(x), *mode)
+    s = entry_at(shape_of(x), mode)
     return len(s) if isinstance(s, tuple) else 1
 
 
+@checked(x=described_by_modes, mode=integer)
 def depth(x: Any, *mode: int) -> int:
     """The height of the tree: 0 for an integer, 1 for a tuple of integers, ..."""
     s = get(shape_of(x), *mode)
     return 1 + max(map(depth, s)) if isinstance(s, tuple) else 0
 
 
+@checked(x=inttuple)
 def product(x: Any) -> Any:
     """The product of the leaves."""
+    return product_of(x)
+
+
+def product_of(x: Any) -> Any:
+    """:func:`product` of what is known to be an IntTuple."""
     if not isinstance(x, tuple):
         return x
     n: Any = 1
     for i in x:
-        n = n * (product(i) if isinstance(i, tuple) else i)
+        n = n * (product_of(i) if isinstance(i, tuple) else i)
     return n
 
 
+@checked(x=shape_like, mode=integer)
 def size(x: Any, *mode: int) -> Any:
     """The number of coordinates: the product of the shape, of ``x`` or of its (hierarchical) ``mode``."""
-    return product(get(shape_of(x), *mode) if mode else shape_of(x))
+    return product_of(entry_at(shape_of(x), mode) if mode else shape_of(x))
 
 
+@checked(x=nested, mode=integer)
 def get(x: Any, *mode: int) -> Any:
     """The entry at a hierarchical position: ``get(((2,3),4), 0, 1) == 3``. An integer is its own mode 0."""
+    return entry_at(x, mode)
+
+
+def entry_at(x: Any, mode: Iterable[int]) -> Any:
+    """:func:`get` of what is known to be a tuple of modes."""
     for m in mode:
         if not isinstance(x, tuple):
             if m != 0:
@@ -112,16 +110,18 @@ def get(x: Any, *mode: int) -> Any:
     return x
 
 
+@checked(x=inttuple)
 def product_each(x: Any) -> Any:
     """The size of each mode: ``((2,2),6) -> (4,6)``."""
-    return tuple(map(product, x)) if isinstance(x, tuple) else x
+    return tuple(map(product_of, x)) if isinstance(x, tuple) else x
 
 
+@checked(x=inttuple, guide=nested)
 def product_like(x: Any, guide: Any) -> Any:
     """``x`` with each subtree multiplied out where ``guide`` has a leaf."""
     if isinstance(guide, tuple):
         return tuple(map(product_like, _zippable("product_like", x, guide), guide))
-    return product(x)
+    return product_of(x)
 
 
 def _zippable(op: str, x: Any, like: tuple) -> tuple:
@@ -130,11 +130,13 @@ def _zippable(op: str, x: Any, like: tuple) -> tuple:
     return x
 
 
+@checked(x=nested)
 def wrap(x: Any) -> tuple:
     """``x`` as a tuple."""
     return x if isinstance(x, tuple) else (x,)
 
 
+@checked(x=nested)
 def unwrap(x: Any) -> Any:
     """``x`` without tuples of one mode around it: ``unwrap(((4,),)) == 4``."""
     while isinstance(x, tuple) and len(x) == 1:
@@ -142,13 +144,10 @@ def unwrap(x: Any) -> Any:
     return x
 
 
+@checked(x=nested)
 def flatten(x: Any) -> Any:
     """The leaves from left to right; an integer stays an integer."""
-    if not isinstance(x, tuple):
-        return x
-    out: list = []
-    _leaves(x, out)
-    return tuple(out)
+    return leaves(x) if isinstance(x, tuple) else x
 
 
 def _leaves(x: tuple, out: list) -> None:
@@ -161,18 +160,24 @@ def _leaves(x: tuple, out: list) -> None:
 
 def leaves(x: Any) -> tuple:
     """The leaves from left to right, always as a tuple."""
-    return wrap(flatten(x))
+    if not isinstance(x, tuple):
+        return (x,)
+    out: list = []
+    _leaves(x, out)
+    return tuple(out)
 
 
+@checked(profile=nested)
 def unflatten(flat: Iterable, profile: Any) -> Any:
     """The inverse of :func:`flatten`: the entries of ``flat`` arranged as ``profile``."""
-    items = list(flat)
+    n = len(leaves(profile))
+    items = list(islice(flat, n + 1))
     it = iter(items)
     try:
         out = _take_like(it, profile)
     except StopIteration:
         raise LayoutError("unflatten", "there are fewer entries than leaves", tuple(items), profile) from None
-    if next(it, None) is not None:
+    if len(items) > n:
         raise LayoutError("unflatten", "there are more entries than leaves", tuple(items), profile)
     return out
 
@@ -186,36 +191,50 @@ def _take_like(it: Iterator, profile: Any) -> Any:
     return tuple(out)
 
 
+@checked(x=nested)
 def transform_leaf(x: Any, f: Callable) -> Any:
     """``f`` of every leaf."""
-    return tuple(transform_leaf(i, f) for i in x) if isinstance(x, tuple) else f(x)
+    return map_leaves(x, f)
 
 
+def map_leaves(x: Any, f: Callable) -> Any:
+    """:func:`transform_leaf` of what is known to be a tuple of modes."""
+    return tuple([map_leaves(i, f) for i in x]) if isinstance(x, tuple) else f(x)
+
+
+@checked(x=nested)
 def repeat_like(x: Any, value: Any) -> Any:
     """``value`` at every leaf of ``x``."""
-    return transform_leaf(x, lambda _: value)
+    return map_leaves(x, lambda _: value)
 
 
+@checked(x=inttuple)
 def tuple_sum(x: Any) -> Any:
     """The sum of the leaves."""
     return sum(leaves(x), 0)
 
 
+@checked(x=inttuple)
 def tuple_max(x: Any) -> Any:
     """The largest leaf."""
     return reduce(symbolic.maximum, leaves(x))
 
 
+@checked(x=inttuple)
 def tuple_min(x: Any) -> Any:
     """The smallest leaf."""
     return reduce(symbolic.minimum, leaves(x))
 
 
+@checked(x=inttuple)
 def gcd(x: Any) -> int:
     """The greatest common divisor of static leaves."""
+    if not all(isinstance(i, int) for i in leaves(x)):
+        raise LayoutError("gcd", "symbolic leaves have no certain divisors", x)
     return _gcd(*leaves(x))
 
 
+@checked(a=inttuple, b=strides)
 def inner_product(a: Any, b: Any) -> Any:
     """The sum of the products of corresponding leaves."""
     if isinstance(a, tuple):
@@ -250,6 +269,7 @@ def quotient(n: IntLike, d: IntLike) -> IntLike | None:
 
 
 # -- comparing profiles -----------------------------------------------------------------------------------------------------------
+@checked(a=described_by_modes, b=described_by_modes)
 def congruent(a: Any, b: Any) -> bool:
     """Whether two IntTuples (shapes of layouts) have the same profile."""
     a, b = shape_of(a), shape_of(b)
@@ -258,6 +278,7 @@ def congruent(a: Any, b: Any) -> bool:
     return not isinstance(a, tuple) and not isinstance(b, tuple)
 
 
+@checked(a=described_by_modes, b=described_by_modes)
 def weakly_congruent(a: Any, b: Any) -> bool:
     """Whether the profile of ``b`` refines the profile of ``a``."""
     a, b = shape_of(a), shape_of(b)
@@ -266,14 +287,16 @@ def weakly_congruent(a: Any, b: Any) -> bool:
     return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_congruent, a, b))
 
 
+@checked(a=shape_like, b=shape_like)
 def compatible(a: Any, b: Any) -> bool:
     """Whether every coordinate of shape ``a`` is a coordinate of shape ``b``: sizes equal, and ``b`` refines ``a``."""
     a, b = shape_of(a), shape_of(b)
     if not isinstance(a, tuple):
-        return a == product(b)
+        return a == product_of(b)
     return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
 
 
+@checked(a=inttuple, b=inttuple)
 def elem_less(a: Any, b: Any) -> Expr | bool:
     """Whether every leaf of ``a`` is below its leaf of ``b``: the predicate of an access (an ``Expr`` unless it is certain).
 
@@ -282,36 +305,43 @@ def elem_less(a: Any, b: Any) -> Expr | bool:
     return _elementwise("lt", a, b)
 
 
+@checked(a=inttuple, b=inttuple)
 def elem_leq(a: Any, b: Any) -> Expr | bool:
     """Whether every leaf of ``a`` is at most its leaf of ``b``."""
     return _elementwise("le", a, b)
 
 
+@checked(a=inttuple, b=inttuple)
 def elem_gtr(a: Any, b: Any) -> Expr | bool:
     """Whether every leaf of ``a`` is above its leaf of ``b``."""
     return elem_less(b, a)
 
 
+@checked(a=inttuple, b=inttuple)
 def elem_geq(a: Any, b: Any) -> Expr | bool:
     """Whether every leaf of ``a`` is at least its leaf of ``b``."""
     return elem_leq(b, a)
 
 
+@checked(a=inttuple, b=inttuple)
 def lex_less(a: Any, b: Any) -> bool:
     """Whether ``a`` comes before ``b`` where the leftmost leaf counts most, as in a dictionary; leaves are static."""
     return _ordered("lex_less", a, b) < 0
 
 
+@checked(a=inttuple, b=inttuple)
 def lex_leq(a: Any, b: Any) -> bool:
     """Whether ``a`` comes before ``b`` or is ``b`` where the leftmost leaf counts most."""
     return _ordered("lex_leq", a, b) <= 0
 
 
+@checked(a=inttuple, b=inttuple)
 def colex_less(a: Any, b: Any) -> bool:
     """Whether ``a`` comes before ``b`` where the rightmost leaf counts most: the order in which coordinates are counted."""
     return _ordered("colex_less", a, b, last_first=True) < 0
 
 
+@checked(a=inttuple, b=inttuple)
 def colex_leq(a: Any, b: Any) -> bool:
     """Whether ``a`` comes before ``b`` or is ``b`` where the rightmost leaf counts most."""
     return _ordered("colex_leq", a, b, last_first=True) <= 0
@@ -329,13 +359,14 @@ def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
 
 def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
     if isinstance(a, tuple) or isinstance(b, tuple):
-        return symbolic.all_of(*(_elementwise(op, i, j) for i, j in zip(a, _zippable(f"elem_{op}", b, wrap(a)), strict=True)))
+        return symbolic.all_of(*(_elementwise(op, i, j) for i, j in zip(wrap(a), _zippable(f"elem_{op}", b, wrap(a)), strict=True)))
     if isinstance(a, int) and isinstance(b, int):
         return a < b if op == "lt" else a <= b
     return symbolic.less(a, b if op == "lt" else b + 1)
 
 
 # -- dividing shapes --------------------------------------------------------------------------------------------------------------
+@checked(a=shape_like, b=divisor)
 def ceil_div(a: Any, b: Any) -> Any:
     """``ceil(a / b)``, by mode where ``b`` is a tuple (modes of ``a`` beyond those of ``b`` stay); the grid of a tiled shape.
 
@@ -351,7 +382,7 @@ def ceil_div(a: Any, b: Any) -> Any:
     if isinstance(a, tuple):
         out = []
         for i in a:
-            n = product(i)
+            n = product_of(i)
             out.append(ceil_div(i, b))
             b = ceil_div(b, n)
         return tuple(out)
@@ -360,6 +391,7 @@ def ceil_div(a: Any, b: Any) -> Any:
     return symbolic.ceil_div(a, b)
 
 
+@checked(shape=shape_like, tiler=divisor)
 def evenly_divides(shape: Any, tiler: Any) -> bool:
     """Whether tiles of the extents ``tiler`` certainly fill ``shape`` without remainder, by mode where ``tiler`` is a tuple.
 
@@ -373,9 +405,10 @@ def evenly_divides(shape: Any, tiler: Any) -> bool:
         if not isinstance(shape, tuple) or len(shape) < len(tiler):
             raise LayoutError("evenly_divides", "the tiler has more modes than the shape", shape, tiler)
         return all(map(evenly_divides, shape, tiler))
-    return tiler is None or divides(tiler, product(shape))
+    return tiler is None or divides(tiler, product_of(shape))
 
 
+@checked(a=inttuple, b=inttuple)
 def round_up(a: Any, b: Any) -> Any:
     """The smallest multiple of ``b`` that is at least ``a``, by mode."""
     if isinstance(a, tuple):
@@ -383,13 +416,14 @@ def round_up(a: Any, b: Any) -> Any:
     return ceil_div(a, b) * b
 
 
+@checked(a=inttuple, b=inttuple)
 def shape_div(a: Any, b: Any) -> Any:
     """``a / b``; a tuple is divided from the left: ``shape_div((3,4), 6) == (1,2)``.
 
     Raises
     ------
     LayoutError
-        Where neither of two integers divides the other.
+        Where neither of two integers divides the other, or a divisor is not above 0.
     """
     if isinstance(a, tuple):
         if isinstance(b, tuple):
@@ -397,23 +431,26 @@ def shape_div(a: Any, b: Any) -> Any:
         out = []
         for i in a:
             out.append(shape_div(i, b))
-            b = shape_div(b, product(i))
+            b = shape_div(b, product_of(i))
         return tuple(out)
     if isinstance(b, tuple):
-        return shape_div(a, product(b))
+        return shape_div(a, product_of(b))
+    if isinstance(b, int) and b <= 0:
+        raise LayoutError("shape_div", "the divisor must be positive", a, b)
     q = quotient(a, b)
     if q is not None:
         return q
-    if divides(a, b):
+    if divides(a, b) and surely_less(0, a):
         return 1
     raise LayoutError("shape_div", "neither integer divides the other", a, b)
 
 
+@checked(a=inttuple, b=inttuple)
 def elem_scale(a: Any, b: Any) -> Any:
     """``a`` times ``b`` by mode; a tuple in ``b`` facing an integer in ``a`` counts as its size."""
     if isinstance(a, tuple):
         return tuple(map(elem_scale, a, _zippable("elem_scale", b, a)))
-    return a * product(b)
+    return a * product_of(b)
 
 
 # -- coordinates ------------------------------------------------------------------------------------------------------------------
@@ -445,12 +482,12 @@ def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
 def _integer(c: Any, op: str, shape: Any) -> IntLike:
     if type(c) is int or isinstance(c, Expr):
         return c
-    try:
-        return operator.index(c)
-    except TypeError:
-        raise LayoutError(op, f"a coordinate is an integer or a tuple, got {type(c).__name__} {c!r}", shape) from None
+    if isinstance(c, bool) or not hasattr(type(c), "__index__"):
+        raise LayoutError(op, f"a coordinate is an integer or a tuple, got {described(c)}", shape)
+    return operator.index(c)
 
 
+@checked(coord=inttuple, shape=inttuple, stride=strides)
 def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
     """The value of the layout ``shape:stride`` at a coordinate.
 
@@ -469,9 +506,16 @@ def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
     Raises
     ------
     LayoutError
-        If the coordinate does not fit the shape or is certainly out of range.
+        If the coordinate does not fit the shape or is certainly out of range, or the stride is not congruent.
     """
-    return _as_value(_crd2idx(coord, shape, compact_stride(shape) if stride is None else stride, coord, shape))
+    if stride is not None and not congruent(shape, stride):
+        raise LayoutError("crd2idx", "shape and stride are not congruent", shape, stride)
+    return value_at(coord, shape, compact_stride(shape) if stride is None else stride)
+
+
+def value_at(coord: Any, shape: Any, stride: Any) -> Any:
+    """:func:`crd2idx` of a layout's own shape and strides, and of a coordinate that is one."""
+    return _as_value(_crd2idx(coord, shape, stride, coord, shape))
 
 
 def _as_value(x: Any) -> Any:
@@ -489,7 +533,7 @@ def _crd2idx(c: Any, s: Any, d: Any, coord: Any, shape: Any) -> Any:
             total = total + _crd2idx(ci, si, di, coord, shape)
         return total
     c = _integer(c, "crd2idx", shape)
-    check_coordinate(c, product(s), "crd2idx", coord, shape)
+    check_coordinate(c, product_of(s), "crd2idx", coord, shape)
     if not isinstance(s, tuple):
         return c * d
     return dot_digits(c, leaves(s), leaves(d))
@@ -519,6 +563,7 @@ def merge_modes(shape: Sequence, stride: Sequence) -> list[tuple[Any, Any]]:
     return runs
 
 
+@checked(idx=inttuple, shape=inttuple, stride=coordinate)
 def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
     """The coordinate, congruent to ``shape``, of an index.
 
@@ -536,7 +581,7 @@ def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
     idx = _integer(idx, "idx2crd", shape)
     if stride is not None:
         return _strided_crd(idx, shape, stride)
-    check_coordinate(idx, product(shape), "idx2crd", idx, shape)
+    check_coordinate(idx, product_of(shape), "idx2crd", idx, shape)
     flat = leaves(shape)
     digits = []
     for s in flat[:-1]:
@@ -551,6 +596,7 @@ def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:
     return 0 if stride == 0 or shape == 1 else idx // stride % shape
 
 
+@checked(coord=inttuple, shape=inttuple, target=inttuple)
 def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
     """The coordinate of ``target`` with the colexicographic index that ``coord`` has in ``shape``."""
     return idx2crd(crd2idx(coord, shape), target)
@@ -562,11 +608,13 @@ def has_none(coord: Any) -> bool:
     return any(map(has_none, coord)) if isinstance(coord, tuple) else coord is None
 
 
+@checked(coord=coordinate, x=nested)
 def slice_(coord: Any, x: Any) -> Any:
     """The modes of ``x`` where ``coord`` is ``None``, side by side."""
     return x if coord is None else tuple(_lift(coord, x, lambda c: c is None))
 
 
+@checked(coord=coordinate, x=nested)
 def dice(coord: Any, x: Any) -> Any:
     """The modes of ``x`` where ``coord`` is not ``None``, side by side."""
     return x if not isinstance(coord, tuple) and coord is not None else tuple(_lift(coord, x, lambda c: c is not None))
@@ -580,6 +628,7 @@ def _lift(coord: Any, x: Any, keep: Callable[[Any], bool]) -> Iterator:
         yield x
 
 
+@checked(profile=nested)
 def zero_of(profile: Any) -> Any:
     """The zero coordinate of a profile: an ArithTuple, or 0 for an integer."""
     return ArithTuple(*map(zero_of, profile)) if isinstance(profile, tuple) else 0

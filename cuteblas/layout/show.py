@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .checks import with_domain
 from .core import Layout
 from .errors import LayoutError
 from .inttuple import size, spell
@@ -13,12 +14,17 @@ from .tiling import tile_extents, tv_owners
 __all__ = ["layout_table", "print_layout", "print_tensor", "tensor_table", "tv_table"]
 
 
+_MOST = 1 << 18                                          # elements that are listed
+
+
 def _grid(x: Any) -> list[list[str]]:
     """The values by mode 0 and by all other modes counted together, as text."""
-    n = size(x)
+    n = size(with_domain(x, "print_layout"))
     rows = size(x, 0) if x.rank > 1 else 1
     if not isinstance(n, int) or not isinstance(rows, int):
         raise LayoutError("print_layout", "a symbolic number of elements cannot be listed", x)
+    if n > _MOST:
+        raise LayoutError("print_layout", f"{n} elements are too many to be listed", x)
     at = (lambda i: x[i]) if isinstance(x, Tensor) else x
     return [[str(at(i)) for i in range(r, n, rows)] for r in range(rows)] if n else []
 
@@ -37,7 +43,8 @@ def layout_table(layout: Any) -> str:
      1  | 3 | 4 | 5 |
         +---+---+---+
     """
-    return _ruled(str(layout), _grid(layout))
+    grid = _grid(layout)
+    return _ruled(str(layout), grid)
 
 
 def _ruled(title: str, grid: list[list[str]]) -> str:
@@ -78,6 +85,8 @@ def tv_table(tv: Any, tile: Any) -> str:
         +------+------+
     """
     rows, columns = tile_extents(tile, tv)
+    if rows * columns > _MOST:
+        raise LayoutError("tv_table", f"{rows * columns} elements are too many to be listed", tv)
     held = tv_owners(tv, rows * columns)
 
     def text(position: int) -> str:

@@ -9,9 +9,10 @@ from operator import xor
 from typing import Any
 
 from .basis import ArithTuple
+from .checks import BITS, Shaped, as_inttuple, checked, integer
 from .core import Layout, cosize, slice_and_offset
 from .errors import LayoutError
-from .inttuple import Shaped, has_none, product
+from .inttuple import has_none, product_of
 from .symbolic import Expr, IntLike, bits_of, bounds, xor_parts
 
 __all__ = ["THROUGH_LIMIT", "ComposedLayout", "Swizzle", "compose_swizzles", "make_swizzle", "swizzle_through"]
@@ -35,7 +36,7 @@ class Swizzle:
     Raises
     ------
     LayoutError
-        If the two groups of bits would overlap.
+        If the two groups of bits would overlap, or reach beyond 1024 bits, or a number of bits is not an integer.
 
     Examples
     --------
@@ -48,8 +49,12 @@ class Swizzle:
     shift: int
 
     def __post_init__(self) -> None:
+        for name in ("bits", "base", "shift"):
+            object.__setattr__(self, name, integer(getattr(self, name), "Swizzle"))
         if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
             raise LayoutError("Swizzle", "needs bits >= 0, base >= 0 and |shift| >= bits", self.bits, self.base, self.shift)
+        if self.bits + self.base + abs(self.shift) > BITS:
+            raise LayoutError("Swizzle", f"reaches beyond {BITS} bits", self.bits, self.base, self.shift)
 
     @property
     def mask(self) -> int:
@@ -108,6 +113,8 @@ class ComposedLayout(Shaped):
     inner: Layout
 
     def __post_init__(self) -> None:
+        offset = as_inttuple(self.offset, "ComposedLayout")
+        object.__setattr__(self, "offset", offset)
         if not isinstance(self.inner, Layout) or not callable(self.outer):
             raise LayoutError("ComposedLayout", "takes a function, an offset and a layout", self.outer, self.offset, self.inner)
         if self.inner.has_basis and isinstance(self.outer, Swizzle):
@@ -206,6 +213,7 @@ class ComposedLayout(Shaped):
 
 
 # -- swizzles from what they do ---------------------------------------------------------------------------------------------------
+@checked(read=integer, changed=integer)
 def make_swizzle(read: int, changed: int) -> Swizzle:
     """The swizzle that changes the bits of one mask by the bits of another.
 
@@ -289,14 +297,14 @@ def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> Com
     Raises
     ------
     LayoutError
-        If no swizzle, after ``inner`` and an offset, gives the values (every swizzle is tried); if leaves are symbolic.
+        If no swizzle, after ``inner`` and an offset, gives the values (every one that may is tried); if leaves are symbolic.
     """
     offset, swizzle = tiler.offset, tiler.outer
     if not isinstance(swizzle, Swizzle):
         raise LayoutError("composition", "the outer part of the tiler is not a swizzle", layout, tiler)
     if not (layout.is_static and inner.is_static and isinstance(offset, int)) or layout.has_basis:
         raise LayoutError("composition", "a swizzle is not moved through symbolic leaves or basis strides", layout, tiler)
-    n = product(inner.shape)
+    n = product_of(inner.shape)
     if n > THROUGH_LIMIT:
         raise LayoutError("composition", f"whether a swizzle gives these {n} values is not tried", layout, tiler)
     pairs: dict[int, int] = {}
@@ -305,10 +313,28 @@ def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> Com
         if pairs.setdefault(before, after) != after or before < 0:
             raise LayoutError("composition", f"no swizzle is this: at index {i} of the tiler the value {before} becomes {after}",
                               layout, tiler)
-    top = max((x.bit_length() for pair in pairs.items() for x in pair), default=0)
-    candidates = (Swizzle(bits, base, shift) for bits in range(top // 2 + 1) for base in range(top - 2 * bits + 1)
-                  for size in range(bits, top - bits - base + 1) for shift in {size, -size})
-    for found in candidates:
+    for found in _candidates(pairs):
         if all(found(before) == after for before, after in pairs.items()):
             return ComposedLayout(found, layout(offset), inner)
     raise LayoutError("composition", "no swizzle after the layout gives the values that this one gives inside of it", layout, tiler)
+
+
+def _candidates(pairs: dict[int, int]) -> Iterator[Swizzle]:
+    """The swizzles that may take every ``before`` to its ``after``: if any swizzle does, one of these does.
+
+    A swizzle that does and changes more bits than those from the lowest to the highest that ever flip reads its other bits in vain,
+    so the one with the same shift that changes only these does too. That leaves the shift.
+    """
+    flips = top = 0
+    for before, after in pairs.items():
+        flips |= before ^ after
+        top = max(top, before.bit_length(), after.bit_length())
+    if not flips:
+        yield Swizzle(0, 0, 0)
+        return
+    lowest = (flips & -flips).bit_length() - 1
+    bits = flips.bit_length() - lowest
+    for base in range(min(lowest, top - 2 * bits) + 1):
+        sizes = range(bits, top - bits - lowest + 1) if base == lowest else [lowest - base] if lowest - base >= bits else []
+        for size in sizes:
+            yield Swizzle(bits, base, size if base == lowest else -size)

@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import gcd
 
+from .errors import LayoutError, described
+
 __all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "entry", "equal",
            "evaluate", "is_static", "less", "maximum", "minimum", "select", "substitute", "to_c", "variables", "xor_parts"]
 
@@ -167,8 +169,11 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
     bits : int or None
         Mask of the bits that can be one (see the module), ``None`` if nothing is known.
     """
-    if not name.replace(".", "_").isidentifier():
-        raise ValueError(f"a symbolic integer needs an identifier as its name, got {name!r}")
+    if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
+        raise LayoutError("Var", f"a symbolic integer needs an identifier as its name, got {described(name)}")
+    for fact in (lo, hi, bits):
+        if fact is not None and type(fact) is not int:
+            raise LayoutError("Var", f"a bound is an integer or None, got {described(fact)}", name)
     return Expr("var", (name,), lo, hi, bits)
 
 

@@ -8,10 +8,13 @@ from typing import Any, Protocol
 
 from .algebra import get_flat_coord
 from .basis import ArithTuple, E
-from .core import Layout, make_identity_layout, make_layout, slice_and_offset
-from .errors import LayoutError
-from .inttuple import Shaped, dot_digits, has_none, product_each, quotient, size, transform_leaf, zero_of
+from .checks import Shaped, as_inttuple, checked, coordinate, inttuple, tiler_like, with_domain
+from .checks import index as index_kind
+from .core import Layout, make_identity_layout, make_layout, plain_layout, slice_and_offset
+from .errors import LayoutError, described
+from .inttuple import dot_digits, has_none, map_leaves, product_each, quotient, size, wrap, zero_of
 from .swizzle import ComposedLayout
+from .symbolic import Expr
 from .tiling import zipped_divide
 
 __all__ = ["CoordinateIterator", "CountingIterator", "Engine", "Tensor", "counting_iterator", "domain_offset",
@@ -37,6 +40,11 @@ class CountingIterator:
     """The integers from ``start``."""
 
     start: Any = 0
+    __iter__ = None                                      # it has no end
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, bool) or not isinstance(self.start, (int, Expr)):
+            raise LayoutError("CountingIterator", f"starts at an integer, not at {described(self.start)}")
 
     def __add__(self, offset: Any) -> CountingIterator:
         return CountingIterator(self.start + offset)
@@ -53,6 +61,10 @@ class CoordinateIterator:
     """Coordinates from ``start``: offsets are coordinates too (values of layouts with basis strides)."""
 
     start: ArithTuple
+    __iter__ = None                                      # it has no end
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", ArithTuple(*wrap(as_inttuple(self.start, "CoordinateIterator"))))
 
     def __add__(self, offset: Any) -> CoordinateIterator:
         return CoordinateIterator(self.start + offset)
@@ -64,6 +76,7 @@ class CoordinateIterator:
         return f"ArithTuple{self.start}"
 
 
+@checked(start=inttuple)
 def counting_iterator(start: Any = 0) -> CountingIterator | CoordinateIterator:
     """An iterator over the integers from ``start``, or over coordinates if ``start`` is a tuple."""
     return CoordinateIterator(ArithTuple(*start)) if isinstance(start, tuple) else CountingIterator(start)
@@ -92,6 +105,10 @@ class Tensor(Shaped):
 
     engine: Any
     layout: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.layout, (Layout, ComposedLayout)):
+            raise LayoutError("Tensor", f"expected a layout, got {described(self.layout)}")
 
     @property
     def shape(self) -> Any:
@@ -224,12 +241,15 @@ def make_tma_tensor(layout: Any) -> Tensor:
     starts.sort(key=lambda start: (not isinstance(start[0], int), start[0] if isinstance(start[0], int) else 0))
     strides = {leaf: k * E(i) for i, (_, members) in enumerate(starts) for leaf, k in members}
     leaf = iter(range(at))
-    basis = transform_leaf(layout.shape, lambda _: strides.get(next(leaf), 0))
+    basis = map_leaves(layout.shape, lambda _: strides.get(next(leaf), 0))
     return Tensor(counting_iterator((0,) * len(starts)), Layout(layout.shape, basis))
 
 
+@checked(coord=inttuple)
 def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
     """The tensor moved by a natural coordinate, which may lie outside of its shape: ``result[c] == tensor[c + coord]``."""
+    if not isinstance(tensor, Tensor):
+        raise LayoutError("domain_offset", f"expected a tensor, got {described(tensor)}")
     if isinstance(tensor.layout, ComposedLayout):
         inner, outer = tensor.layout.inner, tensor.layout
         moved = ComposedLayout(outer.outer, outer.offset + _linear(coord, inner), inner)
@@ -253,11 +273,12 @@ def _linear(coord: Any, layout: Layout) -> Any:
 # -- partitions -------------------------------------------------------------------------------------------------------------------
 def _project(x: Any, proj: Any) -> Any:
     """The modes of ``x`` where ``proj`` is not None."""
-    if not isinstance(x, tuple) or len(x) != len(proj):
+    if not isinstance(x, tuple) or not isinstance(proj, tuple) or len(x) != len(proj):
         raise LayoutError("projection", "the projection has another number of modes", x, proj)
     return tuple(i for i, p in zip(x, proj, strict=True) if p is not None)
 
 
+@checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
 def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     """The tile at ``coord`` of the tensor divided by ``tiler``: modes of the tile, then the rest modes where ``coord`` is None."""
     divided = zipped_divide(tensor, tiler)
@@ -266,6 +287,7 @@ def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     return divided[(_all(tile), c)] if isinstance(divided, Tensor) else divided(_all(tile), c)
 
 
+@checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
 def outer_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     """The element at ``coord`` of every tile of the tensor divided by ``tiler``: the rest modes."""
     divided = zipped_divide(tensor, tiler)
@@ -287,6 +309,7 @@ def _pad(coord: Any, shape: Any) -> Any:
     return coord
 
 
+@checked(tensor=with_domain, tiler=tiler_like, coord=coordinate, proj=coordinate)
 def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> Any:
     """The tile of a tensor that belongs to a thread block.
 
@@ -313,6 +336,7 @@ def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> Any:
     return inner_partition(tensor, tiler, coord)
 
 
+@checked(tensor=with_domain, threads=plain_layout, index=index_kind, proj=coordinate)
 def local_partition(tensor: Any, threads: Layout, index: Any, proj: Any = None) -> Any:
     """The elements of a tensor that belong to one thread of a thread layout.
 

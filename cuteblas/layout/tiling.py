@@ -18,9 +18,10 @@ from functools import wraps
 from typing import Any
 
 from .algebra import complement, is_bijective, right_inverse
+from .checks import checked, integer, inttuple, nested, tiler_like, with_domain
 from .composition import compose, composition
-from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain, trusted
-from .errors import LayoutError
+from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain, plain_layout, trusted
+from .errors import LayoutError, described
 from .inttuple import ceil_div, leaves, product_each, quotient, size
 from .swizzle import ComposedLayout
 from .symbolic import Expr
@@ -29,16 +30,20 @@ __all__ = ["blocked_product", "flat_divide", "flat_product", "logical_divide", "
            "tile_extents", "tile_to_shape", "tiled_divide", "tiled_product", "tv_owners", "zipped_divide", "zipped_product"]
 
 
+_MOST = 1 << 20                                          # values whose owners are listed
+
+
 def _as_tiler(tiler: Any, op: str, *operands: Any) -> Any:
     if tiler is None or isinstance(tiler, (tuple, Layout)):
         return tiler
-    if isinstance(tiler, (int, Expr)):
+    if isinstance(tiler, (int, Expr)) and not isinstance(tiler, bool):
         return Layout(tiler)
-    raise LayoutError(op, f"a tiler is a layout, an integer, None or a tuple, got {tiler!r}", *operands)
+    raise LayoutError(op, f"a tiler is a layout, an integer, None or a tuple, got {described(tiler)}", *operands)
 
 
 # -- divisions --------------------------------------------------------------------------------------------------------------------
 @on_domain
+@checked(tiler=tiler_like)
 def logical_divide(layout: Layout, tiler: Any) -> Layout:
     """A layout split into the elements of a tile and the tiles: ``((TileM, RestM), (TileN, RestN), L)``.
 
@@ -89,12 +94,14 @@ def _unzip(split: Callable[[Layout, Any], Layout], layout: Layout, tiler: Any, o
 
 
 @on_domain
+@checked(tiler=tiler_like)
 def zipped_divide(layout: Layout, tiler: Any) -> Layout:
     """``((TileM, TileN), (RestM, RestN, L))``; mode 0 is ``composition(layout, tiler)``. See :func:`logical_divide`."""
     return _unzip(logical_divide, layout, tiler, "zipped_divide")
 
 
 @on_domain
+@checked(tiler=tiler_like)
 def tiled_divide(layout: Layout, tiler: Any) -> Layout:
     """``((TileM, TileN), RestM, RestN, L)``. See :func:`logical_divide`."""
     tile, rest = zipped_divide(layout, tiler)
@@ -102,6 +109,7 @@ def tiled_divide(layout: Layout, tiler: Any) -> Layout:
 
 
 @on_domain
+@checked(tiler=tiler_like)
 def flat_divide(layout: Layout, tiler: Any) -> Layout:
     """``(TileM, TileN, RestM, RestN, L)``. See :func:`logical_divide`."""
     tile, rest = zipped_divide(layout, tiler)
@@ -121,13 +129,14 @@ def _of_blocks(f: Callable[[Any, Any], Layout]) -> Callable[[Any, Any], Any]:
 
 
 def _as_layouts(op: str, block: Any, tiler: Any) -> tuple[Layout, Any]:
-    block = Layout(block) if isinstance(block, (int, Expr)) else block
+    block = Layout(block) if isinstance(block, (int, Expr)) and not isinstance(block, bool) else block
     if not isinstance(block, Layout):
         raise LayoutError(op, "products are of layouts: the codomain grows", block, tiler)
     return block, _as_tiler(tiler, op, block)
 
 
 @_of_blocks
+@checked(tiler=tiler_like)
 def logical_product(block: Layout, tiler: Any) -> Layout:
     """``(block, copies)``: the block repeated, side by side in memory, as the tiler arranges the copies.
 
@@ -155,6 +164,7 @@ def logical_product(block: Layout, tiler: Any) -> Layout:
 
 
 @_of_blocks
+@checked(tiler=tiler_like)
 def zipped_product(block: Layout, tiler: Any) -> Layout:
     """``((BlockM, BlockN), (CopiesM, CopiesN, L))``."""
     block, tiler = _as_layouts("zipped_product", block, tiler)
@@ -162,6 +172,7 @@ def zipped_product(block: Layout, tiler: Any) -> Layout:
 
 
 @_of_blocks
+@checked(tiler=tiler_like)
 def tiled_product(block: Layout, tiler: Any) -> Layout:
     """``((BlockM, BlockN), CopiesM, CopiesN, L)``."""
     first, copies = zipped_product(block, tiler)
@@ -169,6 +180,7 @@ def tiled_product(block: Layout, tiler: Any) -> Layout:
 
 
 @_of_blocks
+@checked(tiler=tiler_like)
 def flat_product(block: Layout, tiler: Any) -> Layout:
     """``(BlockM, BlockN, CopiesM, CopiesN, L)``."""
     first, copies = zipped_product(block, tiler)
@@ -185,6 +197,7 @@ def _ranked_product(op: str, block: Layout, tiler: Any) -> tuple[Layout, Layout]
 
 
 @_of_blocks
+@checked(tiler=tiler_like)
 def blocked_product(block: Layout, tiler: Any) -> Layout:
     """Copies of a block of rank R arranged in R dimensions, each copy in one piece: mode ``i`` is ``(block_i, copies_i)``.
 
@@ -198,6 +211,7 @@ def blocked_product(block: Layout, tiler: Any) -> Layout:
 
 
 @_of_blocks
+@checked(tiler=tiler_like)
 def raked_product(block: Layout, tiler: Any) -> Layout:
     """Copies of a block of rank R interleaved in R dimensions: mode ``i`` is ``(copies_i, block_i)``.
 
@@ -211,6 +225,7 @@ def raked_product(block: Layout, tiler: Any) -> Layout:
 
 
 @on_domain
+@checked(shape=inttuple, order=nested)
 def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
     """The block repeated to fill ``shape``; mode ``i`` is ``(block_i, copies_i)`` with the size of ``shape``'s mode ``i``.
 
@@ -235,6 +250,7 @@ def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
     return blocked_product(block, arrangement)
 
 
+@checked(threads=plain_layout, values=plain_layout)
 def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
     """A thread-value layout: which element of a tile each value of each thread is.
 
@@ -271,6 +287,7 @@ def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
     return product_each(tile.shape), composition(right_inverse(tile), Layout((size(threads), size(values))))
 
 
+@checked(tv=with_domain, count=integer)
 def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
     """A thread-value layout read backwards: the (thread, value) pairs of each position of a tile, threads in ascending order.
 
@@ -289,6 +306,8 @@ def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
     n, threads = size(tv), size(tv, 0)
     if tv.rank < 2 or not isinstance(n, int) or not isinstance(threads, int):
         raise LayoutError("tv_owners", "a thread-value layout has a mode of threads and a mode of values, of static extents", tv)
+    if n > _MOST:
+        raise LayoutError("tv_owners", f"of {n} values, the owners are not listed", tv)
     found: dict[int, list[tuple[int, int]]] = {}
     for t in range(threads):
         for v in range(n // threads):
@@ -301,7 +320,7 @@ def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
 
 def tile_extents(tile: Any, tv: Any) -> tuple[int, int]:
     """Rows and columns of a tile that is shown; a single extent is one row."""
-    extents = leaves(tile)
+    extents = leaves(inttuple(tile, "tile_extents"))
     if len(extents) == 1:
         extents = (1, *extents)
     if len(extents) != 2 or not all(isinstance(e, int) and e > 0 for e in extents):

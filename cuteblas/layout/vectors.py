@@ -7,10 +7,11 @@ from typing import Any
 
 from .algebra import coalesce, right_inverse
 from .basis import ScaledBasis
+from .checks import checked, inttuple, positive, with_domain
 from .composition import composition
 from .core import Layout
-from .errors import LayoutError
-from .inttuple import as_inttuple, leaves, quotient, size, transform_leaf
+from .errors import LayoutError, described
+from .inttuple import leaves, map_leaves, quotient, size
 from .swizzle import ComposedLayout, Swizzle
 from .symbolic import Expr, bits_of
 
@@ -145,16 +146,18 @@ def _known_divisor(d: Any) -> int:
 
 
 # -- changing the element ---------------------------------------------------------------------------------------------------------
+@checked(layout=with_domain, n=positive)
 def upcast(layout: Any, n: int) -> Any:
     """The layout in units of ``n`` neighbouring elements: ``upcast((8,4):(1,8), 4) == (2,4):(1,2)``.
 
     Raises
     ------
     LayoutError
-        If the elements of a unit are not all there, or a unit does not start at a multiple of ``n``.
+        If the elements of a unit are not all there, a unit does not start at a multiple of ``n``, or ``n`` is not above 0.
     """
     if isinstance(layout, ComposedLayout):
         return _recast_swizzle(layout, n, upcast, "upcast")
+    _refuse_tensor(layout, "upcast")
     shape, stride = [], []
     inside: list[tuple[int, int]] = []
     for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
@@ -180,16 +183,18 @@ def upcast(layout: Any, n: int) -> Any:
     return _rebuild(layout, shape, stride)
 
 
+@checked(layout=with_domain, n=positive)
 def downcast(layout: Any, n: int) -> Any:
     """The layout in units of an ``n``-th of an element: ``downcast((2,4):(1,2), 4) == (8,4):(1,8)``.
 
     Raises
     ------
     LayoutError
-        If not exactly one mode has stride 1, so that it is not clear which one takes the parts.
+        If not exactly one mode has stride 1, so that it is not clear which one takes the parts, or ``n`` is not above 0.
     """
     if isinstance(layout, ComposedLayout):
         return _recast_swizzle(layout, n, downcast, "downcast")
+    _refuse_tensor(layout, "downcast")
     if n == 1:
         return layout
     if sum(d == 1 and s != 1 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)) != 1:
@@ -199,9 +204,14 @@ def downcast(layout: Any, n: int) -> Any:
     return _rebuild(layout, shape, stride)
 
 
+def _refuse_tensor(x: Any, op: str) -> None:
+    if not isinstance(x, Layout):
+        raise LayoutError(op, f"expected a layout, since an engine has elements of its own, got {described(x)}")
+
+
 def _rebuild(layout: Layout, shape: list, stride: list) -> Layout:
     s, d = iter(shape), iter(stride)
-    return Layout(transform_leaf(layout.shape, lambda _: next(s)), transform_leaf(layout.shape, lambda _: next(d)))
+    return Layout(map_leaves(layout.shape, lambda _: next(s)), map_leaves(layout.shape, lambda _: next(d)))
 
 
 def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> ComposedLayout:
@@ -217,13 +227,14 @@ def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> Com
     return ComposedLayout(Swizzle(swizzle.bits, base, swizzle.shift), offset, recast(layout.inner, n))
 
 
+@checked(layout=with_domain, old_bits=positive, new_bits=positive)
 def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
     """The layout of the same memory seen as elements of ``new_bits`` instead of ``old_bits``.
 
     Raises
     ------
     LayoutError
-        If neither size divides the other, or :func:`upcast` or :func:`downcast` refuses.
+        If a size is not above 0 or neither divides the other, or :func:`upcast` or :func:`downcast` refuses.
     """
     if new_bits % old_bits == 0:
         return upcast(layout, new_bits // old_bits)
@@ -232,6 +243,7 @@ def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
     raise LayoutError("recast_layout", f"neither {old_bits} nor {new_bits} bits are a multiple of the other", layout)
 
 
+@checked(shape=inttuple, n=positive)
 def domain_distribute(shape: Any, n: int) -> Layout:
     """A tile of ``n`` elements of a shape, as wide as possible from the left.
 
@@ -245,7 +257,6 @@ def domain_distribute(shape: Any, n: int) -> Layout:
     >>> str(domain_distribute((15, 14), 6))
     '(3,2):(1,15)'
     """
-    shape = as_inttuple(shape, "domain_distribute")
     if not all(isinstance(s, int) for s in leaves(shape)):
         raise LayoutError("domain_distribute", "symbolic extents have no certain divisors", shape, n)
     out_shape, out_stride, before, rest = [], [], 1, n

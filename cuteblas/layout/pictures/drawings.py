@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..banks import BANKS, bank_of, bank_report, lanes_together, meeting
+from ..checks import checked, inttuple, with_domain
 from ..core import Layout
-from ..errors import LayoutError
-from ..inttuple import leaves, product, size, spell
+from ..errors import LayoutError, described
+from ..inttuple import leaves, product_of, size, spell
 from ..swizzle import ComposedLayout
 from ..tensor import CoordinateIterator, CountingIterator, Tensor
 from ..tiling import tile_extents, tv_owners
@@ -23,7 +24,7 @@ _NOTEBOOK = 32                                           # rows and columns that
 # -- layouts ----------------------------------------------------------------------------------------------------------------------
 def _extents(x: Any) -> tuple[int, int]:
     """Rows and columns: mode 0, and all other modes counted together. A single mode lies down."""
-    n = size(x)
+    n = size(with_domain(x, "draw"))
     rows = size(x, 0) if x.rank > 1 else 1
     if not isinstance(n, int) or not isinstance(rows, int):
         raise LayoutError("draw", "a symbolic number of elements cannot be drawn", x)
@@ -42,7 +43,7 @@ def _steps(shape: Any) -> tuple[int, ...]:
     steps, n = [], 1
     for extent in leaves(shape)[:-1]:
         n *= extent
-        if n > 1 and n not in steps and n != product(shape):
+        if n > 1 and n not in steps and n != product_of(shape):
             steps.append(n)
     return tuple(steps)
 
@@ -146,6 +147,7 @@ def _together(title: str, panels: tuple[tuple[tuple[Grid, list[str]] | None, ...
     return Figure(title, tuple(tuple(panel and panel[0] for panel in row) for row in panels), tuple(notes))
 
 
+@checked(tv=with_domain)
 def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
     """Which value of which thread each element of a tile is, coloured by thread.
 
@@ -158,9 +160,11 @@ def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
     title : str, optional
         CuTe's text of the layout by default.
     """
-    return _together(f"{tv} -> {spell(tile)}" if title is None else title, ((_tv_grid("", tv, tile_extents(tile, tv)),),))
+    extents = tile_extents(tile, tv)
+    return _together(f"{tv} -> {spell(tile)}" if title is None else title, ((_tv_grid("", tv, extents),),))
 
 
+@checked(source=with_domain, target=with_domain)
 def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) -> Figure:
     """A copy: which value of which thread each element is where it is read, and where it is written.
 
@@ -176,6 +180,7 @@ def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) 
                      ((_tv_grid("source", source, extents), _tv_grid("target", target, extents)),))
 
 
+@checked(a=with_domain, b=with_domain, c=with_domain)
 def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str | None = None) -> Figure:
     """A matrix instruction: A at the left, B above, C in the corner where their rows and columns cross.
 
@@ -186,7 +191,7 @@ def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str 
     shape : (int, int, int)
         M, N and K.
     """
-    if len(shape) != 3:
+    if not isinstance(inttuple(shape, "mma_picture"), tuple) or len(shape) != 3 or not all(isinstance(x, int) for x in shape):
         raise LayoutError("mma_picture", "the shape is (M, N, K)", shape)
     m, n, k = shape
     return _together(f"C ({m},{n}) += A ({m},{k}) B ({n},{k})^T" if title is None else title,
@@ -199,7 +204,7 @@ def draw(x: Any) -> Figure:
     if isinstance(x, Figure):
         return x
     if not isinstance(x, (Layout, ComposedLayout, Tensor)):
-        raise LayoutError("draw", f"expected a layout, a tensor or a figure, got {type(x).__name__}")
+        raise LayoutError("draw", f"expected a layout, a tensor or a figure, got {described(x)}")
     return layout_picture(x)
 
 

@@ -1,0 +1,211 @@
+"""What functions of the algebra take, checked before anything is computed from it.
+
+A *kind* is a function of an argument and the name of the operation that returns the argument, perhaps as plain integers, or raises
+LayoutError. :func:`checked` gives the parameters of a public function their kinds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, TypeVar
+
+from .basis import ArithTuple, ScaledBasis
+from .errors import LayoutError, described
+from .symbolic import Expr
+
+__all__ = ["BITS", "MODES", "NESTING", "Shaped", "as_inttuple", "checked", "coordinate", "described_by_modes", "divisor", "index",
+           "integer", "inttuple", "nested", "positive", "shape_like", "strides", "tiler_like", "with_domain"]
+
+BITS = 1024
+"""Bits of an integer that is given, at most: each of them can be printed, and none makes a computation long."""
+
+NESTING = 64
+"""How deep tuples nest, at most."""
+
+MODES = 1 << 16
+"""Modes of a tuple, at most."""
+
+_BOUND = 1 << BITS
+
+Kind = Callable[[Any, str], Any]
+_F = TypeVar("_F", bound=Callable)
+
+
+class Shaped:
+    """Anything with a ``shape``: layouts, composed layouts, tensors."""
+
+    __slots__ = ()
+    shape: Any
+
+
+def integer(x: Any, op: str) -> int:
+    """``x`` as a plain integer (anything with ``__index__`` is one, but for a bool).
+
+    Raises
+    ------
+    LayoutError
+        For anything else, and for an integer of more than :data:`BITS` bits.
+    """
+    if type(x) is not int:
+        if isinstance(x, bool) or not hasattr(type(x), "__index__"):
+            raise LayoutError(op, f"expected an integer, got {described(x)}")
+        x = operator.index(x)
+    if not -_BOUND < x < _BOUND:
+        raise LayoutError(op, f"the integer has {x.bit_length()} bits, more than {BITS}")
+    return x
+
+
+def as_inttuple(x: Any, op: str = "inttuple", strides: bool = False, free: bool = False) -> Any:
+    """``x`` with its leaves made plain integers (anything with ``__index__`` is one).
+
+    Parameters
+    ----------
+    x : int, Expr or tuple
+        What is checked.
+    op : str
+        The operation that errors name.
+    strides, free : bool
+        Whether leaves may be basis elements, and ``None``.
+
+    Raises
+    ------
+    LayoutError
+        For a list, an empty tuple, a bool or anything else that is not an integer; for more than :data:`BITS` bits or
+        :data:`NESTING` levels.
+    """
+    return _inttuple(x, op, strides, free, NESTING)
+
+
+def _inttuple(x: Any, op: str, strides: bool, free: bool, levels: int) -> Any:
+    if (type(x) is int and -_BOUND < x < _BOUND) or isinstance(x, Expr):
+        return x
+    if isinstance(x, tuple):
+        _check_tuple(x, op, levels)
+        entries = [_inttuple(i, op, strides, free, levels - 1) for i in x]
+        return ArithTuple(*entries) if isinstance(x, ArithTuple) else tuple(entries)
+    if (free and x is None) or (strides and isinstance(x, ScaledBasis)):
+        return x
+    if isinstance(x, bool) or not hasattr(type(x), "__index__"):
+        raise LayoutError(op, f"expected an integer or a tuple of them, got {described(x)}")
+    return integer(x, op)
+
+
+def _check_tuple(x: tuple, op: str, levels: int) -> None:
+    if not x:
+        raise LayoutError(op, "an empty tuple is not a mode", x)
+    if levels == 0:
+        raise LayoutError(op, f"tuples nest at most {NESTING} levels deep")
+    if len(x) > MODES:
+        raise LayoutError(op, f"a tuple has at most {MODES} modes")
+
+
+# -- kinds ------------------------------------------------------------------------------------------------------------------------
+def inttuple(x: Any, op: str) -> Any:
+    """An integer or a tuple of them."""
+    return x if type(x) is int and -_BOUND < x < _BOUND else _inttuple(x, op, False, False, NESTING)
+
+
+def strides(x: Any, op: str) -> Any:
+    """An IntTuple whose leaves may be basis elements."""
+    return _inttuple(x, op, True, False, NESTING)
+
+
+def coordinate(x: Any, op: str) -> Any:
+    """An IntTuple whose leaves may be ``None``."""
+    return x if type(x) is int else _inttuple(x, op, False, True, NESTING)
+
+
+def shape_like(x: Any, op: str) -> Any:
+    """An IntTuple, or something that has a shape."""
+    return x if isinstance(x, Shaped) else inttuple(x, op)
+
+
+def tiler_like(x: Any, op: str) -> Any:
+    """A coordinate whose leaves may be layouts too."""
+    return _tiler(x, op, NESTING)
+
+
+def _tiler(x: Any, op: str, levels: int) -> Any:
+    if isinstance(x, tuple):
+        _check_tuple(x, op, levels)
+        return tuple([_tiler(i, op, levels - 1) for i in x])
+    if x is None or isinstance(x, (Shaped, Expr)) or hasattr(x, "period"):
+        return x
+    if isinstance(x, bool) or not hasattr(type(x), "__index__"):
+        raise LayoutError(op, f"a tiler is a layout, an integer, None or a tuple, got {described(x)}")
+    return integer(x, op)
+
+
+def index(x: Any, op: str) -> Any:
+    """An integer or an expression."""
+    return x if isinstance(x, Expr) else integer(x, op)
+
+
+def divisor(x: Any, op: str) -> Any:
+    """A coordinate, or something that has a shape."""
+    return x if isinstance(x, Shaped) else coordinate(x, op)
+
+
+def described_by_modes(x: Any, op: str) -> Any:
+    """A shape, stride or coordinate, or something that has a shape."""
+    return x if isinstance(x, Shaped) else _inttuple(x, op, True, True, NESTING)
+
+
+def nested(x: Any, op: str) -> Any:
+    """A tuple of anything, or a leaf; only how it nests counts."""
+    if isinstance(x, tuple):
+        _check_profile(x, op, NESTING)
+    return x
+
+
+def _check_profile(x: tuple, op: str, levels: int) -> None:
+    _check_tuple(x, op, levels)
+    for i in x:
+        if isinstance(i, tuple):
+            _check_profile(i, op, levels - 1)
+
+
+def positive(x: Any, op: str) -> int:
+    """An integer above 0."""
+    if integer(x, op) <= 0:
+        raise LayoutError(op, f"expected an integer above 0, got {described(x)}")
+    return integer(x, op)
+
+
+def with_domain(x: Any, op: str) -> Any:
+    """A layout, composed layout or tensor."""
+    if not isinstance(x, Shaped):
+        raise LayoutError(op, f"expected a layout or a tensor, got {described(x)}")
+    return x
+
+
+# -- functions of checked arguments -----------------------------------------------------------------------------------------------
+def checked(**kinds: Kind) -> Callable[[_F], _F]:
+    """Let parameters be of given kinds, by name; one without a kind is passed on, and so is ``None`` where it is the default."""
+    def decorate(f: _F) -> _F:
+        op = f.__name__.rstrip("_")
+        parameters = signature(f).parameters
+        by_name = {name: _or_none(kind) if parameters[name].default is None else kind for name, kind in kinds.items()}
+        each = [by_name.get(p.name, _anything) for p in parameters.values() if p.kind is not Parameter.VAR_POSITIONAL]
+        rest = [by_name.get(p.name, _anything) for p in parameters.values() if p.kind is Parameter.VAR_POSITIONAL]
+
+        @wraps(f)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            behind = rest * (len(args) - len(each)) or [_anything] * (len(args) - len(each))
+            return f(*[kind(x, op) for kind, x in zip((*each, *behind), args, strict=False)],
+                     **{name: by_name.get(name, _anything)(x, op) for name, x in kwargs.items()})
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+def _anything(x: Any, op: str) -> Any:
+    return x
+
+
+def _or_none(kind: Kind) -> Kind:
+    return lambda x, op: None if x is None else kind(x, op)
