@@ -28,7 +28,7 @@ from .products import delegate, fast_paths
 from .routing import repeaters
 
 __all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "copied_into", "current_device",
-           "current_stream", "judged", "key_of_array", "launcher_for", "matmul", "on_device_of", "repeated",
+           "current_stream", "judged", "key_of_call", "launcher_for", "matmul", "on_device_of", "repeated",
            "repeated_matmul", "require_one_device", "several_devices", "uploaded"]
 
 
@@ -226,7 +226,7 @@ class _Ready(NamedTuple):
     """A call that has run: everything that one with the same key needs."""
 
     launch: Callable[..., Any]
-    pick: Callable[[list[int]], tuple[int, ...]]        # from the addresses of inputs and result those that the plan takes
+    pick: Callable[[list[int]], tuple[int, ...]] | None # from the addresses of inputs and result those that the plan takes, or all
     tick: Callable[[], Any]
     several_devices: bool
     shape: tuple[int, ...]
@@ -235,14 +235,38 @@ class _Ready(NamedTuple):
     nbytes: int
     near: tuple[tuple[int, int, int], ...]              # the number of an input, and between which distances from it the result
                                                         # reaches into its range
+    types: tuple[np.dtype, ...]                         # those that the key has by their identity
 
 
 _ready: dict[tuple, _Ready] = {}
+_NDARRAY = cupy.ndarray                 # looked up where it is noticed
 
 
-def key_of_array(x: Any) -> tuple:
+def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None:
+    """The key of a call; ``None`` if an array of it is no plain CuPy array.
+
+    Two calls with one key are the same call, whatever the arrays contain: a key has the head, a part for each operand in order, and
+    last a part for ``out``, which is ``None`` without one, so that an operand is never taken for ``out``. An element type is there
+    by its identity: types may be equal and differ in what NumPy makes of them, as ``long`` and ``longlong`` do, or types with
+    metadata. Whoever keeps a key keeps the types, too.
+
+    Parameters
+    ----------
+    head : hashable
+        The function, and all arguments that are no arrays; equal ones have to mean the same.
+    inputs : sequence
+        The operands.
+    out : array or None
+        Receives the result.
+    """
+    if any(type(x) is not cupy.ndarray for x in (inputs if out is None else (*inputs, out))):
+        return None
+    return head, *map(_part, inputs), None if out is None else _part(out)
+
+
+def _part(x: Any) -> tuple:
     """What a key says of an array."""
-    return x.shape, x.strides, x.dtype, x.data.ptr & 15, x.data.device_id
+    return x.shape, x.strides, id(x.dtype), x.data.ptr & 15, x.data.device_id
 
 
 def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -> Any:
@@ -254,7 +278,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
     Parameters
     ----------
     head : hashable
-        The function, and all arguments that are no arrays: equal ones mean the same. It says how many inputs there are.
+        The function, and all arguments that are no arrays: equal ones mean the same.
     inputs : tuple
         The operands.
     out : array or None
@@ -262,36 +286,41 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
     *scalars
         What the launch takes behind addresses and stream.
     """
-    key, addresses = [head], []
+    key, addresses = [head], []                         # as key_of_call, without its calls: they would be noticed here
     for x in inputs if out is None else (*inputs, out):
-        if type(x) is not cupy.ndarray:
+        if type(x) is not _NDARRAY:
             return None
         data = x.data
         address = data.ptr
         addresses.append(address)
-        key.append((x.shape, x.strides, x.dtype, address & 15, data.device_id))       # as key_of_array: a call is noticed here
+        key.append((x.shape, x.strides, id(x.dtype), address & 15, data.device_id))
+    if out is None:
+        key.append(None)
     try:
         ready = _ready.get(tuple(key))
     except TypeError:                                   # an argument without a hash
         return None
-    if ready is None or (ready.several_devices and current_device() != data.device_id):
+    if ready is None:
+        return None
+    launch, pick, tick, several, shape, strides, dtype, nbytes, near, _types = ready
+    if several and current_device() != data.device_id:
         return None
     if out is None:
-        memory = cupy.cuda.alloc(ready.nbytes)
+        memory = cupy.cuda.alloc(nbytes)
         address = memory.ptr
         if address & 15:
             return None
         addresses.append(address)
-        out = cupy.ndarray(ready.shape, ready.dtype, memory, ready.strides)
+        out = _NDARRAY(shape, dtype, memory, strides)
     else:
-        for i, below, above in ready.near:
+        for i, below, above in near:
             if below < address - addresses[i] < above:
                 return None
     try:
-        ready.launch(ready.pick(addresses), current_stream(), *scalars)
+        launch(addresses if pick is None else pick(addresses), current_stream(), *scalars)
     except cupy.cuda.memory.OutOfMemoryError:           # the long way has an alternative
         return None
-    ready.tick()
+    tick()
     return out
 
 
@@ -346,21 +375,25 @@ class Recorder(Cupy):
         wanted = plan.problem.roles
         if any(role not in named or given[role].data.ptr != named[role].data.ptr for role in wanted):
             return False
-        pick = tuple if tuple(wanted) == tuple(roles) else itemgetter(*map(list(roles).index, wanted))
+        pick = None if tuple(wanted) == tuple(roles) else itemgetter(*map(list(roles).index, wanted))
         self.make_ready(head, inputs, out, result, launcher_for(plan, result.data.device_id), pick,
                         tally(function, "calls", plan.family).tick)
         return True
 
     def make_ready(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, launch: Callable[..., Any],
-                   pick: Callable[[list[int]], tuple[int, ...]], tick: Callable[[], Any]) -> None:
+                   pick: Callable[[list[int]], tuple[int, ...]] | None, tick: Callable[[], Any]) -> None:
         """Note what :func:`repeated` launches and counts for calls like this one."""
         *spans, (low, high) = (self.memory(x).span for x in (*inputs, result))
         near = tuple((i, first - high, end - low) for i, (first, end) in enumerate(spans))
-        ready = _Ready(launch, pick, tick, several_devices(), result.shape, result.strides, result.dtype, result.nbytes, near)
+        if (key := key_of_call(head, inputs, out)) is None:
+            return
+        types = tuple(x.dtype for x in (*inputs, result))
+        ready = _Ready(launch, pick, tick, several_devices(), result.shape, result.strides, result.dtype, result.nbytes, near,
+                       types)
         if len(_ready) >= MOST_READY:
             _ready.clear()
         with suppress(TypeError):                       # an argument without a hash
-            _ready[head, *map(key_of_array, inputs if out is None else (*inputs, result))] = ready
+            _ready[key] = ready
 
 
 def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:

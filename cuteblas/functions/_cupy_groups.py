@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import cupy
 import numpy as np
 
 from ..planning.grouped import Form
@@ -52,20 +51,21 @@ class _Ready(NamedTuple):
     words: np.ndarray                   # of the table that hold an address,
     numbers: np.ndarray                 # the array that it belongs to,
     shifts: np.ndarray                  # and what is added to it
+    types: tuple[np.dtype, ...]         # those that the key has by their identity
 
 
 _ready: dict[tuple, _Ready] = {}
 
 
-def _key(function: str, products: Sequence[Product]) -> tuple:
-    key: list[Any] = [function]
+def _key(function: str, products: Sequence[Product]) -> tuple | None:
+    """The key of a group, which has those of its products; ``None`` if an array is no plain CuPy array."""
+    keys: list[Any] = [function]
     for p in products:
-        key += p.head, *map(_cupy.key_of_array, p.inputs if p.out is None else (*p.inputs, p.out))
-    return tuple(key)
-
-
-def _plain(products: Sequence[Product]) -> bool:
-    return all(type(x) is cupy.ndarray for p in products for x in (*p.inputs, *(() if p.out is None else (p.out,))))
+        key = _cupy.key_of_call(p.head, p.inputs, p.out)
+        if key is None:
+            return None
+        keys.append(key)
+    return tuple(keys)
 
 
 def repeated_group(function: str, products: Sequence[Product]) -> list[Any] | None:
@@ -73,10 +73,9 @@ def repeated_group(function: str, products: Sequence[Product]) -> list[Any] | No
 
     Where the address ranges of a result and of any other array meet, the long way finds out.
     """
-    if not _plain(products):
-        return None
     try:
-        ready = _ready.get(_key(function, products))
+        key = _key(function, products)
+        ready = None if key is None else _ready.get(key)
     except TypeError:                   # an argument without a hash
         return None
     if ready is None or (ready.several_devices and _cupy.current_device() != products[0].inputs[0].data.device_id):
@@ -123,7 +122,8 @@ class GroupRecorder(_cupy.Recorder):
     def remember_group(self, function: str, products: Sequence[Product], results: Sequence[Any]) -> None:
         """Let :func:`repeated_group` answer calls like this one, if it came to one group of all products and to nothing else."""
         created = sum(p.out is None for p in products)
-        if not _plain(products) or len(self._groups) != 1 or not self.nothing_but(launches=0, created=created):
+        key = _key(function, products)
+        if key is None or len(self._groups) != 1 or not self.nothing_but(launches=0, created=created):
             return
         (plan,) = self._groups
         form: Form = plan.config.form                            # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ class GroupRecorder(_cupy.Recorder):
                        _cupy.several_devices(), tuple(map(self.memory, results)), lows, highs, read, written, form,
                        np.array([address.word for address in form.addresses], np.intp),
                        np.array([numbers[address.problem, address.role] for address in form.addresses], np.intp),
-                       np.array([address.shift for address in form.addresses], np.int64))
+                       np.array([address.shift for address in form.addresses], np.int64), tuple(x.dtype for x in memories))
         if len(_ready) >= _cupy.MOST_READY:
             _ready.clear()
-        _ready[_key(function, products)] = ready
+        _ready[key] = ready

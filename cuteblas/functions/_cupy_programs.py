@@ -163,7 +163,7 @@ class ProgramRecorder(_cupy.Recorder):
             return
         ends = list(accumulate((-(-x.nbytes // _ALIGNMENT) * _ALIGNMENT for x in between), initial=0))
         program, ticks = Program(tuple(step for step in steps if step), tuple(ends[:-1]), ends[-1]), tuple(self._ticks)
-        self.make_ready(head, inputs, out, result, program, tuple, lambda: [tick() for tick in ticks])
+        self.make_ready(head, inputs, out, result, program, None, lambda: [tick() for tick in ticks])
 
     def _step(self, work: Plan | Callable[..., Any], on: Sequence[Any], places: Mapping[int, int], device: int) -> Step | None:
         """A step on numbered places; ``None`` if it works on another array."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
     return result
 
 
-_NUMBERS = frozenset({int, float})
+_BITS = 7, 8, 15, 16, 31, 32, 63, 64
+"""Of integers that are not negative, in the types that kernels have: a kernel whose type does not hold a number would wrap it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class _Repeat:
     precision : str
         The algorithm.
     choices : tuple
-        Of the epilogue's operands what is no array and no number, by name; of the numbers, their types.
+        Of the epilogue's operands what is no array and no number, by name; of the numbers, their types, and of integers which
+        types hold them.
     inputs : tuple of array
         Both operands of the product, then those of the epilogue.
     roles : tuple of str
@@ -106,15 +109,19 @@ class _Repeat:
         """The call; ``None`` if nobody remembers such calls."""
         if type(x1) not in repeaters or bound.outputs:
             return None
-        arrays, roles, numbers = [x1, x2], ["a", "b"], {}
+        arrays, roles = [x1, x2], ["a", "b"]
+        numbers: dict[str, float] = {}
         choices: list[tuple[Any, ...]] = []
         for name, x in bound.operands.items():
             if type(x) is type(x1):
                 arrays.append(x)
                 roles.append(epilogue_role(name))
-            elif type(x) in _NUMBERS:
+            elif type(x) is int:
                 numbers[epilogue_role(name)] = x
-                choices.append((name, type(x)))
+                choices.append((name, int, x < 0, bisect_left(_BITS, (~x if x < 0 else x).bit_length())))
+            elif type(x) is float:
+                numbers[epilogue_role(name)] = x
+                choices.append((name, float))
             elif is_choice(x):
                 choices.append((name, type(x), x))
             else:

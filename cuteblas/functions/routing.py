@@ -215,7 +215,7 @@ def _frozen(x: Any) -> Hashable:
     if kind is int or kind is str or x is None:
         return x
     if kind is tuple or kind is list or kind is range:
-        return tuple([_frozen(y) for y in x])
+        return kind, *[_frozen(y) for y in x]           # NumPy takes lists where it refuses tuples, and the other way round
     if kind is bool:
         return bool, x                                  # 1 == True, but they are different axes
     raise TypeError

@@ -18,7 +18,7 @@ from cuteblas.codegen.grouped import word_offsets
 from cuteblas.functions import _cupy, _cupy_products
 from cuteblas.functions.engines import without_imaginary_part
 from cuteblas.planning.plan import Plan
-from cuteblas.planning.problem import H200, GemmProblem, ReductionProblem
+from cuteblas.planning.problem import H200, GemmProblem, GroupedProblem, ReductionProblem
 
 from . import reference
 
@@ -44,7 +44,18 @@ def allocate(nbytes: int) -> cupy.cuda.MemoryPointer:
 
 def executor(plan: Plan) -> SimpleNamespace:
     """A ready plan that runs by the definition."""
-    return SimpleNamespace(launch=lambda addresses, stream, *scalars: reference.run_at(plan, addresses))
+    def launch(addresses, stream, *scalars):
+        if not isinstance(plan.problem, GroupedProblem):
+            reference.run_at(plan, addresses, *scalars)
+            return
+        table, form = reference._view(addresses[0], "int64", (plan.config.table_words,), (1,)), plan.config.form
+        for i, problem in enumerate(plan.problem.problems):
+            named = {role: int(table[word]) - shift for word, member, role, shift in form.addresses if member == i}
+            numbers = {x.name: table[x.word:x.word + max(1, x.bytes // 8)].view(x.dtype)[0] for x in form.numbers if x.problem == i}
+            if named:
+                reference.multiply(problem, named, numbers.get("alpha", 1), numbers.get("beta", 0), numbers)
+
+    return SimpleNamespace(launch=launch)
 
 
 def emulated(plan: Plan) -> SimpleNamespace:
@@ -90,6 +101,7 @@ def _reached(plan: Plan, table: np.ndarray) -> list[np.ndarray]:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let CuPy arrays live on the host, as far as ``cuteblas.functions`` is concerned."""
     def cast(dst: cupy.ndarray, src: cupy.ndarray) -> None:
+        assert all(_cupy.CUPY.memory(x).whole_elements for x in (dst, src)), "CuPy's kernels fault on such elements"
         np.copyto(_any_view(dst), without_imaginary_part(_any_view(src), dst.dtype), casting="unsafe")
 
     patch.setattr("cuteblas.runtime.executor", executor)
