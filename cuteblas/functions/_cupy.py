@@ -16,12 +16,12 @@ from ..planning.plan import Plan
 from ..planning.problem import DeviceInfo, GemmProblem
 from .copies import check_out
 from .counters import tally
-from .engines import plan_for, without_imaginary_part
+from .engines import plan_for
 from .execution import copy_into, execute, move, new_like
 from .gufunc import Product, judge
 from .kinds import kind_of
 from .limits import limited
-from .memory import Memory, strides_by_order
+from .memory import Memory, strides_by_order, without_imaginary_part
 from .named import refuse_variant
 from .problems import has_kernels, stage
 from .products import delegate, fast_paths
@@ -115,7 +115,9 @@ class Cupy:
         return cupy.ndarray(like.shape, like.dtype, cupy.cuda.alloc(like.size * like.dtype.itemsize), like.strides)
 
     def assign(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` with any cast. CuPy's kernels need aligned elements; others are moved as words by ours."""
+        """``dst[...] = src`` with any cast, broadcast. CuPy's kernels need aligned elements; ours move others as words."""
+        if src.shape != dst.shape:
+            src = cupy.broadcast_to(src, dst.shape)
         target, whole = self.memory(dst), self.memory(src).whole_elements
         if src.dtype == dst.dtype and not (whole and target.whole_elements):
             move("matmul: alignment", self, src, dst)

@@ -90,6 +90,8 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     reason = None if current_backend() == "numpy" else why_not_words(array.dtype)
     if current_backend() == "numpy" or reason is not None:
         refuse_variant(variant, reason or BY_NUMPY)
+        if array.strides != out.strides and np.may_share_memory(array, out):
+            array = array.copy()                # numpy.copyto looks at the signs of strides alone
         np.copyto(out, array)
         tally("copy", "calls", "numpy" if reason is None else f"delegated to NumPy: {reason}").tick()
         return out

@@ -266,7 +266,7 @@ def settle_dot(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
     if () in (a.shape, b.shape) and not _by_blas(settled):
         return settled if _fits(settled, a, b, out) else None
     if (out.dtype, len(out.shape)) != (settled.dtype, len(settled.shape)) or not (
-            is_contiguous(out, "C") and out.writeable and out.whole_elements):
+            is_contiguous(out, "C") and out.writeable and out.aligned):
         raise ValueError("output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array)")
     if out.shape != settled.shape:
         raise ValueError("output array has wrong dimensions")

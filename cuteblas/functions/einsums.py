@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from string import ascii_letters
 from typing import Any
 
 import numpy as np
 
+from .backends import current_backend
 from .counters import tally
 from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
@@ -18,12 +20,17 @@ from .memory import Memory, contiguous_strides, is_contiguous
 from .named import checked_how, refuse_variant
 from .paths import contraction_path, optimal_path
 from .routing import Taken, by_numpy, key_of, refused, repeaters, sent_back, take, without_kernels
-from .subscripts import Subscripts, operands_of, read, with_operands
+from .subscripts import Subscripts, operands_of, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
 
+_by_numpy = tally("einsum", "calls", "numpy")
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
+SMALL = 2048                                    # products that NumPy's plain loop does before a product of matrices has begun
+SMALL_ONCE = 1 << 15                            # the same where BLAS has nothing to read twice
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
+_MOST_OPERANDS = 32                             # that NumPy's plain loop takes, less the result (64 from NumPy 2 on)
+_MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets take a quarter of a second
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
 
 
@@ -41,8 +48,9 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         Receives the result.
     optimize : bool, str, tuple or list
         In which order more than two arrays are multiplied: as in ``numpy.einsum_path``, but by default (``False``, or ``"auto"``)
-        the order with the fewest multiplications for up to 8 arrays, and a greedy one for more. Arrays are always multiplied in
-        pairs.
+        the order with the fewest multiplications for up to 8 arrays, and a greedy one for more. Arrays are multiplied in pairs, but
+        NumPy arrays as a path says that names more than two at once; with so few elements that one loop over all indices is
+        quicker, NumPy's loop.
     dtype, order, casting
         As in ``numpy.einsum``. All products are computed in the type of the result.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
@@ -67,6 +75,12 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     >>> cuteblas.einsum("ij,j->i", [[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
+    if out is None and optimize is False and precision is variant is None and not arguments and len(operands) == 3:
+        text, x, y = operands
+        if type(text) is str and type(x) is type(y) is np.ndarray and x.size * y.size <= SMALL and current_backend() == "numpy":
+            result = np.einsum(text, x, y)
+            _by_numpy.tick()
+            return result
     arrays, how = operands_of(operands), checked_how(precision, variant)
     head: Hashable = None
     repeated = repeaters.get(type(arrays[0])) if arrays else None
@@ -82,12 +96,10 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
                            {"optimize": optimize, **named})
         if result is not None:
             return result
-        optimize = False if isinstance(optimize, str) and optimize == "auto" else optimize
-        return by_numpy("einsum", taken, np.einsum, *operands, optimize=optimize, **named)
+        call = partial(_on_host, operands) if taken == "numpy" else partial(_by_plain_numpy, operands)
+        return by_numpy("einsum", taken, call, *arrays, optimize=optimize, **named)
 
-    def call(*arrays: Any, **named: Any) -> Any:
-        how = False if isinstance(optimize, str) and optimize == "auto" else optimize
-        return np.einsum(*with_operands(operands, arrays), optimize=how, **named)
+    call = partial(_by_plain_numpy, operands, optimize=optimize)
 
     memories, out_memory = taken.memories, taken.out_memory
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
@@ -99,11 +111,11 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     if subscripts is None or not arguments.keys() <= _ARGUMENTS:
         return refused("einsum", call, taken, taken.arrays, named, how)
     path = _path(operands, subscripts, memories, optimize)
-    judged = _judged(operands, memories, out_memory, path if optimize is not False else (), arguments)
+    judged = _judged(operands, memories, out_memory, path, optimize, arguments)
     if out_memory is None and len(memories) == 1 and set(subscripts.result) == set(subscripts.terms[0]):
         refuse_variant(variant, "the result is a view")
         return _view(taken, subscripts, call, named)
-    if not has_kernels(judged[0]):
+    if not (has_kernels(judged[0]) and judged[0].isnative):
         return without_kernels("einsum", call, taken, judged[0], taken.arrays, named, how)
     from .contractions import evaluate
 
@@ -154,9 +166,115 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = Fa
     return result
 
 
+# -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------
+_programs: dict[Any, Any] = {}                  # by all of a call that decides what it does: a Program, or None for NumPy itself
+_MOST_PROGRAMS = 4096
+
+
+def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None, **arguments: Any) -> Any:
+    """``einsum`` of NumPy arrays and what NumPy converts to them: in pairs by BLAS, or by NumPy's plain loop where that is all."""
+    arrays = [x if type(x) is np.ndarray else np.asarray(x) if kind_of(x) in ("scalar", "like") else x for x in given]
+    if out is not None and isinstance(out, np.ndarray):         # as if the operands were copied first
+        arrays = [x.copy() if np.may_share_memory(x, out) else x for x in arrays]
+    text = operands[0] if type(operands[0]) is str else text_of(operands)
+    key: list[Any] = [text, None if optimize is False and not arguments else _key(optimize, arguments)]
+    for x in (*arrays, out) if out is not None else arrays:
+        if type(x) is not np.ndarray:
+            return _by_numpys_loops(operands, arrays, optimize, out, arguments)
+        key.append((x.shape, x.strides, x.dtype, x.dtype.num))
+    if out is not None:
+        key.append(out.flags.writeable)
+    settled = tuple(key)
+    try:
+        program = _programs[settled]
+    except KeyError:
+        program = _program(operands, arrays, optimize, out, arguments)
+        if key[1] is not _NO_KEY:
+            if len(_programs) >= _MOST_PROGRAMS:
+                _programs.clear()
+            _programs[settled] = program
+    except TypeError:                           # subscripts without a hash
+        program = None
+    if program is None:
+        return _by_numpys_loops(operands, arrays, optimize, out, arguments)
+    return program.run(arrays, out)
+
+
+_NO_KEY = object()
+
+
+def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
+    """All of a call besides its arrays and subscripts as part of a key; ``_NO_KEY`` if that cannot be."""
+    named = dict(arguments)
+    kind = named.get("dtype")
+    if isinstance(kind, np.dtype) or (isinstance(kind, type) and issubclass(kind, (np.generic, int, float, complex))):
+        kind = np.dtype(kind)
+        named["dtype"] = (kind.str, kind.num)
+    key = key_of({"optimize": optimize, **named})
+    return _NO_KEY if key is None else key
+
+
+def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
+    """``numpy.einsum``; more than two numeric arrays in the order of choice."""
+    if len(arrays) > 2 and (optimize is False or _is_auto(optimize)):
+        shapes = [np.shape(x) for x in arrays]
+        subscripts = read(operands, shapes) if all(np.asarray(x).dtype.kind in "fc" for x in arrays) else None
+        if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
+            optimize = ["einsum_path", *_own_path(subscripts, None)]
+    named = dict(arguments) if out is None else {**arguments, "out": out}
+    return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
+
+
+def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False, **named: Any) -> Any:
+    """``numpy.einsum`` on these arrays; our name for the order of choice means its plain loop."""
+    return np.einsum(*with_operands(operands, arrays), optimize=False if _is_auto(optimize) else optimize, **named)
+
+
+def _is_auto(optimize: Any) -> bool:
+    return isinstance(optimize, str) and optimize == "auto"
+
+
+def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
+             arguments: Mapping[str, Any]) -> Any:
+    """What a call on NumPy arrays does; ``None`` if NumPy itself has to answer.
+
+    Raises
+    ------
+    TypeError, ValueError, KeyError, IndexError, RuntimeError
+        What ``numpy.einsum`` raises, in its words.
+    """
+    memories = [_without_address(x) for x in arrays]
+    out_memory = None if out is None else _without_address(out)
+    subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
+    if subscripts is None or not arguments.keys() <= _ARGUMENTS or len(arrays) < 2 or not all(_is_number(x.dtype) for x in arrays):
+        return None
+    ours = optimize is False or _is_auto(optimize)
+    products = prod(subscripts.extents.values())
+    once = len(arrays) == 2 and products == max(x.size for x in arrays)             # each element of one is needed once
+    if ours and products <= (SMALL_ONCE if once else SMALL) and len(arrays) < _MOST_OPERANDS:
+        return None
+    path = _path(operands, subscripts, memories, optimize)
+    dtype, scalar = _judged(operands, memories, out_memory, path, optimize, arguments)
+    if not _is_number(dtype):
+        return None
+    from .host_einsum import program
+
+    return program(subscripts, _settled(subscripts, memories, dtype, scalar, arguments.get("order", "K")), path,
+                   [x.shape for x in memories], None if out is None else (out.strides, out.dtype))
+
+
+def _without_address(x: np.ndarray) -> Memory:
+    return Memory(x.shape, x.strides, x.dtype, writeable=x.flags.writeable)
+
+
+def _is_number(dtype: np.dtype) -> bool:
+    """Whether it is a number or bool of at most 8 bytes, or 16 if it is complex."""
+    return dtype.kind in "biufc" and dtype.char not in "gG"
+
+
 def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, ...]]:
-    """The optimal order if it is asked for by name, else the one of choice."""
-    if name == "optimal":
+    """The optimal order if it is asked for by name and can be found, else the one of choice."""
+    if name == "optimal" and len(subscripts.terms) <= _MOST_FOR_OPTIMAL:
         return optimal_path(subscripts.terms, subscripts.result, subscripts.extents)
     return contraction_path(subscripts.terms, subscripts.result, tuple(subscripts.extents.items()))
 
@@ -171,21 +289,25 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
         If it is none, in NumPy's words.
     """
     named = optimize if isinstance(optimize, str) else None
-    if optimize is False or named == "auto" or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
+    if optimize is False or _is_auto(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
     arrays = [stand_in(x) for x in memories]
     return tuple(np.einsum_path(*with_operands(operands, arrays), optimize=optimize)[0][1:])
 
 
 def _judged(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None, path: Sequence[tuple[int, ...]],
-            arguments: Mapping[str, Any]) -> tuple[np.dtype, bool]:
+            optimize: Any, arguments: Mapping[str, Any]) -> tuple[np.dtype, bool]:
     """The type in which NumPy computes and whether it returns a scalar, asked for on small arrays.
+
+    NumPy's answer depends on its path, so it is asked with the path that it would take, and without one for the order of choice.
 
     Raises
     ------
     TypeError, ValueError
         For types, orders and casting rules, in NumPy's words.
     """
+    ours = optimize is False or _is_auto(optimize)
+    path = () if ours and len(memories) < _MOST_OPERANDS else path
     most = 2 if path and max(len(x.shape) for x in memories) < 8 else 1         # NumPy's own products see the difference
     arrays = [stand_in(x, tuple(min(n, most) for n in x.shape)) for x in memories]
     shown = dict(arguments)
@@ -196,7 +318,7 @@ def _judged(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | N
     dtype = result.dtype if out is None else np.result_type(*(x.dtype for x in memories), out.dtype)
     if arguments.get("dtype") is not None:
         dtype = np.dtype(arguments["dtype"])
-    return dtype, not isinstance(result, np.ndarray)
+    return dtype, ours or not isinstance(result, np.ndarray)
 
 
 def _view(taken: Taken, subscripts: Subscripts, call: Callable[..., Any], named: Mapping[str, Any]) -> Any:

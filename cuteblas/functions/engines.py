@@ -12,9 +12,9 @@ from ..planning.plan import Plan
 from ..planning.problem import H200, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
 from .counters import tally
 from .limits import limited
-from .memory import Memory
+from .memory import Memory, without_imaginary_part
 
-__all__ = ["EMULATOR", "Emulator", "Engine", "plan_for", "without_imaginary_part"]
+__all__ = ["EMULATOR", "Emulator", "Engine", "plan_for"]
 
 _ALIGNMENT = 16
 
@@ -52,11 +52,6 @@ def plan_for(problem: GemmProblem | CopyProblem | ReductionProblem, device: Devi
     if isinstance(problem, GemmProblem):
         return plan_gemm(problem, device)
     return plan_copy(problem, device) if isinstance(problem, CopyProblem) else plan_reduction(problem, device)
-
-
-def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
-    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts when it judged the call; once is enough."""
-    return src.real if src.dtype.kind == "c" and dtype.kind not in "bc" else src
 
 
 class Emulator:

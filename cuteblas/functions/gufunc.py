@@ -105,7 +105,7 @@ def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, An
     dtype = _judge_types(x1, x2, out, arguments, ufunc)
     _judge_shapes(x1, x2, out, arguments, ufunc)
 
-    core1, core2, core3 = _core_axes(x1, x2, arguments, ufunc)
+    core1, core2, core3 = _core_axes(x1, x2, out, arguments, ufunc)
     batch = np.broadcast_shapes(_without(x1.shape, core1), _without(x2.shape, core2))
     rank = len(batch) + len(core3) if out is None else len(out.shape)
     core3 = _normalized(core3, rank)
@@ -151,9 +151,12 @@ def _one_element(element: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return as_strided(element, shape, (0,) * len(shape))
 
 
-def _core_axes(x1: Memory, x2: Memory, arguments: Mapping[str, Any],
+def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
                ufunc: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Core axes of both inputs, and those of the result as they are given: they may count from the end."""
+    """Core axes of both inputs, and those of the result as they are given: they may count from the end.
+
+    An ``out`` with too few axes for matrices makes NumPy read operands as vectors, the first before the second.
+    """
     ranks = len(x1.shape), len(x2.shape)
     kept = 1 if arguments.get("keepdims") else 0
     if arguments.get("axes") is not None:
@@ -163,6 +166,10 @@ def _core_axes(x1: Memory, x2: Memory, arguments: Mapping[str, Any],
         named = [(arguments["axis"],)] * (2 + kept) + [()] * (1 - kept)
     else:
         cores = [min(rank, most) for rank, most in zip(ranks, _CORE_RANKS[ufunc.__name__], strict=True)]
+        if ufunc is np.matmul and out is not None:
+            for i in (0, 1):
+                if cores[i] == 2 and len(out.shape) < sum(cores) - 2:
+                    cores[i] = 1
         named = [tuple(range(-core, 0)) for core in (*cores, sum(cores) - 2 + kept)]
     return _normalized(named[0], ranks[0]), _normalized(named[1], ranks[1]), named[2]
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Memory", "contiguous_strides", "is_contiguous", "overlap", "overlaps_itself", "strides_by_order"]
+__all__ = ["Memory", "contiguous_strides", "is_contiguous", "overlap", "overlaps_itself", "strides_by_order",
+           "without_imaginary_part"]
 
 # The exact overlap test solves a bounded Diophantine equation; past this many steps the operands count as overlapping.
 _OVERLAP_STEPS = 10_000
@@ -67,6 +69,13 @@ class Memory:
         size = self.dtype.itemsize
         return self.address % size == 0 and all(s % size == 0 for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
 
+    @property
+    def aligned(self) -> bool:
+        """Whether NumPy calls the array aligned: to what the element's parts need, a float for a complex number."""
+        size = self.dtype.alignment
+        return self.size == 0 or (self.address % size == 0 and all(
+            s % size == 0 for s, n in zip(self.strides, self.shape, strict=True) if n > 1))
+
 
 class _Addresses:
     """A view of arbitrary addresses for NumPy's questions about memory, which never read it."""
@@ -88,13 +97,23 @@ def overlap(x: Memory, y: Memory) -> bool:
 
 
 def overlaps_itself(x: Memory) -> bool:
-    """Whether two elements may share a byte: some stride is shorter than what the smaller strides reach."""
+    """Whether two elements share a byte; ``True`` also where that is too hard to tell."""
+    modes = sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
     reach = x.dtype.itemsize
-    for stride, extent in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
+    for stride, extent in modes:
         if stride < reach:
-            return x.size > 0
+            return x.size > 0 and any(_meets_itself(x.dtype, modes[i:]) for i in range(len(modes)))
         reach += stride * (extent - 1)
     return False
+
+
+def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]]) -> bool:
+    """Whether two elements share a byte that have other indices along the first mode: the first element's row of the other modes
+    and all later rows."""
+    (stride, extent), *rest = modes
+    strides, shape = tuple(s for s, _n in rest), tuple(n for _s, n in rest)
+    first = 1 << 40                         # any address but NULL
+    return overlap(Memory(shape, strides, dtype, first), Memory((extent - 1, *shape), (stride, *strides), dtype, first + stride))
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int, axes: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -121,3 +140,8 @@ def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
     elif order == "K" and not is_contiguous(x, "C"):
         axes.sort(key=lambda axis: -abs(x.strides[axis]))
     return contiguous_strides(x.shape, x.dtype.itemsize, axes)
+
+
+def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
+    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts when it judged the call; once is enough."""
+    return src.real if src.dtype.kind == "c" and dtype.kind not in "bc" else src

@@ -8,7 +8,7 @@ from operator import index
 from string import ascii_letters
 from typing import Any
 
-__all__ = ["Subscripts", "operands_of", "read", "with_operands"]
+__all__ = ["Subscripts", "operands_of", "read", "text_of", "with_operands"]
 
 _SORTED = "".join(sorted(ascii_letters))         # what the numbers of the interleaved form stand for
 
@@ -63,9 +63,8 @@ def read(arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], out: tuple
     out : tuple, optional
         Shape of the result, which may be larger along an index whose extent is 1 in all operands.
     """
-    try:
-        text = arguments[0] if isinstance(arguments[0], str) else _written(arguments)
-    except (IndexError, TypeError):
+    text = text_of(arguments)
+    if text is None:
         return None
     text = text.replace(" ", "")
     inputs, arrow, result = text.partition("->")
@@ -90,6 +89,14 @@ def read(arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], out: tuple
         return None
     extents = _extents(terms, shapes, (result, out))
     return None if extents is None else Subscripts(tuple(terms), result, extents)
+
+
+def text_of(arguments: Sequence[Any]) -> str | None:
+    """The subscripts among the positional arguments of ``einsum``, also of the interleaved form; ``None`` if there are none."""
+    try:
+        return arguments[0] if isinstance(arguments[0], str) else _written(arguments)
+    except (IndexError, TypeError):
+        return None
 
 
 def _written(arguments: Sequence[Any]) -> str:

@@ -16,7 +16,7 @@ from cuteblas import emulator
 from cuteblas.codegen.epilogue import epilogue_role
 from cuteblas.codegen.grouped import word_offsets
 from cuteblas.functions import _cupy, _cupy_products
-from cuteblas.functions.engines import without_imaginary_part
+from cuteblas.functions.memory import without_imaginary_part
 from cuteblas.planning.plan import Plan
 from cuteblas.planning.problem import H200, GemmProblem, GroupedProblem, ReductionProblem
 

@@ -73,6 +73,16 @@ def test_copies_into_an_array(by_definition, data, shape):
     np.testing.assert_array_equal(out, x)
 
 
+@pytest.mark.parametrize("step, start", [(3, 3), (1, 1), (-1, 0), (2, 1)])
+@pytest.mark.parametrize("dtype", ["u1", "f8", "O"])
+def test_numpys_copies_that_overlap_are_as_if_copied_first(step, start, dtype):
+    buffer = np.arange(30).astype(dtype)
+    x, out = buffer[::step][:8], buffer[start:start + 8]
+    expected = x.copy()
+    assert cuteblas.copy(x, out=out) is out
+    assert out.tolist() == expected.tolist()
+
+
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("dtype", ["?", "e", "f", "d", "D", "S3", "V12", "U2", "O"])
 @pytest.mark.parametrize("view", [

@@ -167,6 +167,18 @@ def test_outs_of_outer_may_be_wider_and_of_another_type():
                                                    "out: is complex128, computed in float32": 1}
 
 
+@pytest.mark.parametrize("call", ["numpy", "emulator"])
+def test_outs_of_dot_are_aligned_as_numpy_has_them(call):
+    """To a float for a complex number, and anywhere if there are no elements."""
+    out = np.zeros(68, np.complex64).view(np.uint8)[4:4 + 8 * 9].view(np.complex64).reshape(3, 3)
+    nothing = np.zeros(99, np.uint8)[1:1].view(np.float64).reshape(0, 3)
+    x = np.ones((3, 3), np.complex64)
+    with cuteblas.backend(call):
+        assert cuteblas.dot(x, x, out=out) is out and (out == 3).all()
+        assert cuteblas.dot(np.ones((0, 3)), np.ones((3, 3)), out=nothing) is nothing
+    assert np.dot(np.ones((0, 3)), np.ones((3, 3)), out=nothing) is nothing
+
+
 class Answers:
     """A type that answers NumPy's functions itself."""
 

@@ -16,7 +16,8 @@ UNARY |= {
     "erf": epilogues.erf, "sigmoid": epilogues.sigmoid, "real": lambda x: x.real, "imag": lambda x: x.imag, "conj": np.conj,
     "not": lambda x: ~x, "f2": lambda x: x.astype(np.float16), "f4": lambda x: x.astype(np.float32),
     "i4": lambda x: x.astype(np.int32), "b1": lambda x: x.astype(bool), "cube": lambda x: np.power(x, 3), "twice": lambda x: 2 * x,
-    "half": lambda x: x / 2, "less_one": lambda x: 1 - x, "clip": lambda x: np.clip(x, -1, 1), "silu": epilogues.silu}
+    "half": lambda x: x / 2, "squared": lambda x: x**2, "of_bool": lambda x: (x == 1)**2,
+    "less_one": lambda x: 1 - x, "clip": lambda x: np.clip(x, -1, 1), "silu": epilogues.silu}
 BINARY = {name: getattr(np, name) for name in (
     "add", "subtract", "multiply", "divide", "power", "minimum", "maximum", "less", "less_equal", "greater", "greater_equal",
     "equal", "not_equal", "logical_and", "logical_or", "logical_xor")}

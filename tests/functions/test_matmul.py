@@ -162,6 +162,13 @@ def test_out_may_lack_leading_axes_of_extent_1():
     assert agree(x[None], x, np.zeros((3, 3))) is not None
 
 
+@pytest.mark.parametrize("shape1, shape2, shape", [
+    ((1, 3), (3, 7), (7,)), ((1, 3), (3, 1), (1,)), ((1, 3), (3,), ()), ((1, 3), (3, 1), ()), ((3,), (3, 1), ()),
+    ((2, 3), (3, 7), (7,)), ((4, 1, 3), (3, 7), (4, 7)), ((1, 3), (4, 3, 7), (7,)), ((7, 3), (3, 1), (7,))])
+def test_out_may_lack_the_rows_or_columns_of_matrices(shape1, shape2, shape):
+    agree(laid_out(shape1, "d", "C"), laid_out(shape2, "d", "C", 1), out=np.zeros(shape))
+
+
 def test_out_in_a_tuple():
     x = laid_out((3, 3), "d", "C")
     out = np.zeros((3, 3))

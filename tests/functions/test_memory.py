@@ -47,6 +47,15 @@ def test_no_self_overlap_goes_unnoticed(modes):
         assert overlaps_itself(Memory(shape, strides, np.dtype("f8")))
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-12, 12)), max_size=3), st.sampled_from((1, 2, 8)))
+def test_self_overlap_is_exact(modes, itemsize):
+    shape, strides = tuple(n for n, _ in modes), tuple(s for _, s in modes)
+    starts = [sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(shape)]
+    touched = [start + i for start in starts for i in range(itemsize)]
+    assert overlaps_itself(Memory(shape, strides, np.dtype(f"V{itemsize}"))) == (len(set(touched)) < len(touched))
+
+
 @pytest.mark.parametrize("x", [np.zeros((3, 4)), np.zeros((3, 4)).T, np.zeros((3, 4))[::-1, ::2], np.zeros((5, 1, 2)),
                                np.zeros((0, 3))])
 def test_ordinary_arrays_do_not_overlap_themselves(x):

@@ -561,7 +561,7 @@ def _power(x: Traced, exponent: Any) -> Any:
         short = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}.get(exponent)
         if short is not None:
             return apply(short, x)
-    if type(exponent) is int and exponent == 2 and x.weak is None and x.dtype.kind in "iu":
+    if type(exponent) is int and exponent == 2 and x.weak is None and x.dtype.kind in "biu":
         return apply(np.square, x)
     return _operator(np.power, x, exponent)
 

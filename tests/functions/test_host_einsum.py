@@ -1,0 +1,132 @@
+"""``einsum`` of NumPy arrays by NumPy's BLAS, beside ``numpy.einsum``'s plain loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cuteblas
+from cuteblas.functions import einsums
+
+from .agreement import agree
+from .arrays import DTYPES, LAYOUTS, laid_out
+from .test_einsum import SUBSCRIPTS, operands_for
+
+FLOATS = {"e": 6e4, "f": 3e38, "d": 1.7e308, "F": 1e38, "D": 1e308}
+
+
+@pytest.fixture(autouse=True)
+def no_call_is_small(monkeypatch):
+    """Let NumPy's plain loop answer nothing."""
+    monkeypatch.setattr(einsums, "SMALL", -1)
+    monkeypatch.setattr(einsums, "SMALL_ONCE", -1)
+    monkeypatch.setattr(einsums, "_programs", {})
+
+
+def einsum(*operands, **arguments):
+    return agree(cuteblas.einsum, np.einsum, *operands, **arguments)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_any_strides_types_and_shapes(data):
+    subscripts = data.draw(st.sampled_from(SUBSCRIPTS))
+    arrays = operands_for(data.draw, subscripts)
+    arguments = data.draw(st.fixed_dictionaries({}, optional={
+        "dtype": st.sampled_from((None, "f4", np.float64, "c16", "i4")),
+        "order": st.sampled_from(("C", "F", "A", "K")), "casting": st.sampled_from(("safe", "unsafe"))}))
+    out = None
+    if data.draw(st.booleans()):
+        try:
+            shape = np.einsum(subscripts, *arrays).shape
+        except ValueError:
+            shape = (2, 2)
+        layout = data.draw(st.sampled_from([name for name in LAYOUTS if name != "broadcast"]))
+        out = laid_out(shape, data.draw(st.sampled_from((np.result_type(*arrays).char, "d", "D"))), layout)
+    einsum(subscripts, *arrays, out=out, **arguments)
+
+
+@pytest.mark.parametrize("layouts", [("C", "C"), ("F", "sliced"), ("negative", "permuted"), ("offset", "broadcast")])
+@pytest.mark.parametrize("subscripts", ["abc,cbd->ad", "abc,cbd->da", "abc,bd->acbd", "abc,abd->bcd", "abc,dbc->adb", "aab,bc->ca",
+                                        "abc,bd->dca", "abc,abc->", "abc,cd->d", "abc,d->bd", "abcd,bd->ca", "ab,bc,cd,de->ea"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_modes_merge_in_any_layout(subscripts, layouts, dtype):
+    extents = dict(zip("abcde", (3, 4, 5, 4, 2), strict=True))
+    terms = subscripts.partition("->")[0].split(",")
+    arrays = [laid_out(tuple(4 if "aab" in subscripts else extents[c] for c in term), dtype, layouts[i % 2], i)
+              for i, term in enumerate(terms)]
+    einsum(subscripts, *arrays)
+
+
+@pytest.mark.parametrize("count", [16, 40, 70])
+def test_chains_are_multiplied_in_pairs(count):
+    rng = np.random.default_rng(0)
+    matrices = [rng.integers(-1, 2, (4, 4)).astype(float) for _ in range(count)]
+    labels = [[i % 51, (i + 1) % 51] for i in range(count)] if count > 51 else [[i, i + 1] for i in range(count)]
+    if count > 51:                              # more operands than NumPy's loop takes, on fewer indices than letters
+        matrices[51:], labels[51:] = [np.ones(4)] * (count - 51), [[0]] * (count - 51)
+        labels[50] = [50, 51]
+    ends = [0, 51 if count > 51 else count]
+    arguments = [x for pair in zip(matrices, labels, strict=True) for x in pair]
+    product = np.linalg.multi_dot(matrices[:51]) if count > 51 else np.linalg.multi_dot(matrices)
+    np.testing.assert_allclose(cuteblas.einsum(*arguments, ends), product, rtol=1e-12, atol=1e-12 * abs(product).max())
+
+
+def test_many_matrices_through_arrays_of_ours():
+    x = cuteblas.ndarray(np.eye(64))
+    assert (np.asarray(np.einsum("ab,bc,cd,de->ae", x, x, x, x)) == np.eye(64)).all()
+
+
+def test_subscripts_of_a_path_are_followed(monkeypatch):
+    loops = []
+    loop = np.einsum
+    monkeypatch.setattr(np, "einsum", lambda *operands, **named: loops.append(operands[0]) or loop(*operands, **named))
+    x = np.ones((3, 3))
+    assert cuteblas.einsum("ij,jk,kl->", x, x, x, optimize=["einsum_path", (0, 1, 2)]) == 81
+    assert "ab,bc,cd->" in loops                # three at once, as the path says
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("subscripts", ["i,j->", "ij,jk->j", "ij,k->ik", "i,jk->k", "ij,jk,kl->"])
+def test_a_sum_alone_does_not_overflow(subscripts, dtype):
+    huge = FLOATS[dtype]
+    first, *others = subscripts.partition("->")[0].split(",")
+    arrays = [np.full((4,) * len(first), huge, dtype), *(np.full((4,) * len(term), 1e-3, dtype) for term in others)]
+    got, expected = cuteblas.einsum(subscripts, *arrays), np.einsum(subscripts, *arrays)
+    assert np.isfinite(expected).all() == np.isfinite(got).all()
+    if np.isfinite(expected).all():
+        np.testing.assert_allclose(got, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("first", [[1.0, -2.0], [1.0, -1.0], [np.inf, 1.0], [np.nan, 0.0]])
+@pytest.mark.parametrize("second", [np.inf, 0.0, np.nan])
+def test_infinities_and_nans_are_where_numpy_has_them(first, second):
+    np.testing.assert_array_equal(cuteblas.einsum("i,j->", np.array(first), np.full(2, second)),
+                                  np.einsum("i,j->", np.array(first), np.full(2, second)))
+
+
+@pytest.mark.parametrize("subscripts", ["ki,jk->i", "ki,jk,k->i", "ki,jl->i"])
+def test_an_empty_sum_is_zero_whatever_it_is_multiplied_by(subscripts):
+    arrays = [np.full((1, 1), np.inf), np.ones((0, 1)), np.full(1, np.nan)][:subscripts.count(",") + 1]
+    assert cuteblas.einsum(subscripts, *arrays).tolist() == [0.0]
+
+
+def test_float16_is_rounded_once():
+    x = np.full(200, 300, np.float16)
+    assert cuteblas.einsum("i,i,i->", x, x, np.full(200, 2.0**-14, np.float16)) == np.float16(200 * 300 * 300 / 2.0**14)
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x[::-1], lambda x: x[:, ::-1]])
+def test_out_may_overlap_the_inputs(view):
+    x = np.arange(9.0).reshape(3, 3)
+    expected = np.einsum("ij,jk,kl->il", x, view(x), x)
+    assert cuteblas.einsum("ij,jk,kl->il", x, view(x), x, out=view(x)) is not None
+    np.testing.assert_array_equal(view(x), expected)
+
+
+def test_equal_types_of_other_names_are_told_apart():
+    for name in "lqlq":
+        x = np.ones((2, 2), name)
+        assert cuteblas.einsum("ij,jk->ik", x, x).dtype.char == np.einsum("ij,jk->ik", x, x).dtype.char
