@@ -1,0 +1,160 @@
+"""``python -m conformance.fuzz``: random calls on a backend, judged by NumPy."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # before NumPy is imported: products are small, and processes many
+
+from .calls import Program, from_json, to_json
+from .judge import Fault
+from .registry import FUNCTIONS
+from .report import python_of
+from .shrink import shrunk, tidied
+from .sides import BACKENDS
+from .worker import Found, Job, Team, attempt
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the fuzzer; 1 if a mismatch was found."""
+    options = _parser().parse_args(arguments)
+    if options.replay is not None:
+        return _replay(options)
+    begin = time.monotonic()
+    seconds = options.seconds if options.seconds is not None else 60.0 if options.calls is None else float("inf")
+    team = Team(options.backend, options.seed, options.processes, None, begin + seconds, options.hang, options.function)
+    report = _Report(options)
+    try:
+        while team.busy:
+            for found in team.next(0.2):
+                report.fault(found)
+            report.progress(team.counts.total(), time.monotonic() - begin)
+            if options.calls is not None and team.counts.total() >= options.calls:
+                break
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    finally:
+        team.end()
+    report.summary(team, time.monotonic() - begin)
+    return 1 if report.faults else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m conformance.fuzz", description="Random calls of every public function, "
+                                     "judged by NumPy's own answers; a mismatch is shrunk to a few lines of Python. Exits with 1 "
+                                     "if there is one.")
+    parser.add_argument("--backend", choices=BACKENDS, default="numpy", help="numpy; definition and host (CuPy arrays in host "
+                        "memory): all of our code but the kernels; emulator: the kernels on the CPU; cuda: the GPU")
+    parser.add_argument("--seconds", type=float, help="how long to run; 60 without --calls")
+    parser.add_argument("--calls", type=int, help="about how many calls to make")
+    parser.add_argument("--seed", type=int, default=0, help="of all choices")
+    parser.add_argument("--function", choices=sorted(FUNCTIONS), metavar="NAME", help="call this one only")
+    parser.add_argument("--replay", metavar="INDEX|FILE", help="run one program again, by its number with this seed or from a file "
+                        "that has its JSON line")
+    parser.add_argument("--processes", type=int, default=1, help="how many work side by side")
+    parser.add_argument("--hang", type=float, default=180.0, metavar="SECONDS", help="after which a call counts as hanging")
+    parser.add_argument("--shrink", type=float, default=30.0, metavar="SECONDS", help="for shrinking a mismatch; 0: not at all")
+    return parser
+
+
+class _Report:
+    """What is printed."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.faults: Counter[tuple[str, str, str]] = Counter()
+        self._terminal = sys.stderr.isatty()
+        self._shown = 0.0
+
+    def progress(self, calls: int, seconds: float) -> None:
+        if self._terminal and seconds - self._shown > 0.5:
+            self._shown = seconds
+            print(f"\r{calls:,} calls in {seconds:.0f} s, {calls / seconds:,.0f} a second, {self.faults.total()} mismatches ",
+                  end="", file=sys.stderr, flush=True)
+
+    def fault(self, found: Found) -> None:
+        """Shrink and print a mismatch, unless one like it was printed before."""
+        call = found.program.calls[found.call]
+        key = call.function, found.fault.what, re.sub(r"[-+0-9.e(), ]+", " ", found.fault.detail)[:60]
+        self.faults[key] += 1
+        if self.faults[key] > 1:
+            return
+        if self._terminal:
+            print(file=sys.stderr)
+        print(f"=== {call.function}: {found.fault}   (--seed {self.options.seed} --replay {found.index})", flush=True)
+        program = replace(found.program, calls=found.program.calls[:found.call + 1])
+        simplest, fault = _isolated(program, found, self.options)
+        if simplest is None:
+            print("    only after the calls before it in its process; its program by itself is answered rightly", flush=True)
+            print(to_json(tidied(program)), flush=True)
+            return
+        print(f"# {fault}")
+        print(python_of(simplest, self.options.backend))
+        print(f"# {to_json(simplest)}", flush=True)
+
+    def summary(self, team: Team, seconds: float) -> None:
+        if self._terminal:
+            print(file=sys.stderr)
+        calls = team.counts.total()
+        print(f"\n{calls:,} calls on the backend {self.options.backend} in {seconds:.1f} s ({calls / seconds:,.0f} a second), seed "
+              f"{self.options.seed}: {self.faults.total()} mismatches of {len(self.faults)} kinds")
+        routes: dict[str, list[str]] = {}
+        families: Counter[str] = Counter()
+        for (function, route), count in sorted(team.routes.items()):
+            families[route.split(":")[0]] += count
+            routes.setdefault(function, []).append(f"{route.split(':')[0]} {count}")
+        for function, count in sorted(team.counts.items()):
+            print(f"  {function:24}{count:8}")
+        if families:
+            print("answered by: " + ", ".join(f"{family} {count:,}" for family, count in families.most_common()))
+        for (function, what, _detail), count in self.faults.most_common():
+            print(f"  mismatch {count:6} x {function}: {what}")
+
+
+def _isolated(program: Program, found: Found, options: argparse.Namespace) -> tuple[Program | None, Fault | None]:
+    """The simplest program that fails in the same way in a fresh process, with calls of the programs before it if it takes them."""
+    function = program.calls[-1].function
+
+    def fault_of(candidate: Program) -> Fault | None:
+        fault = attempt([candidate], options.backend, options.hang)
+        return fault if fault is not None and fault.what == found.fault.what and candidate.calls[-1].function == function else None
+
+    job = Job(options.backend, options.seed, found.began, options.processes, None, options.function)
+    for before in (0, 10, 100, 1000):
+        first = max(found.began, found.index - before * job.step)
+        earlier = [call for index in range(first, found.index, job.step) for call in job.program(index).calls]
+        whole = replace(program, calls=(*earlier, *program.calls))
+        if fault_of(whole) is not None:
+            simplest = shrunk(whole, lambda candidate: fault_of(candidate) is not None, options.shrink) if options.shrink else whole
+            return tidied(simplest), fault_of(simplest) or found.fault
+        if first == found.began:
+            break
+    return None, None
+
+
+def _replay(options: argparse.Namespace) -> int:
+    """Run one program again."""
+    if options.replay.isdigit():
+        program = Job(options.backend, options.seed, 0, 1, None, options.function).program(int(options.replay))
+    else:
+        line = next(line for line in reversed(Path(options.replay).read_text(encoding="utf-8").splitlines()) if '"calls"' in line)
+        program = from_json(line.removeprefix("# "))
+    failed = False
+    for number in range(len(program.calls)):
+        part = replace(program, calls=program.calls[:number + 1])
+        fault = attempt([part], options.backend, options.hang)
+        print(f"call {number}, {program.calls[number].function}: {fault or 'as NumPy'}")
+        failed |= fault is not None
+    print(python_of(tidied(program), options.backend))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

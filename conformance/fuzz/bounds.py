@@ -1,0 +1,187 @@
+"""What a product may be: intervals around a wider result, from the roundings that any order of operations makes.
+
+For a sum of K products computed in a type with unit roundoff u, in any order, the error is at most about K u (|A||B|). The wider
+result, (|A||B|) and K are had by calling NumPy's function again: on wider operands, on their absolute values, on ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .calls import Argument, Call, Items, Operand
+from .registry import FUNCTIONS
+from .run import evaluated
+from .values import contents
+
+__all__ = ["Bound", "bound_of", "why_outside"]
+
+_WIDER = {"e": "d", "f": "d", "d": "g", "g": "g", "F": "D", "D": "G", "G": "G"}
+_KEPT = frozenset({"axes", "axis", "keepdims"})
+_PRECISION = {"tf32": 2.0**-10}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is known of the elements of a result.
+
+    Attributes
+    ----------
+    exact : numpy.ndarray
+        In a wider type.
+    radius : numpy.ndarray
+        How far a result may be from it, before it is rounded to its own type.
+    steady : numpy.ndarray or bool
+        Where no order of operations overflows.
+    dtype : numpy.dtype
+        The type of the sums.
+    several : bool
+        Whether there are more than two operands, whose products have products in between.
+    """
+
+    exact: np.ndarray
+    radius: np.ndarray
+    steady: Any
+    dtype: np.dtype
+    several: bool
+
+
+def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray) -> Bound:
+    """The bound of a call of a product that is computed in ``dtype``, a floating-point type; ``expected`` is NumPy's result."""
+    wide = np.dtype(_WIDER[dtype.char])
+    real = np.dtype({"D": "d", "G": "g"}.get(wide.char, wide.char))
+    info = np.finfo(dtype)
+    precision = call.keyword("precision")
+    sums = np.finfo("f") if dtype.char == "e" else info
+    u = max(float(sums.eps) / 2, _PRECISION.get(evaluated(precision, []) if precision else "", 0.0))
+    if dtype.char == "e":
+        u = 2.0**-21                            # tensor cores align products to the largest and truncate
+    with np.errstate(all="ignore"):
+        given = _operands(call, lambda x: x)
+        operands = [x.astype(dtype) for x in given]
+        exact = _again(call, lambda x: x.astype(dtype).astype(wide))
+        size = _again(call, lambda x: np.nan_to_num(np.abs(x.astype(dtype).astype(wide)).astype(real), nan=0.0, posinf=0.0))
+        terms = _again(call, lambda x: np.ones(x.shape, "d"))
+        finite = [np.abs(x[np.isfinite(x)].astype(wide)) for x in operands]
+        largest = [float(x.max()) if x.size else 0.0 for x in finite]
+        count = len(operands) if call.function != "linalg.matrix_power" else 8
+        most = float(np.prod([max(x, 1.0) for x in largest])) if count > 2 else 1.0
+        if call.function == "linalg.matrix_power":
+            most = max(largest[0], 1.0) ** 8 * (operands[0].shape[-1] or 1) ** 8
+        size = np.asarray(np.abs(size), real)
+        factor = (2.0 if dtype.kind == "c" else 1.0) * max(count - 1, 1)
+        roundings = terms + 4 if count <= 2 else terms * 2 + 4 * count
+        radius = factor * u * roundings * size + factor * (terms + 2) * real.type(info.smallest_subnormal) * most
+        if dtype.char == "e" and (count > 2 or call.keyword("optimize")):       # products in between are rounded too
+            radius = radius + 2.0**-11 * count * size * 1.1
+        if call.function == "linalg.multi_dot" and len({x.dtype for x in given}) > 1:
+            exact = expected                    # each product has the type of its own two operands
+            narrow = max(float(np.finfo(x.dtype).eps) for x in given if x.dtype.kind in "fc")
+            radius = radius + narrow * (roundings + 4) * size
+        limit = float(sums.max) / 8
+        steady = (size < limit) & (np.asarray(terms) * most < limit if count > 2 else True)
+    return Bound(np.asarray(exact, wide), np.asarray(radius, real), steady, dtype, count > 2)
+
+
+def why_outside(bound: Bound, got: np.ndarray, expected: np.ndarray) -> str | None:
+    """What is wrong with a result that differs from NumPy's; ``None`` if nothing is."""
+    if got.dtype.kind == "c":
+        bad = _complex_outside(bound, got, expected)
+    elif got.dtype.kind == "f":
+        bad = _outside(bound.exact.real, bound, got, expected)
+    elif got.dtype.kind in "iu":
+        bad = _integers_outside(bound, got)
+    else:
+        bad = np.zeros(got.shape, bool)
+        clear = np.isfinite(bound.exact) & (np.abs(bound.exact) > bound.radius)
+        bad[...] = clear & ~got.astype(bool)
+    if not bad.any():
+        return None
+    at = tuple(int(i) for i in np.argwhere(bad)[0])
+    exact = np.broadcast_to(bound.exact, got.shape)[at]
+    radius = float(np.broadcast_to(bound.radius, got.shape)[at])
+    return (f"element {at} is {got[at]!r}; NumPy has {expected[at]!r}, the exact value is {exact!r} and the bound {radius:.3g}; "
+            f"{int(bad.sum())} of {got.size} elements are wrong")
+
+
+def _outside(exact: np.ndarray, bound: Bound, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Where real parts are wrong."""
+    wide, given = exact.dtype, got.astype(exact.dtype)
+    with np.errstate(all="ignore"):
+        low, high = ((exact + sign * bound.radius).astype(bound.dtype.char.lower() if bound.dtype.kind == "c" else bound.dtype)
+                     .astype(got.dtype).astype(wide) for sign in (-1, 1))
+        tiny = np.finfo(got.dtype).smallest_subnormal
+        inside = (given >= low - tiny) & (given <= high + tiny)
+    finite = np.isfinite(exact)
+    same = np.where(np.isnan(exact), np.isnan(got), given == exact)
+    if bound.several:
+        same = ~np.isfinite(got) | np.isfinite(expected)
+    alike = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    return ~(np.where(finite, inside, same) | (~np.asarray(bound.steady) & ~np.isfinite(got))) & ~alike
+
+
+def _complex_outside(bound: Bound, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Where complex results are wrong; one part that is not finite makes the whole so."""
+    exact = bound.exact if bound.exact.dtype.kind == "c" else bound.exact.astype(np.result_type(bound.exact, np.complex64))
+    finite = np.isfinite(exact)
+    parts = Bound(exact, bound.radius, bound.steady, bound.dtype, True)
+    bad = (_outside(exact.real, parts, got.real, expected.real) | _outside(exact.imag, parts, got.imag, expected.imag)) & finite
+    lost = ~finite & np.isfinite(got) & ~np.isfinite(expected) & (not bound.several)
+    return bad | lost
+
+
+def _integers_outside(bound: Bound, got: np.ndarray) -> np.ndarray:
+    """Where results that were cast to integers are wrong; what an integer cannot hold may be any."""
+    info = np.iinfo(got.dtype)
+    exact = bound.exact.real.astype("g")
+    held = np.isfinite(exact) & (exact > info.min) & (exact < info.max)
+    with np.errstate(all="ignore"):
+        return held & (np.abs(got.astype("g") - exact) > 1 + bound.radius + np.abs(exact) * float(np.finfo(bound.dtype).eps))
+
+
+def _operands(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+
+    def note(x: np.ndarray) -> np.ndarray:
+        found.append(change(x))
+        return x
+
+    _arguments(call, note)
+    return found
+
+
+def _again(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    arguments = _arguments(call, change)
+    keywords = {key: evaluated(value, []) for key, value in call.keywords if key in _KEPT}
+    return FUNCTIONS[call.function].reference(*arguments, **keywords)
+
+
+def _arguments(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> list[Any]:
+    """The positional arguments, without ``out``, operands changed."""
+    memories = [contents(memory) for memory in call.memories]
+    arrays = [np.ndarray(view.shape, view.dtype, memories[view.memory].view(np.uint8), view.offset, view.strides)
+              for view in call.views]
+    places = _places(call)
+    if call.function in ("dot", "outer", "matmul", "vecdot", "matvec", "vecmat"):
+        given = call.arguments[:2]
+    else:
+        given = call.arguments
+    return [_changed(argument, arrays, change) if i in places else evaluated(argument, arrays) for i, argument in enumerate(given)]
+
+
+def _changed(argument: Argument, arrays: list[np.ndarray], change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    if isinstance(argument, Items) and any(isinstance(item, Operand) for item in argument.items):
+        return [_changed(item, arrays, change) for item in argument.items]
+    return change(np.asarray(evaluated(argument, arrays)))
+
+
+def _places(call: Call) -> range:
+    """Where among the positional arguments operands stand."""
+    count = len(call.arguments)
+    if call.function == "einsum":
+        spelled = isinstance(evaluated(call.arguments[0], [None] * len(call.views)), str)
+        return range(1, count) if spelled else range(0, count // 2 * 2, 2)
+    return range(min(count, 1 if call.function in ("linalg.multi_dot", "linalg.matrix_power") else 2))

@@ -1,0 +1,1 @@
+"""Generators of calls, by the kind of function."""

@@ -1,0 +1,250 @@
+"""Comparing two outcomes of one call: NumPy's and ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from .bounds import bound_of, why_outside
+from .calls import Call, Code, View
+from .draw import reach
+from .functions.products import PRECISIONS
+from .registry import FUNCTIONS, out_views
+from .run import Outcome, Seen, perform, separated
+from .sides import GUARD, Reference, Side
+
+__all__ = ["Fault", "judge"]
+
+_REFERENCE = Reference()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A difference that is not allowed.
+
+    Attributes
+    ----------
+    what : str
+        Its kind in a word: ``"refusal"``, ``"type"``, ``"dtype"``, ``"shape"``, ``"strides"``, ``"memory"``, ``"values"`` ...
+    detail : str
+    """
+
+    what: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.detail}"
+
+
+def judge(call: Call, side: Side) -> Fault | None:
+    """Make a call on both sides; the first difference that is not allowed."""
+    if any(_overlaps_itself(call.views[i]) for i in out_views(call)):
+        return None                                 # what two elements in one place are is up to the order of the writes
+    try:
+        expected = perform(call, _REFERENCE)
+    except Exception as error:                      # an argument that is no value
+        return Fault("generator", repr(error))
+    got = perform(call, side)
+    if expected.error is not None or got.error is not None:
+        return _refusals(call, side, expected, got)
+    assert expected.seen is not None and got.seen is not None
+    fault = _memories(call, side, expected, got) or _described(call, side, expected.seen, got.seen)
+    if fault is None and side.name != "numpy" and expected.warned - got.warned:
+        fault = Fault("warnings", f"NumPy warns of {sorted(expected.warned - got.warned)}")
+    return fault or _values(call, expected.seen, got.seen)
+
+
+def _refusals(call: Call, side: Side, expected: Outcome, got: Outcome) -> Fault | None:
+    if expected.error is None:
+        if _may_refuse(call, side, got.error):
+            return None
+        return Fault("refusal", f"NumPy answers, here: {_shown(got.error)}")
+    if got.error is None:
+        if _may_answer(call, side, expected.error):
+            return None
+        return Fault("acceptance", f"NumPy refuses with {_shown(expected.error)}, here: {_brief(got.seen)}")
+    alike = _public(got.error) is _public(expected.error)
+    if not alike and not _two_mistakes(call, expected.error) and not _may_refuse(call, side, got.error):
+        return Fault("exception", f"NumPy raises {_shown(expected.error)}, here: {_shown(got.error)}")
+    if isinstance(expected.error, SystemError):     # NumPy's products of datetimes: computed, and then refused
+        return None
+    for i, (before, after, other) in enumerate(zip(got.before, got.memories, expected.memories, strict=True)):
+        if not np.array_equal(before, after) and not np.array_equal(after, other):
+            return Fault("memory", f"memory {i} was changed by a call that raised {_shown(got.error)}")
+    return None
+
+
+def _public(error: BaseException) -> type:
+    """The nearest type that a program can name; NumPy's own private subclasses are refinements."""
+    return next(kind for kind in type(error).__mro__ if not kind.__module__.startswith("numpy._"))
+
+
+def _two_mistakes(call: Call, error: BaseException) -> bool:
+    """Whether there may be more than one reason to refuse a call: which comes first is not promised then."""
+    if any(words in str(error) for words in ("return arrays must be of ArrayType", "only allowed as a keyword argument")):
+        return True
+    valid = (None, *(Code(repr(good)) for good in PRECISIONS))
+    return any(call.keyword(key) not in valid for key in ("precision", "variant"))
+
+
+def _may_refuse(call: Call, side: Side, error: BaseException | None) -> bool:
+    """Refusals that the documentation announces."""
+    if isinstance(error, ValueError) and call.keyword("precision") not in (None, *(Code(repr(x)) for x in ("auto", "ieee"))):
+        return True                             # an algorithm that this product has not
+    if not side.on_gpu or error is None:
+        return False
+    words = str(error)
+    mixed = any(view.holder == "host" for view in call.views)
+    return (isinstance(error, (TypeError, ValueError)) and mixed) or "no kernel" in words or "lies on" in words
+
+
+def _may_answer(call: Call, side: Side, error: BaseException) -> bool:
+    """Calls that are answered here and not by NumPy, as the documentation says."""
+    words = str(error)
+    if "return arrays must be of ArrayType" in words or "only allowed as a keyword argument" in words:
+        return len(call.arguments) > 2          # what NumPy takes as ``out=`` only, here in third place too
+    return side.on_gpu and "read-only" in words          # CuPy's arrays are all writeable
+
+
+def _memories(call: Call, side: Side, expected: Outcome, got: Outcome) -> Fault | None:
+    """See that nobody wrote but into the arrays that were to be written."""
+    written = [np.zeros(len(before), bool) for before in got.before]
+    for i in out_views(call):
+        view = call.views[i]
+        written[view.memory] |= _footprint(view.shape, view.strides, np.dtype(view.dtype).itemsize, GUARD + view.offset,
+                                           len(written[view.memory]))
+    for i, (before, after, mine, theirs) in enumerate(zip(got.before, got.memories, written, expected.memories, strict=True)):
+        wrong = (before != after) & ~mine
+        if side.name == "numpy":                # a fault of NumPy's own is not ours
+            wrong &= after != theirs
+        if wrong.any():
+            first = int(np.argmax(wrong)) - GUARD
+            return Fault("memory", f"{int(wrong.sum())} bytes of memory {i} outside of the result were overwritten, "
+                                   f"the first at {first} of {len(before) - 2 * GUARD}")
+    return None
+
+
+def _footprint(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, offset: int, nbytes: int) -> np.ndarray:
+    inside = np.zeros(nbytes, bool)
+    offsets = np.array(offset)
+    for extent, stride in zip(shape, strides, strict=True):
+        offsets = offsets[..., None] + np.arange(extent) * stride
+    for byte in range(itemsize):
+        inside[offsets.ravel() + byte] = True
+    return inside
+
+
+def _overlaps_itself(view: View) -> bool:
+    itemsize = np.dtype(view.dtype).itemsize
+    below, above = reach(view.shape, view.strides, itemsize)
+    return int(_footprint(view.shape, view.strides, itemsize, below, below + above).sum()) < prod(view.shape) * itemsize
+
+
+def _described(call: Call, side: Side, expected: Seen, got: Seen) -> Fault | None:
+    """Everything but values."""
+    label = _label(call, side, expected.label)
+    if got.label != label:
+        return Fault("type", f"{got.label} in place of {label}")
+    if expected.label == "sequence":
+        if (expected.values, len(expected.items)) != (got.values, len(got.items)):
+            return Fault("type", f"{got.values} of {len(got.items)} in place of {expected.values} of {len(expected.items)}")
+        return next(filter(None, (_described(call, side, e, g) for e, g in zip(expected.items, got.items, strict=True))), None)
+    if not isinstance(expected.values, np.ndarray):
+        return None
+    if got.values.dtype != expected.values.dtype:
+        return Fault("dtype", f"{got.values.dtype} in place of {expected.values.dtype}")
+    if got.values.shape != expected.values.shape:
+        return Fault("shape", f"{got.values.shape} in place of {expected.values.shape}")
+    if expected.label == "scalar":
+        return None
+    if got.argument != expected.argument:
+        return Fault("identity", f"the result is {_argument(got)}, in NumPy {_argument(expected)}")
+    if got.place != expected.place and expected.values.size:
+        return Fault("view", f"the result lies {_placed(got)}, in NumPy {_placed(expected)}")
+    if call.function != "kron" and not (call.function == "einsum" and call.keyword("optimize")):
+        wrong = [s for s, e, n in zip(got.strides, expected.strides, expected.values.shape, strict=True) if s != e and n > 1]
+        if wrong and expected.values.size:
+            return Fault("strides", f"{got.strides} in place of {expected.strides} for {expected.values.shape}")
+    if not side.on_gpu and got.writeable != expected.writeable:
+        return Fault("writeable", f"{got.writeable} in place of {expected.writeable}")
+    return None
+
+
+def _label(call: Call, side: Side, label: str) -> str:
+    if label not in ("array", "scalar"):
+        return label
+    if any(view.holder == "ours" for view in call.views):
+        return "ours"
+    return "cupy" if side.on_gpu and call.views else label
+
+
+def _values(call: Call, expected: Seen, got: Seen) -> Fault | None:
+    if expected.label == "sequence":
+        return next(filter(None, (_values(call, e, g) for e, g in zip(expected.items, got.items, strict=True))), None)
+    if not isinstance(expected.values, np.ndarray):
+        return None if expected.values == got.values else Fault("values", f"{got.values!r} in place of {expected.values!r}")
+    if _equal(got.values, expected.values):
+        return None
+    if call.function == "einsum" and call.keyword("optimize"):          # NumPy's steps wrap and round each for itself
+        plain = perform(call.without("optimize"), _REFERENCE)
+        if plain.seen is not None and _equal(got.values, plain.seen.values):
+            return None
+    outs = out_views(call)
+    if outs and _overlap(call, outs):               # as if computed elsewhere: NumPy's own functions are not all so careful
+        apart = perform(separated(call), _REFERENCE)
+        if apart.seen is not None:
+            expected = apart.seen
+            if _equal(got.values, expected.values):
+                return None
+    if FUNCTIONS[call.function].judgement == "product":
+        dtype = _type_of_sums(call, expected.values.dtype)
+        if dtype.kind in "fc":
+            why = why_outside(bound_of(call, dtype, expected.values), got.values, expected.values)
+            return Fault("values", why) if why else None
+    differ = np.asarray((got.values != expected.values) & ~((got.values != got.values) & (expected.values != expected.values)))
+    if not differ.any() and got.values.dtype.kind == "O":
+        return None
+    at = tuple(int(i) for i in np.argwhere(differ)[0]) if differ.any() else ()
+    return Fault("values", f"element {at} is {got.values[at]!r} in place of {expected.values[at]!r}, "
+                           f"{int(differ.sum())} of {differ.size} differ")
+
+
+def _equal(x: np.ndarray, y: np.ndarray) -> bool:
+    if x.dtype.kind in "fcmM":
+        return bool(np.array_equal(x, y, equal_nan=True))
+    return bool(np.array_equal(x, y))
+
+
+def _overlap(call: Call, outs: list[int]) -> bool:
+    others = {call.views[i].memory for i in call.used() if i not in outs}
+    return any(call.views[i].memory in others for i in outs)
+
+
+def _type_of_sums(call: Call, result: np.dtype) -> np.dtype:
+    """The type in which NumPy computes a product."""
+    if not out_views(call):
+        return result
+    alone = Call(call.function, call.arguments[:2] if call.function in ("dot", "outer", "matmul", "vecdot", "matvec", "vecmat")
+                 else call.arguments, call.without("out").keywords, call.views, call.memories)
+    outcome = perform(alone, _REFERENCE)
+    return outcome.seen.values.dtype if outcome.seen is not None else result
+
+
+def _argument(seen: Seen) -> str:
+    return "a new array" if seen.argument is None else f"argument {seen.argument}"
+
+
+def _placed(seen: Seen) -> str:
+    return "in memory of its own" if seen.place is None else "at byte {1} of memory {0}".format(*seen.place)
+
+
+def _shown(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def _brief(seen: Seen | None) -> str:
+    return "nothing" if seen is None else f"{seen.label} {str(seen.values)[:200]}"
+
+

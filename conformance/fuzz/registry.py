@@ -1,0 +1,136 @@
+"""Every function that is called: how calls of it are made, what answers them here and in NumPy, and how answers are judged."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+import cuteblas
+
+from .calls import Argument, Call, Items, Operand
+from .draw import Draw
+from .functions import copies, einsums, products
+
+__all__ = ["FUNCTIONS", "Function", "out_views"]
+
+Judgement = Literal["product", "exact"]
+_OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2}
+_WITH_PRECISION = frozenset({"matmul", "dot", "inner", "tensordot", "einsum", "linalg.matmul", "linalg.tensordot",
+                             "linalg.multi_dot", "linalg.matrix_power"})
+_WITH_VARIANT = _WITH_PRECISION - {"linalg.multi_dot", "linalg.matrix_power"} | {"copy", "ascontiguousarray", "asfortranarray"}
+_HEAVY = {"matmul": 6.0, "einsum": 6.0, "dot": 3.0, "copy": 3.0, "tensordot": 2.0, "vecdot": 1.5, "einsum_path": 0.3}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function under test.
+
+    Attributes
+    ----------
+    name : str
+    make : callable
+        A random call.
+    ours, reference : callable
+        What is judged, and what judges: NumPy's function or a definition in NumPy's terms.
+    judgement : {"product", "exact"}
+        Whether values may differ within the bound of a sum of products, or not at all.
+    weight : float
+        How often it is called.
+    """
+
+    name: str
+    make: Callable[[Draw], Call]
+    ours: Callable[..., Any]
+    reference: Callable[..., Any]
+    judgement: Judgement
+    weight: float = 1.0
+
+
+def out_views(call: Call) -> list[int]:
+    """Indices of the views that a call is asked to write to."""
+    found = []
+    argument: Argument | None
+    position = _OUT_POSITIONS.get(call.function)
+    given = [*call.arguments[position:position + 1]] if position is not None else []
+    for argument in (*given, call.keyword("out")):
+        while isinstance(argument, Items) and argument.items:
+            argument = argument.items[0]
+        if isinstance(argument, Operand):
+            found.append(argument.view)
+    return found
+
+
+def _copy(a: Any, order: Any = "K", subok: bool = False, *, out: Any = None) -> Any:
+    """``copy`` with the extension ``out``, in NumPy's terms."""
+    if out is None:
+        return np.copy(a, order, subok)         # type: ignore[call-overload]
+    np.array((), order=order)
+    if not isinstance(out, np.ndarray):
+        raise TypeError("'out' must be an array")
+    array = np.asarray(a)
+    if (array.shape, array.dtype) != (out.shape, out.dtype):
+        raise ValueError("another shape or type")
+    np.copyto(out, array.copy())
+    return out
+
+
+def _vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
+    """``numpy.vecmat``, whose complex loop (NumPy 2.2 to 2.4) takes results for contiguous: ``out`` and orders by way of a copy."""
+    target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    order = arguments.get("order")
+    if isinstance(target, np.ndarray) and target.ndim and target.flags.writeable:
+        axes = arguments.get("axes")
+        axis = axes[2] if isinstance(axes, list) and len(axes) > 2 else -1
+        axis = axis[0] if isinstance(axis, tuple) else axis
+        whole = np.moveaxis(np.zeros_like(np.moveaxis(target, axis, -1), order="C"), -1, axis)
+        np.vecmat(x1, x2, out=whole, **arguments)
+        target[...] = whole
+        return target
+    if isinstance(order, str) and order in "AF" and target is None:
+        right = np.vecmat(x1, x2, **{**arguments, "order": "C"})
+        result = np.vecmat(x1, x2, **arguments)
+        if isinstance(result, np.ndarray):
+            result[...] = right
+        return result
+    return np.vecmat(x1, x2, out=out, **arguments)
+
+
+_DEFINED: dict[str, Callable[..., Any]] = {"copy": _copy, "vecmat": _vecmat}
+
+
+def _named(library: Any, name: str) -> Callable[..., Any]:
+    return operator.attrgetter(name)(library)
+
+
+def _functions() -> dict[str, Function]:
+    found = {}
+    makers: Sequence[tuple[dict[str, Callable[[Draw], Call]], Judgement]] = (
+        (products.MAKERS, "product"), (einsums.MAKERS, "product"), (copies.MAKERS, "exact"))
+    for group, judgement in makers:
+        for name, make in group.items():
+            reference = _without_extensions(name, _DEFINED.get(name) or _named(np, name))
+            kind: Judgement = "exact" if name == "einsum_path" else judgement
+            found[name] = Function(name, make, _named(cuteblas, name), reference, kind, _HEAVY.get(name, 1.0))
+    return found
+
+
+def _without_extensions(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function, which knows nothing of precisions."""
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if name in _WITH_PRECISION and keywords.pop("precision", None) not in (None, *products.PRECISIONS):
+            raise ValueError("precision")
+        if name in _WITH_VARIANT and keywords.pop("variant", None) is not None:
+            raise ValueError("variant")
+        if name == "einsum" and keywords.get("optimize") == "auto":
+            keywords["optimize"] = False
+        return function(*arguments, **keywords)
+
+    return call
+
+
+FUNCTIONS = _functions()
+

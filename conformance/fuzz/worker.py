@@ -1,0 +1,229 @@
+"""Calls in child processes: what crashes or hangs there is found, and its call is known."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection, get_context
+from typing import Any
+
+import cuteblas
+
+from .calls import Program
+from .generate import program
+from .judge import Fault, judge
+from .sides import POOLS, side
+
+__all__ = ["Found", "Job", "Team", "attempt"]
+
+_context = get_context("fork")
+_EVERY = 0.5                                    # seconds between two reports of a worker
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker does: programs ``first``, ``first + step`` ... of a seed, until a number or a time is reached."""
+
+    backend: str
+    seed: int
+    first: int
+    step: int
+    stop: int | None
+    function: str | None = None
+
+    def program(self, index: int) -> Program:
+        """The program of an index."""
+        return program(self.seed * 10**9 + index, POOLS[self.backend], self.function)
+
+
+@dataclass
+class Found:
+    """A fault, and the programs that ran before in the same process."""
+
+    index: int
+    call: int
+    fault: Fault
+    began: int
+    program: Program = field(default_factory=lambda: Program(()))
+
+
+def attempt(programs: Sequence[Program], backend: str, seconds: float = 60.0) -> Fault | None:
+    """Run programs in a fresh process; the fault of the last call, a crash or a hang."""
+    receiver, sender = _context.Pipe(duplex=False)
+    child = _context.Process(target=_attempt, args=(programs, backend, sender), daemon=True)
+    child.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            return Fault("hang", f"no answer after {seconds:.0f} s")
+        return receiver.recv()
+    except EOFError:
+        child.join()
+        return Fault("crash", _ended(child.exitcode))
+    finally:
+        receiver.close()
+        child.kill()
+        child.join()
+
+
+def _attempt(programs: Sequence[Program], backend: str, sender: Any) -> None:
+    _quiet()
+    answers = side(backend)
+    fault = None
+    with answers.ready():
+        for each in programs:
+            for call in each.calls:
+                fault = judge(call, answers)
+    sender.send(fault)
+    sender.close()
+    os._exit(0)
+
+
+def _quiet() -> None:
+    """Crashes are reported by the parent."""
+    faulthandler.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+
+
+def _ended(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"the process was ended by {signal.Signals(-code).name}"
+    return f"the process ended with status {code}"
+
+
+def _work(job: Job, current: Any, deadline: float, sender: Any) -> None:
+    _quiet()
+    answers = side(job.backend)
+    counts: Counter[str] = Counter()
+    reported = time.monotonic()
+    index = job.first
+    cuteblas.reset_stats()
+    with answers.ready():
+        while (job.stop is None or index < job.stop) and time.monotonic() < deadline:
+            current.value = index
+            made = job.program(index)
+            for number, call in enumerate(made.calls):
+                fault = judge(call, answers)
+                counts[call.function] += 1
+                if fault is not None:
+                    sender.send(("fault", Found(index, number, fault, job.first)))
+            index += job.step
+            if time.monotonic() - reported > _EVERY:
+                sender.send(("counts", counts))
+                counts, reported = Counter(), time.monotonic()
+    sender.send(("counts", counts))
+    sender.send(("routes", _routes()))
+    sender.send(("end", None))
+    sender.close()
+    os._exit(0)
+
+
+def _routes() -> Counter[tuple[str, str]]:
+    """Which families of kernels and other routes answered, for each function."""
+    found: Counter[tuple[str, str]] = Counter()
+    for function, groups in cuteblas.stats().items():
+        for route, count in groups.get("calls", {}).items():
+            found[function, route] += count
+    return found
+
+
+class _Member:
+    """A worker process and what is known of it."""
+
+    def __init__(self, job: Job, deadline: float):
+        self.job = job
+        self.current = _context.Value("q", job.first, lock=False)
+        self.receiver, sender = _context.Pipe(duplex=False)
+        self.process = _context.Process(target=_work, args=(job, self.current, deadline, sender), daemon=True)
+        self.process.start()
+        sender.close()
+        self.seen = job.first
+        self.since = time.monotonic()
+
+    def end(self) -> None:
+        self.receiver.close()
+        self.process.kill()
+        self.process.join()
+
+
+class Team:
+    """Workers that share the programs of a seed.
+
+    Parameters
+    ----------
+    backend : str
+    seed : int
+    processes : int
+    programs : int, optional
+        How many programs there are.
+    deadline : float
+        On the clock ``time.monotonic``.
+    hang : float
+        Seconds after which a program counts as hanging.
+    function : str, optional
+        The only one to be called.
+    """
+
+    def __init__(self, backend: str, seed: int, processes: int, programs: int | None, deadline: float, hang: float,
+                 function: str | None = None):
+        self.counts: Counter[str] = Counter()
+        self.routes: Counter[tuple[str, str]] = Counter()
+        self._deadline, self._hang = deadline, hang
+        self._members = [_Member(Job(backend, seed, i, processes, programs, function), deadline) for i in range(processes)]
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._members)
+
+    def next(self, seconds: float) -> list[Found]:
+        """What was found within some time."""
+        found: list[Found] = []
+        waiting = {member.receiver: member for member in self._members}
+        for ready in connection.wait(list(waiting), seconds):
+            member = waiting[ready]                 # type: ignore[index]
+            try:
+                kind, what = member.receiver.recv()
+            except EOFError:
+                found.append(self._lost(member, None))
+                continue
+            if kind == "fault":
+                what.program = member.job.program(what.index)
+                found.append(what)
+            elif kind == "counts":
+                self.counts += what
+            elif kind == "routes":
+                self.routes += what
+            else:
+                member.end()
+                self._members.remove(member)
+        for member in self._members:
+            if member.current.value != member.seen:
+                member.seen, member.since = member.current.value, time.monotonic()
+            elif time.monotonic() - member.since > self._hang:
+                found.append(self._lost(member, Fault("hang", f"no answer after {self._hang:.0f} s")))
+                break
+        return found
+
+    def _lost(self, member: _Member, fault: Fault | None) -> Found:
+        """A worker crashed or hangs: another goes on behind its program."""
+        index = member.current.value
+        member.process.join(1 if fault is None else 0)
+        fault = fault or Fault("crash", _ended(member.process.exitcode))
+        member.end()
+        self._members.remove(member)
+        job = member.job
+        self._members.append(_Member(replace(job, first=index + job.step), self._deadline))
+        return Found(index, len(job.program(index).calls) - 1, fault, job.first, job.program(index))
+
+    def end(self) -> None:
+        """End all workers."""
+        for member in self._members:
+            member.end()
+        self._members.clear()
