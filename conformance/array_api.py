@@ -179,6 +179,22 @@ SIGNATURES = {
     """,
 }
 
+# What functions return that is not one array: a sequence of arrays, a named tuple of them, or something else.
+RETURNS = {
+    list: "broadcast_arrays meshgrid",
+    tuple: "nonzero unstack",
+    bool: "can_cast isdtype",
+}
+NAMED_TUPLES = {
+    "unique_all": ("values", "indices", "inverse_indices", "counts"), "unique_counts": ("values", "counts"),
+    "unique_inverse": ("values", "inverse_indices"), "linalg.eigh": ("eigenvalues", "eigenvectors"), "linalg.qr": ("Q", "R"),
+    "linalg.slogdet": ("sign", "logabsdet"), "linalg.svd": ("U", "S", "Vh"),
+}
+OTHER_RETURNS = frozenset({"finfo", "iinfo", "result_type"})
+FLOAT_INFO = {"bits": int, "eps": float, "max": float, "min": float, "smallest_normal": float}
+INTEGER_INFO = {"bits": int, "max": int, "min": int}
+INFO = {"capabilities": dict, "default_device": str, "default_dtypes": dict, "devices": list, "dtypes": dict}
+
 CONSTANTS = {"e": 2.718281828459045, "inf": float("inf"), "nan": float("nan"), "newaxis": None, "pi": 3.141592653589793}
 
 ATTRIBUTES = ("dtype", "device", "mT", "ndim", "shape", "size", "T")

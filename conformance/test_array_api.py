@@ -14,7 +14,23 @@ import pytest
 
 import cuteblas
 
-from .array_api import ATTRIBUTES, BINARY, CONSTANTS, KINDS, METHODS, OPERATORS, PROMOTIONS, SIGNATURES, UNARY
+from .array_api import (
+    ATTRIBUTES,
+    BINARY,
+    CONSTANTS,
+    FLOAT_INFO,
+    INFO,
+    INTEGER_INFO,
+    KINDS,
+    METHODS,
+    NAMED_TUPLES,
+    OPERATORS,
+    OTHER_RETURNS,
+    PROMOTIONS,
+    RETURNS,
+    SIGNATURES,
+    UNARY,
+)
 
 xp = cuteblas.ndarray(np.empty(0)).__array_namespace__(api_version="2024.12")
 
@@ -183,6 +199,63 @@ def test_limits_of_types():
         for info in (xp.iinfo(getattr(xp, name)), xp.iinfo(array(name))):
             assert (info.bits, info.max, info.min) == (np.iinfo(name).bits, np.iinfo(name).max, np.iinfo(name).min)
             assert info.dtype == getattr(xp, name)
+
+
+SAMPLES: dict[str, object] = {
+    "start": 0, "stop": 3, "num": 3, "shape": (2, 2), "fill_value": 1, "n_rows": 2, "obj": [1.0], "n": 2, "axes": (1, 0), "axis": 0,
+    "source": 0, "destination": 1, "repeats": 2, "repetitions": (2,), "shift": 1, "min": 0, "max": 1, "kind": "real floating"}
+
+
+def sample(name, parameter):
+    """An argument for a parameter."""
+    if parameter in ("dtype", "type", "from_", "to"):
+        return xp.int8 if name == "iinfo" else xp.float32
+    if name in ("searchsorted", "cross", "outer") and parameter in ("x1", "x2"):
+        return array("float32", (3,))
+    if parameter in ("x", "x1", "x2", "arrays", "condition", "indices", "arrays_and_dtypes"):
+        kinds = next((kinds for listed, _count, kinds, _result in ELEMENTWISE if listed == name), "real floating")
+        dtype = {"condition": "bool", "indices": "int64"}.get(parameter, KINDS[kinds][0])
+        if name in ("squeeze", "broadcast_to"):
+            return array(dtype, (1, 3))
+        x = xp.zeros((3,), dtype=xp.int64) if parameter == "indices" and name == "take" else array(dtype)
+        x = xp.eye(3, dtype=x.dtype) * 2 if name in ("cholesky", "inv", "solve") else x
+        x = xp.zeros((3, 3), dtype=xp.int64) if parameter == "indices" and name == "take_along_axis" else x
+        return [x, x] if parameter == "arrays" and name in ("concat", "stack") else x
+    return (4, 3) if name == "broadcast_to" else (9,) if name == "reshape" else SAMPLES[parameter]
+
+
+@pytest.mark.parametrize("part, line", LINES)
+def test_what_functions_return(part, line):
+    name = line.partition("(")[0]
+    function = getattr(getattr(xp, part) if part else xp, name)
+    full = f"{part}.{name}".removeprefix(".")
+    needed = [p for p in inspect.signature(function).parameters.values()
+              if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
+    named = {"axis": 0} if name in ("take", "unstack", "cumulative_prod", "cumulative_sum") else {}
+    result = function(*(np.ones(1) if name == "from_dlpack" else sample(name, p.name) for p in needed), **named)
+    kind = next((kind for kind, names in RETURNS.items() if full in names.split()), None)
+    if full in NAMED_TUPLES:
+        assert isinstance(result, tuple) and result._fields == NAMED_TUPLES[full]
+        assert all(type(x) is cuteblas.ndarray for x in result)
+    elif full not in OTHER_RETURNS:
+        assert type(result) is (kind or cuteblas.ndarray)
+        assert kind not in (list, tuple) or all(type(x) is cuteblas.ndarray for x in result)
+
+
+def test_what_descriptions_return():
+    for names, attributes, describe in ((KINDS["floating"], FLOAT_INFO, xp.finfo), (KINDS["integral"], INTEGER_INFO, xp.iinfo)):
+        for dtype in names:
+            for described in (getattr(xp, dtype), array(dtype)):
+                info = describe(described)
+                assert {name: type(getattr(info, name)) for name in attributes} == attributes
+                assert info.dtype == getattr(xp, resulting(dtype, "real"))
+    info = xp.__array_namespace_info__()
+    assert {name: type(getattr(info, name)()) for name in INFO} == INFO
+    assert xp.meshgrid() == xp.broadcast_arrays() == []
+    assert float(xp.finfo(xp.float32).eps) == 2**-23 and "float32" in repr(xp.finfo(xp.float32))
+    x = array("float32")
+    assert xp.astype(x, xp.float32, copy=False) is x and xp.asarray(x) is x and xp.astype(x, xp.float32) is not x
+    assert all(type(n) is int for n in (*x.shape, x.ndim, x.size)) and type(x.shape) is tuple
 
 
 # -- sums and searches ------------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     --------
     >>> import cuteblas
     >>> cuteblas.asarray([[1, 2], [3, 4]], device="cpu") @ [1, 1]
-    cuteblas.ndarray([3, 7])
+    cuteblas.array([3, 7])
     """
     raw = unwrapped(obj)
     on_gpu = kind_of(raw) == "cupy"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
+import re
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from math import prod
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -15,12 +18,15 @@ from ..functions.kinds import kind_of, own_types
 from ..functions.products import fast_paths
 from .devices import CPU, checked_device, copied_to, device_of, made_on
 
-__all__ = ["leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
+__all__ = ["as_given", "flatiter", "leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 """Versions of the Array API standard that ``__array_namespace__`` accepts."""
 
 _new = object.__new__
+_PUBLIC_FUNCTION = type(np.sum)         # what NumPy makes of functions that types may answer (NEP 18)
+_NOT_LOOKED_INTO = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None), type(...)})
+_SOME = np.empty(0)
 
 
 @final
@@ -46,8 +52,8 @@ class ndarray:
     >>> import numpy as np, cuteblas
     >>> x = cuteblas.ndarray(np.ones((2, 3)))
     >>> x @ x.T
-    cuteblas.ndarray([[3., 3.],
-                      [3., 3.]])
+    cuteblas.array([[3., 3.],
+                    [3., 3.]])
     >>> np.linalg.norm(x, axis=1).shape
     (2,)
     """
@@ -92,16 +98,19 @@ class ndarray:
         """NEP 18: our function of that name, else that of the library of the data."""
         if not all(map(_known, types)):
             return NotImplemented
-        if not any(type(x) is ndarray for x in leaves((arguments, named))):
+        if not isinstance(function, _PUBLIC_FUNCTION):
             return self._made_like(function.__name__, arguments, named)
-        return _call(_ours().get(function, function), function.__name__, arguments, named)
+        if function is np.array_repr:
+            return _repr(*arguments, **named)
+        ours = _ours().get(function)
+        return _call(ours or partial(_by_library, function), function.__name__, arguments, named)
 
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
         """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where CuPy has no such argument."""
         with made_on(self.device) as library:
             make = getattr(library, name, None)
             given = {key: value for key, value in named.items() if key != "device" or value is not None}
-            return NotImplemented if make is None else wrapped(make(*arguments, **given))
+            return NotImplemented if make is None else _call(make, name, arguments, given)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """The functions of the Array API standard for these arrays.
@@ -117,14 +126,16 @@ class ndarray:
 
         return namespace
 
-    def view(self, /, *arguments: Any, **named: Any) -> ndarray:
-        """The same memory with other elements.
+    def view(self, /, *arguments: Any, **named: Any) -> Any:
+        """The same memory with other elements: ``view([dtype][, type])``, where this class is a type as well.
 
         Raises
         ------
         TypeError
             On a GPU for a subclass of NumPy's array or for Python's objects, which CuPy's arrays cannot be or hold.
         """
+        arguments = tuple(x for x in arguments if x is not ndarray)
+        named = {name: x for name, x in named.items() if x is not ndarray}
         if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values()) if x is not None):
             raise TypeError("arrays on a GPU are no subclasses and hold no Python objects: view takes a dtype of numbers there")
         return _call(self._data.view, "view", arguments, named)
@@ -138,7 +149,8 @@ class ndarray:
             If they are on a GPU: nothing is moved unless that is said.
         """
         if self.device != CPU:
-            raise TypeError('Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first.')
+            raise TypeError('Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first; '
+                            '`cupy.from_dlpack(x)` is a CuPy array of the same memory.')
         return np.asarray(self._data, dtype, copy=copy)
 
     # There is no __cuda_array_interface__: CuPy would take every ufunc with a CuPy array on the left, our products among them.
@@ -159,10 +171,21 @@ class ndarray:
         return ndarray, (self._data,)
 
     def __copy__(self) -> ndarray:
-        return self.copy()
+        return self.copy("K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
-        return _wrap(self._data.__deepcopy__(memo)) if self.device == CPU else self.copy()
+        return _wrap(self._data.__deepcopy__(memo)) if self.device == CPU else self.copy("K")
+
+    def __bytes__(self) -> bytes:
+        if self.device != CPU:
+            raise TypeError('Implicit conversion to bytes is not allowed. Please use `.tobytes()`.')
+        return bytes(self._data)        # without this method, bytes(x) would be made of the elements, as of a list of integers
+
+    def __sizeof__(self) -> int:
+        """With the elements, wherever they are; repeated ones (stride 0) count once. Dask asks for it."""
+        data = self._data
+        count = prod(n for n, stride in zip(data.shape, data.strides, strict=True) if stride)
+        return object.__sizeof__(self) + count * data.itemsize
 
     # -- places -------------------------------------------------------------------------------------------------------------------
     @property
@@ -196,9 +219,18 @@ class ndarray:
         return self if data is self._data else _wrap(data)
 
     # -- elements -----------------------------------------------------------------------------------------------------------------
+    @property
+    def flat(self) -> flatiter:
+        """The elements in C order, to be read and written by index: see :class:`numpy.flatiter`."""
+        return flatiter(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self._data.flat = unwrapped(value)
+
     def __getitem__(self, key: Any) -> Any:
-        result = self._data[unwrapped(key)]
-        return result if type(result) in (list, tuple) else wrapped(result)         # these are elements of object arrays
+        data = self._data
+        return _selected(data, data[unwrapped(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raw = unwrapped(value)
@@ -209,10 +241,11 @@ class ndarray:
         return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:
-        return map(wrapped, iter(self._data))
+        data = self._data
+        return (_selected(data, x) for x in data)
 
     def __contains__(self, x: Any) -> bool:
-        return bool((self == x).any())
+        return bool(np.any(self == x))
 
     def __bool__(self) -> bool:
         return bool(self._data)
@@ -232,10 +265,7 @@ class ndarray:
 
     # -- text ---------------------------------------------------------------------------------------------------------------------
     def __repr__(self) -> str:
-        text = np.array_repr(copied_to(self._data, CPU)).removeprefix("array")
-        where = "" if self.device == CPU else f", device={self.device!r}"
-        name = "cuteblas.ndarray"
-        return f"{name}{text[:-1]}{where})".replace("\n", "\n" + " " * (len(name) - len("array")))
+        return _repr(self)
 
     def __str__(self) -> str:
         return str(copied_to(self._data, CPU))
@@ -244,27 +274,24 @@ class ndarray:
         return format(copied_to(self._data, CPU), spec)
 
     # -- products -----------------------------------------------------------------------------------------------------------------
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: Any, /) -> Any:
         data = self._data
         if type(other) is ndarray:
             result = matmul(data, other._data)
             return _wrap(result) if type(result) is type(data) else wrapped(result)
-        return _operated(matmul, self, other)
+        return _times(self, other)
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return _operated(lambda data, other: matmul(other, data), self, other)
+    def __rmatmul__(self, other: Any, /) -> Any:
+        return _times_from_left(self, other)
 
-    def __imatmul__(self, other: Any) -> ndarray:
-        own = (-2, -1) if self._data.ndim > 1 else (-1,)
-
-        def into(data: Any, other: Any) -> Any:
-            try:
-                return matmul(data, other, data, axes=[own, (-2, -1), own])
-            except np.exceptions.AxisError:
-                raise ValueError("inplace matrix multiplication requires the first operand to have at least one and the second "
-                                 "at least two dimensions.") from None
-
-        return NotImplemented if _operated(into, self, other) is NotImplemented else self
+    def __imatmul__(self, other: Any, /) -> ndarray:
+        own: int | tuple[int, ...] = (-2, -1) if self._data.ndim > 1 else (-1,)
+        axes: list[int | tuple[int, ...]] = [own, (-2, -1), own]
+        try:
+            return _in_place(partial(_matmul_into, axes), np.matmul, axes=axes)(self, other)
+        except np.exceptions.AxisError:
+            raise ValueError("inplace matrix multiplication requires the first operand to have at least one and the second "
+                             "at least two dimensions.") from None
 
     def dot(self, b: Any, out: Any = None) -> Any:
         """Dot product with another array: see :func:`cuteblas.dot`."""
@@ -273,6 +300,67 @@ class ndarray:
     def copy(self, order: str = "C") -> ndarray:
         """A copy in memory order ``order``: see :func:`cuteblas.copy`."""
         return _wrap(copy(self._data, order))
+
+
+class flatiter:
+    """The elements of an array in C order, as ``numpy.flatiter``: to be read and written by index, and one after the other.
+
+    Parameters
+    ----------
+    base : ndarray
+        The array.
+    """
+
+    __slots__ = ("_iterator", "base")
+    __hash__ = None         # type: ignore[assignment]
+    __module__ = "cuteblas"
+
+    def __init__(self, base: ndarray):
+        self.base = base
+        self._iterator = base._data.flat
+
+    @property
+    def index(self) -> int:
+        """How many elements have been passed."""
+        return self._iterator.index
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """The index of the next element, by axes."""
+        return self._iterator.coords
+
+    def __iter__(self) -> flatiter:
+        return self
+
+    def __next__(self) -> Any:
+        return _selected(self.base._data, next(self._iterator))
+
+    def __len__(self) -> int:
+        return len(self._iterator)
+
+    def __getitem__(self, key: Any) -> Any:
+        data, raw = self.base._data, unwrapped(key)
+        if self.base.device != CPU and not isinstance(raw, (int, np.integer, slice)):
+            return wrapped(data.ravel()[raw].copy())        # CuPy's iterators take numbers and slices
+        return _selected(data, self._iterator[raw])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        data, raw, raw_value = self.base._data, unwrapped(key), unwrapped(value)
+        require_one_place("assignment", (data, raw_value))
+        if self.base.device == CPU:
+            self._iterator[raw] = raw_value
+        else:
+            flat = data.ravel()
+            ndarray(flat)[raw] = raw_value
+            data[...] = flat.reshape(data.shape)
+
+    def copy(self) -> ndarray:
+        """The elements as a 1-D array."""
+        return _wrap(self.base._data.flatten())
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
+        flat = _wrap(self.base._data.ravel() if copy is False else self.base._data.flatten())
+        return flat.__array__(dtype, copy=None if copy else copy)
 
 
 # -- ours and theirs --------------------------------------------------------------------------------------------------------------
@@ -297,13 +385,53 @@ def wrapped(result: Any) -> Any:
 
 
 def unwrapped(argument: Any) -> Any:
-    """An argument with the arrays of NumPy or CuPy in place of ours, in tuples, lists and dictionaries too."""
+    """An argument with the arrays of NumPy or CuPy in place of ours, in tuples, lists, dictionaries and other sequences too.
+
+    A named tuple stays what it is, and so does everything that holds none of ours; other sequences become lists, which is what
+    NumPy makes of them. An array of Python's objects is looked into only for arrays on a GPU, which NumPy cannot read there.
+    """
     kind = type(argument)
     if kind is ndarray:
         return argument._data
-    if kind is tuple or kind is list:
-        return kind(map(unwrapped, argument))
-    return {name: unwrapped(x) for name, x in argument.items()} if kind is dict else argument
+    if kind in _NOT_LOOKED_INTO:
+        return argument
+    if kind is dict:
+        return {name: unwrapped(x) for name, x in argument.items()}
+    if isinstance(argument, np.ndarray):
+        on_gpu = argument.dtype == object and any(type(x) is ndarray and x.device != CPU for x in argument.flat)
+        return unwrapped(argument.tolist()) if on_gpu else argument
+    if not (kind is tuple or kind is list or _is_container(kind)):      # type: ignore[arg-type]    # mypy doubts that it is hashable
+        return argument
+    members = argument if kind is tuple or kind is list else [*argument]
+    raw = [unwrapped(x) for x in members]
+    for before, after in zip(members, raw, strict=True):
+        if after is not before:
+            return tuple(raw) if kind is tuple else argument._make(raw) if hasattr(argument, "_make") else raw
+    return argument
+
+
+@cache
+def _is_container(kind: type) -> bool:
+    """Whether objects of a type are sequences of anything, and no arrays."""
+    return (issubclass(kind, Sequence) and not issubclass(kind, (str, bytes, bytearray, memoryview, range, array))
+            and not hasattr(kind, "__array__"))
+
+
+def _selected(data: Any, result: Any) -> Any:
+    """What was selected of an array: an element of an array of objects as it is, everything else wrapped."""
+    element = data.dtype.char == "O" and not (isinstance(result, np.ndarray) and result.dtype.char == "O")
+    return result if element else wrapped(result)
+
+
+def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None = None,
+          suppress_small: bool | None = None) -> str:
+    """What Python makes the array of again, by :func:`cuteblas.array`; as ``numpy.array_repr``."""
+    prefix = "cuteblas."
+    width = np.get_printoptions()["linewidth"] if max_line_width is None else max_line_width
+    text = np.array_repr(copied_to(arr._data, CPU), width - len(prefix), precision, suppress_small)
+    text = re.sub(r"dtype=(\w+)\)$", r"dtype='\1')", text)       # a name needs no import then
+    where = "" if arr.device == CPU else f", device={arr.device!r}"
+    return f"{prefix}{text[:-1]}{where})".replace("\n", "\n" + " " * len(prefix))
 
 
 def leaves(argument: Any) -> Iterator[Any]:
@@ -331,23 +459,38 @@ def require_one_place(function: str, arguments: Any) -> None:
         require_one_device(function, {f"operand {i}": x for i, x in enumerate(arrays)})
 
 
-def _call(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Call a function on what our arrays wrap, and wrap what it returns; of ``out`` and of arguments returned, the given array."""
+def _call(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: dict[str, Any], *owner: ndarray) -> Any:
+    """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments returned, and of the array whose
+    method it is, the given array."""
     raw, raw_named = unwrapped(arguments), unwrapped(named)
-    require_one_place(name, (raw, raw_named))
+    require_one_place(name, (*(x._data for x in owner), raw, raw_named))
     result = call(*raw, **raw_named)
     if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
         return wrapped(result)
-    given = [x for x in leaves(arguments) if type(x) is ndarray] + [x for x in leaves(named.get("out")) if x is not None]
-    return _as_given(result, given)
+    given = [x for x in leaves((owner, arguments)) if type(x) is ndarray] + [x for x in leaves(named.get("out")) if x is not None]
+    return as_given(result, given)
 
 
-def _as_given(result: Any, given: list[Any]) -> Any:
+def as_given(result: Any, given: list[Any]) -> Any:
     """A result, wrapped; where it is the data of a given array, in tuples too, that array."""
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
-    return tuple(_as_given(member, given) for member in result) if type(result) is tuple else wrapped(result)
+    return tuple(as_given(member, given) for member in result) if type(result) is tuple else wrapped(result)
+
+
+def _by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """A function of NumPy by the library whose arrays the arguments are; by NumPy where there are none to be seen.
+
+    Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would look for our arrays again, in
+    containers that are not known here.
+    """
+    on_gpu = next((x for x in leaves((arguments, named)) if kind_of(x) == "cupy"), None)
+    if on_gpu is not None:
+        from ._cupy_functions import by_cupy
+
+        return by_cupy(function, arguments, named, on_gpu)
+    return np.ndarray.__array_function__(_SOME, function, (), arguments, named)
 
 
 @cache
@@ -370,41 +513,99 @@ def _known(kind: type) -> bool:
 
 # -- operators --------------------------------------------------------------------------------------------------------------------
 def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
-    """``call`` on the data of ``x`` and another operand; ``NotImplemented`` for one that is to answer itself (NEP 13)."""
+    """``call`` on the data of ``x`` and another operand, which the library of the data may leave the answer to."""
     data = x._data
     if type(other) is ndarray:
         other = other._data
-    else:
-        kind = kind_of(other)
-        if kind == "foreign" or (kind == "like" and getattr(other, "__array_priority__", 0) > 0):
-            return NotImplemented
     if type(other) is not type(data):
+        other = unwrapped(other)
         require_one_place("an operator", (data, other))
-    return wrapped(call(data, other))
+    return call(data, other)
+
+
+def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
+    """``x + y``, by the ufunc where ``y`` has an answer to that (NEP 13)."""
+    def operate(self: ndarray, other: Any, /) -> Any:
+        if kind_of(other) == "foreign" and type(other) is not ndarray:
+            return NotImplemented if other.__array_ufunc__ is None else ufunc(self, other)
+        return wrapped(_operated(call, self, other))
+
+    return operate
+
+
+def _reflected(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
+    """``y + x`` where ``y`` has no answer."""
+    def operate(self: ndarray, other: Any, /) -> Any:
+        if kind_of(other) == "foreign":
+            return ufunc(other, self)
+        return wrapped(_operated(lambda data, other: call(other, data), self, other))
+
+    return operate
+
+
+def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc, **named: Any) -> Callable[[ndarray, Any], Any]:
+    """``x += y``, written into ``x`` unless ``y`` takes the answer upon itself."""
+    def operate(self: ndarray, other: Any, /) -> Any:
+        if kind_of(other) == "foreign" and type(other) is not ndarray:
+            answers = type(other).__array_ufunc__
+            if answers is None or not hasattr(type(other), "__array__"):
+                return ufunc(self, other, out=(self,), **named)         # NumPy refuses it, or it answers
+            result = answers(other, ufunc, "__call__", self, other, out=(self,), **named)
+            if result is not NotImplemented:
+                return self if getattr(result, "data", None) is self else result        # xarray's hold what was written
+            other = np.asarray(other)                           # pandas writes into NumPy's arrays alone
+        result = _operated(call, self, other)
+        return self if result is self._data else wrapped(result)
+
+    return operate
+
+
+def _matmul(data: Any, other: Any) -> Any:
+    """``data @ other``, by a type that has a priority over arrays itself, as sparse matrices have."""
+    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
+        return operator.matmul(data, other)
+    return matmul(data, other)
+
+
+def _matmul_into(axes: list[int | tuple[int, ...]], data: Any, other: Any) -> Any:
+    """``data @= other`` of matrices, or of a vector and matrices."""
+    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
+        return operator.imatmul(data, other)
+    return matmul(data, other, data, axes=axes)
+
+
+def _unary(call: Callable[[Any], Any]) -> Callable[[ndarray], Any]:
+    def operate(self: ndarray) -> Any:
+        return wrapped(call(self._data))
+
+    return operate
+
+
+def _of_elements(compare: Callable[[Any, Any], Any]) -> Callable[[flatiter, Any], Any]:
+    def operate(self: flatiter, other: Any, /) -> Any:
+        return compare(self.copy(), other.copy() if type(other) is flatiter else other)
+
+    return operate
 
 
 def _define_operators() -> None:
     """Give the class Python's arithmetic, bitwise and comparison operators."""
-    def forward(call: Any) -> Callable[..., Any]:
-        return lambda self, other: _operated(call, self, other)
-
-    def reflected(call: Any) -> Callable[..., Any]:
-        return lambda self, other: _operated(lambda data, other: call(other, data), self, other)
-
-    def in_place(call: Any) -> Callable[..., Any]:
-        return lambda self, other: NotImplemented if _operated(call, self, other) is NotImplemented else self
-
-    def unary(call: Any) -> Callable[..., Any]:
-        return lambda self: wrapped(call(self._data))
-
-    arithmetic = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor")
-    for prefix, kind, names in (("", forward, (*arithmetic, "divmod", "lt", "le", "eq", "ne", "gt", "ge")),
-                                ("r", reflected, (*arithmetic, "divmod")),
-                                ("i", in_place, arithmetic),
-                                ("", unary, ("neg", "pos", "abs", "invert"))):
-        for name in names:
-            call = divmod if name == "divmod" else getattr(operator, f"__{'i' if kind is in_place else ''}{name}__")
-            _define(f"__{prefix}{name}__", kind(call))
+    arithmetic = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+                  "mod": np.remainder, "pow": np.power, "lshift": np.left_shift, "rshift": np.right_shift,
+                  "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    comparisons = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater,
+                   "ge": np.greater_equal}
+    for name, ufunc in (arithmetic | comparisons | {"divmod": np.divmod}).items():
+        call = divmod if name == "divmod" else getattr(operator, f"__{name}__")
+        _define(f"__{name}__", _forward(call, ufunc))
+        if name in arithmetic:
+            _define(f"__i{name}__", _in_place(getattr(operator, f"__i{name}__"), ufunc))
+        if name not in comparisons:
+            _define(f"__r{name}__", _reflected(call, ufunc))
+        else:
+            setattr(flatiter, f"__{name}__", _of_elements(call))
+    for name in ("neg", "pos", "abs", "invert"):
+        _define(f"__{name}__", _unary(getattr(operator, f"__{name}__")))
 
 
 def _define_members() -> None:
@@ -412,10 +613,17 @@ def _define_members() -> None:
     def method(name: str) -> Callable[..., Any]:
         if name in ("item", "tolist"):          # Python's objects, as they are
             return lambda self, /, *arguments: getattr(self._data, name)(*arguments)
-        return lambda self, /, *arguments, **named: _call(getattr(self._data, name), name, arguments, named)
+
+        def call(self: ndarray, /, *arguments: Any, **named: Any) -> Any:
+            if arguments or named:
+                return _call(getattr(self._data, name), name, arguments, named, self)
+            result = getattr(self._data, name)()
+            return self if result is self._data else wrapped(result)
+
+        return call
 
     def attribute(name: str) -> property:
-        return property(lambda self: wrapped(getattr(self._data, name)),
+        return property(lambda self: as_given(getattr(self._data, name), [self]),
                         lambda self, value: setattr(self._data, name, unwrapped(value)))
 
     for name in dir(np.ndarray):
@@ -433,6 +641,8 @@ def _define(name: str, member: Any) -> None:
 
 _define_operators()
 _define_members()
+_times = _forward(_matmul, np.matmul)
+_times_from_left = _reflected(matmul, np.matmul)
 
 
 def _product(x1: ndarray, x2: Any, out: Any, precision: str | None) -> Any:

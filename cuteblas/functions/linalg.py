@@ -101,7 +101,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     if isinstance(taken, str):
         result = sent_back(taken, how, lambda *given, **named: multi_dot(given, precision=precision, **named), function,
                            tuple(operands), named)
-        return by_numpy(function, taken, np.linalg.multi_dot, arrays, **named) if result is None else result
+        return by_numpy(function, taken, np.linalg.multi_dot, operands, **named) if result is None else result
     from .problems import has_kernels
 
     strange = next((x.dtype for x in taken.memories if not has_kernels(x.dtype)), None)

@@ -29,7 +29,7 @@ CALLS = [
     (np.all, B), (np.any, B, 0), (np.allclose, A, A), (np.amax, A, 1), (np.amin, A), (np.angle, A), (np.append, A, A, 0),
     (np.apply_along_axis, np.sum, 0, A), (np.apply_over_axes, np.sum, A, [0]), (np.argmax, A), (np.argmin, A, 1),
     (np.argpartition, V, 2), (np.argsort, V), (np.argwhere, B), (np.around, A, 1), (np.array2string, V), (np.array_equal, A, A),
-    (np.array_equiv, A, A[0]), (np.array_repr, V), (np.array_split, V, 2), (np.array_str, V), (np.astype, A, "f4"),
+    (np.array_equiv, A, A[0]), (np.array_split, V, 2), (np.array_str, V), (np.astype, A, "f4"),
     (np.atleast_1d, V, A), (np.atleast_2d, V), (np.atleast_3d, A), (np.average, A, 0), (np.bincount, V),
     (np.block, [[A, A], [A, A]]), (np.broadcast_arrays, A, A[0]), (np.broadcast_to, V, (3, 4)), (np.can_cast, A, "f8"),
     (np.choose, V % 2, [V, V + 1]), (np.clip, A, 2, 5), (np.column_stack, (V, V)), (np.common_type, A, A),

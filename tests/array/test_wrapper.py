@@ -6,6 +6,7 @@ import copy
 import itertools
 import operator
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -166,16 +167,122 @@ def test_methods_take_and_return_what_they_are_given():
 
 def test_text():
     x = ndarray(A)
-    assert repr(x) == "cuteblas.ndarray([[1., 2., 3.],\n                  [4., 5., 6.]])"
-    assert repr(ndarray(np.zeros((0, 3), "f"))) == "cuteblas.ndarray([], shape=(0, 3), dtype=float32)"
+    assert repr(x) == "cuteblas.array([[1., 2., 3.],\n                [4., 5., 6.]])"
+    assert repr(ndarray(np.zeros((0, 3), "f"))) == "cuteblas.array([], shape=(0, 3), dtype='float32')"
     assert str(x) == str(A) and f"{ndarray(np.array(2.5)):.3f}" == "2.500"
     same(outcome(format, x, ".2f"), outcome(format, A, ".2f"))
     with np.printoptions(precision=1):
-        assert repr(ndarray(np.array([1 / 3]))) == "cuteblas.ndarray([0.3])"
+        assert repr(ndarray(np.array([1 / 3]))) == "cuteblas.array([0.3])"
+
+
+def test_text_is_made_an_array_again():
+    names = {"cuteblas": cuteblas}
+    for x in (A, A.astype("f4"), A > 2, A + 1j, A[0].astype("u1"), np.array(2.5), np.array(["a", "bc"]),
+              np.array([None, "x"], object), np.array(["2020-01-01"], "M8[D]"), np.array([(1, 2.0)], "i4,f4")):
+        x = ndarray(x)
+        again = eval(repr(x), names)
+        assert again.dtype == x.dtype and again.shape == x.shape and (again == x).all() and np.array_repr(x) == repr(x)
+    wide = ndarray(np.arange(60.0) / 7)
+    assert max(map(len, repr(wide).splitlines())) <= 75 and max(map(len, np.array_repr(wide, 40, 2).splitlines())) <= 40
+    assert np.array_repr(arr=wide, precision=1).startswith("cuteblas.array([0. , 0.1,")
+    assert np.array_str(wide) == np.array_str(wide._data) and np.array2string(wide) == np.array2string(wide._data)
+
+
+@pytest.mark.parametrize("call", [bytes, lambda x: b"".join([bytes(x)]), lambda x: x.tobytes()])
+def test_bytes_are_of_the_memory(call):
+    for x in (np.array([1, 2, 3]), np.array([1, 2], "u1"), A, A.T, A > 2, np.array(3), np.array([7]), np.empty(0), np.array(2.5)):
+        assert call(ndarray(x)) == call(x)
+
+
+def test_size_for_dask():
+    x = ndarray(np.zeros(1000))
+    assert sys.getsizeof(x) > 8000 and sys.getsizeof(x[::2]) > 4000 > sys.getsizeof(ndarray(np.broadcast_to(0.0, (9, 9, 9))))
+    sizeof = pytest.importorskip("dask.sizeof").sizeof
+    assert 8000 < sizeof(x) < 8200
+
+
+def test_what_is_the_array_itself_stays_it():
+    """NumPy's methods that may return the array return the same object."""
+    x, c = ndarray(A.copy()), ndarray(A + 1j)
+    calls = [lambda x: x.conj(), lambda x: x.conjugate(), lambda x: x.astype(x.dtype, copy=False), lambda x: x.real,
+             lambda x: x.byteswap(True), lambda x: np.real(x), lambda x: np.asarray(x, like=x), lambda x: x.to_device("cpu"),
+             lambda x: np.astype(x, x.dtype, copy=False), lambda x: x.astype("c8", copy=False), lambda x: x.view(),
+             lambda x: x[...], lambda x: x.squeeze(), lambda x: x.T, lambda x: +x, lambda x: x.reshape(x.shape),
+             lambda x: np.conj(x), lambda x: x.copy()]
+    for call in calls:
+        for ours in (x, c):
+            try:
+                expected = call(ours._data) is ours._data
+            except TypeError:           # like= of an array of NumPy's makes one of NumPy's
+                expected = True
+            assert (call(ours) is ours) == expected
+    xp = x.__array_namespace__()
+    assert xp.astype(x, xp.float64, copy=False) is x and xp.asarray(x, copy=False) is x and xp.astype(x, xp.float64) is not x
+
+
+def test_views():
+    x = ndarray(A.copy())
+    for view in (x.view(), x.view(ndarray), x.view(type=ndarray), x.view(type(x)), x.view("f8", ndarray), x.view(A.dtype)):
+        assert type(view) is ndarray and view is not x and np.shares_memory(view._data, x._data) and (view == x).all()
+    assert x.view("i4", ndarray).shape == (2, 6) and type(x.view(np.matrix)) is type(x.view(type=np.matrix)) is np.matrix
+    with pytest.raises(ValueError, match="sub-type of ndarray"):
+        x.view(type=list)
+
+
+FLAT = [2, -1, slice(1, 4), slice(None, None, -2), ..., [0, 2], np.array([1, 1]), np.array([[0, 5]]), (A > 2).ravel(), A > 2, 9,
+        None, (0, 1), 1.5, np.int64(3), ()]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("key", FLAT, ids=repr)
+def test_flat(key):
+    wrapped = ndarray(key) if isinstance(key, np.ndarray) else key
+    for x in (A, A.T):
+        same(outcome(lambda x=x: ndarray(x).flat[wrapped]), outcome(lambda x=x: x.flat[key]))
+        for value in (7, [8.0, 9.0], np.arange(2), "text"):
+            plain, ours = x.copy("K"), ndarray(x.copy("K"))
+            expected = outcome(operator.setitem, plain.flat, key, value)
+            given = ndarray(value) if isinstance(value, np.ndarray) else value
+            same(outcome(operator.setitem, ours.flat, wrapped, given), expected)
+            np.testing.assert_array_equal(ours._data, plain)
+
+
+def test_flat_is_an_iterator():
+    x = ndarray(A.copy())
+    flat, plain = x.flat, A.flat
+    assert flat.base is x and len(flat) == 6 and iter(flat) is flat
+    same(next(flat), next(plain))
+    assert (flat.index, flat.coords) == (plain.index, plain.coords)
+    same(list(flat), list(plain))
+    same(flat.copy(), A.ravel())
+    for compare in (operator.eq, operator.ne, operator.lt, operator.ge):
+        same(compare(x.flat, 3), compare(A.flat, 3))
+        same(compare(x.flat, x.flat), compare(A.flat, A.flat))
+    np.testing.assert_array_equal(np.asarray(x.flat, "f4"), A.ravel())
+    assert np.asarray(x.flat).flags.writeable and np.sum(x.flat) == A.sum()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(flat)
+    with pytest.raises(AttributeError):
+        flat.shape  # noqa: B018
+
+
+def test_elements_of_arrays_of_objects():
+    inner = np.arange(3)
+    members = [inner, [1], (2,), np.float64(1.5), None, "text"]
+    x = ndarray(np.empty(6, object))
+    for i, member in enumerate(members):
+        x[i] = member
+    assert all(x[i] is member for i, member in enumerate(members)) and all(a is b for a, b in zip(x, members, strict=True))
+    assert all(a is b for a, b in zip(x.flat, members, strict=True)) and type(x[1:]) is ndarray and type(x[[0, 1]]) is ndarray
 
 
 def test_pickles_and_copies():
     x = ndarray(A.copy())
+    for order, duplicate in itertools.product("CF", (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)))):
+        z = duplicate(ndarray(A.copy(order)))
+        assert z.flags.f_contiguous == (order == "F") and not np.shares_memory(z._data, A)
+    strided = np.arange(24.0).reshape(2, 3, 4).transpose(1, 2, 0)
+    assert copy.copy(ndarray(strided)).strides == copy.copy(strided).strides
     for y in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
         assert type(y) is ndarray and y._data is not x._data
         np.testing.assert_array_equal(y._data, A)
@@ -234,9 +341,9 @@ def test_other_types_answer_operators_themselves():
     assert x + Silent() == "radd" and np.add(x, Ufuncs()) == ("add", [ndarray, Ufuncs])
     with pytest.raises(TypeError):
         np.add(x, Silent())
-    with pytest.raises(TypeError):
-        x + Ufuncs()
-    assert x @ Prior() is ndarray
+    assert x + Ufuncs() == np.add(x, Ufuncs()) and Ufuncs() - x == ("subtract", [Ufuncs, ndarray])
+    assert (x == Ufuncs()) == ("equal", [ndarray, Ufuncs]) and x @ Ufuncs() == ("matmul", [ndarray, Ufuncs])
+    assert x @ Prior() is np.ndarray            # such types know NumPy's arrays
     assert np.dot(x, Functions()) == np.dot(Functions(), x) == "dot"
     assert type(x + np.matrix(A)) is type(np.matrix(A) + x) is type(np.add(x, np.matrix(A))) is np.matrix
     before = x

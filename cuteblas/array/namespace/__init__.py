@@ -34,7 +34,7 @@ class __array_namespace_info__(_Info):
 
     def devices(self) -> Any:
         """All devices."""
-        return _devices.devices()
+        return [*_devices.devices()]
 
     def default_dtypes(self, *, device: Any = None) -> Any:
         """Types that arrays have by default; the same on every device."""

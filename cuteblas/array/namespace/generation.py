@@ -8,11 +8,14 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from ... import functions
 from ...functions import linalg
 from ...functions.kinds import kind_of
 from ..devices import CPU, checked_device, copied_to, device_of, made_on
-from ..wrapper import leaves, require_one_place, unwrapped, wrapped
+from ..wrapper import as_given, leaves, ndarray, require_one_place, unwrapped
+from .standard import LISTS
 
 __all__ = ["generated"]
 
@@ -65,7 +68,27 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
         raw, here = tuple(copied_to(x, target) if kind_of(x) in ("numpy", "cupy") else x for x in raw), target
     with made_on(here) as library:
         ours = getattr(_OURS.get(part), name, None) if arrays else None
-        return wrapped((ours or getattr(_compatible(library.__name__, part), name))(*raw, **raw_named))
+        result = (ours or getattr(_compatible(library.__name__, part), name))(*raw, **raw_named)
+    if isinstance(result, np.finfo):
+        return _FloatInfo(result)
+    result = as_given(result, [x for x in positional if type(x) is ndarray])
+    return [*result] if name in LISTS else result
+
+
+class _FloatInfo:
+    """What ``numpy.finfo`` says, with numbers of Python."""
+
+    __slots__ = ("_info",)
+
+    def __init__(self, info: np.finfo):
+        self._info = info
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._info, name)
+        return float(value) if isinstance(value, np.floating) else value
+
+    def __repr__(self) -> str:
+        return repr(self._info)
 
 
 @cache
