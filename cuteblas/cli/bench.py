@@ -35,6 +35,7 @@ from .figure import chart, figure, number_of_clusters
 from .machines import Gpu, Host, host_versions, versions
 from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Permutation, Row, Selection, number_of_cases
 from .progress import Progress
+from .terminal import wrapped
 
 __all__ = ["measure", "selected"]
 
@@ -43,6 +44,8 @@ _STEPS = {"figure": number_of_clusters, "clients": number_of_programs}
 _TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
 _NAMES = ", ".join((*GROUPS, *_ON_REQUEST))
 _LONGEST = 60                   # seconds without a pause
+_ERRORS = ("in units of u(|A||B|), where u is the rounding unit of the result's type and |A||B| the sum of the sizes of an "
+           "element's terms: any order of summing K terms stays within K of it")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -149,6 +152,8 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
                     file.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
         if not rows:
             print("no case of these sizes and types")
+        elif "error" in rows[0]:
+            print(wrapped(f"  error  {_ERRORS}"))
     if file is not None:
         print(f"\nwrote {file}")
     if drawing is not None and "figure" in figures:

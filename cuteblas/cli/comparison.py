@@ -14,6 +14,7 @@ import numpy as np
 
 from ..functions.memory import Memory, is_contiguous
 from .machines import Gpu, medians
+from .terminal import duration
 
 __all__ = ["Recorder", "compared"]
 
@@ -122,16 +123,9 @@ def _work(arguments: tuple) -> float:
 
 
 def _line(times: _Times) -> str:
-    ours, rival = (f"{_short(device)} ({_short(host)})" for device, host in
+    ours, rival = (f"{duration(device)} ({duration(host)})" for device, host in
                    ((times.ours, times.ours_on_host), (times.rival, times.rival_on_host)))
     return f"{ours:>20}  {rival:>20}  {times.rival / max(times.ours, 1e-12):>5.2f}"
-
-
-def _short(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
 
 
 def _timed(machine: Any, patch: Any, arguments: tuple) -> _Times | None:

@@ -15,6 +15,7 @@ from .command import CommandError
 __all__ = ["DataError", "Task", "task"]
 
 _INSTALL = "pip install 'cuteblas[demo]'"
+_CORNER, _IMAGES = 96, 4        # extents of what the emulator works on
 _ARCHIVE = b"PK"                # how zip files begin, .npz among them
 
 
@@ -34,8 +35,10 @@ class Task:
         The operands of the product.
     x : numpy.ndarray
         The array whose transpose is materialised: a matrix, or a stack of them.
-    images : numpy.ndarray or None
-        Small images to look at, (number, height, width).
+    piece : tuple of two numpy.ndarray
+        A small product for the emulator.
+    images : int
+        How many images of equal width lie side by side in the second operand of the piece, and in its product.
     """
 
     title: str
@@ -44,7 +47,8 @@ class Task:
     a: np.ndarray
     b: np.ndarray
     x: np.ndarray
-    images: np.ndarray | None = None
+    piece: tuple[np.ndarray, np.ndarray]
+    images: int = 0
 
 
 def task(files: Sequence[str]) -> Task:
@@ -64,13 +68,20 @@ def task(files: Sequence[str]) -> Task:
     title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
     if len(arrays) == 2:
         a, b = arrays
-        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b, _matrices(a))
+        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b, _matrices(a), (_corner(a), _corner(b)))
     x = _matrices(arrays[0])
     turned = np.matrix_transpose(x.conj() if x.dtype.kind == "c" else x)
     mark = "A^H" if x.dtype.kind == "c" else "A^T"
     wide = x.shape[-2] <= x.shape[-1]                  # the smaller of the two Gram matrices
     a, b, formula = (x, turned, f"A {mark}") if wide else (turned, x, f"{mark} A")
-    return Task(title, f"the Gram matrix {formula} of {names[0]}", f"the transpose of {names[0]}", a, b, x)
+    product, transposed = f"the Gram matrix {formula} of {names[0]}", f"the transpose of {names[0]}"
+    return Task(title, product, transposed, a, b, x, (_corner(a), _corner(b)))
+
+
+def _corner(x: np.ndarray) -> np.ndarray:
+    """A corner of the first matrix of a stack."""
+    x = x[(0,) * max(0, x.ndim - 2)]
+    return x[(slice(_CORNER),) * x.ndim]
 
 
 def _digits() -> Task:
@@ -84,10 +95,11 @@ def _digits() -> Task:
     pixels = (pixels - pixels.mean(axis=0)) / 16
     features = (pixels[:, :, None] * pixels[:, None, :]).reshape(len(pixels), -1)
     count, height, width = images.shape
-    title = (f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn: for each the products of all pairs of "
-             f"centred pixels, X {features.dtype} {features.shape}")
-    return Task(title, "the kernel matrix X X^T of all pairs of digits", "the transpose of X", features, features.T, features,
-                images)
+    upside_down = np.eye(height, dtype=images.dtype)[::-1]
+    title = (f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn. X holds for each the products of all "
+             f"pairs of its centred pixels, {features.dtype} {features.shape}.")
+    return Task(title, "X @ X.T, how alike any two digits are", "X.T", features, features.T, features,
+                (upside_down, np.hstack(images[:_IMAGES])), _IMAGES)
 
 
 def _load(name: str) -> np.ndarray:

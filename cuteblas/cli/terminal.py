@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill, wrap
 from typing import Any
 
-__all__ = ["Paint", "columns", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
+__all__ = ["Paint", "columns", "duration", "paint", "reflowed", "shaded", "side_by_side", "wrapped"]
 
 Paint = Callable[[str, int], str]
 """Colours a text by a number."""
@@ -31,6 +31,14 @@ def paint(stream: Any = None) -> Paint:
 def columns() -> int:
     """Width to write for: the terminal's, between 40 and 100."""
     return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns))
+
+
+def duration(seconds: float) -> str:
+    """A time to three digits: ``"2.75 ms"``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
 
 
 def wrapped(text: str, width: int | None = None) -> str:
@@ -62,7 +70,7 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def shaded(image: Sequence[Sequence[float]], stream: Any = None) -> list[str]:
+def shaded(image: Iterable[Sequence[float]], stream: Any = None) -> list[str]:
     """An image as lines of text, two characters for each pixel, the darkest where the value is largest."""
     encoding = getattr(sys.stdout if stream is None else stream, "encoding", None) or "ascii"
     shades = " ░▒▓█"
@@ -70,6 +78,7 @@ def shaded(image: Sequence[Sequence[float]], stream: Any = None) -> list[str]:
         shades.encode(encoding)
     except UnicodeEncodeError:
         shades = " .+#@"
+    image = [list(row) for row in image]
     top = max((value for row in image for value in row), default=0) or 1
     return ["".join(2 * shades[round(max(0, value) / top * (len(shades) - 1))] for value in row) for row in image]
 

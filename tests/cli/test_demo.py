@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
 
 from cuteblas import emulator
 from cuteblas.cli import data, demo, main
+from cuteblas.cli.terminal import duration
 
 from .fakes import FakeGpu
 
@@ -41,20 +45,31 @@ def saved(tmp_path):
 
 
 @needs_compiler
-def test_digits(no_gpu, capsys):
+def test_digits(no_gpu, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["demo"]) == 0
     text = capsys.readouterr().out
-    for part in ("1797 handwritten digits of 8x8 pixels", "X float32 (1797, 4096)", "no GPU: none was asked for",
-                 "all 1797 rows checked", "7360512, all where NumPy puts them", "cuteblas.matmul", "numpy.matmul", "times as fast",
-                 "matmul: float32 (1797, 4096) @ float32", "gemm_split", "elements of C that",
-                 "copy: float32 (4096, 1797) in order", "the bank of word (j, i)", "in the emulator", "kernel     transpose_b32_",
-                 "their transposes, by the kernel", "all 4 results are right"):
-        assert part in text, part
-    assert max(map(len, text.splitlines())) <= 100 and "\x1b" not in text
-    below = text[text.index("digits\n", text.index("in the emulator")):]
-    first, turned = (np.array([list(line.ljust(77)[:16:2]) for line in part.splitlines()[1:9]])
-                     for part in (below, below[below.index("their transposes"):]))
-    assert (first != " ").any() and (turned == first.T).all()
+    flat = " ".join(text.split())
+    for part in ("1797 handwritten digits of 8x8 pixels", "float32 (1797, 4096)", "no GPU: none was asked for",
+                 "all 1797 rows checked", "u(|A||B|) is the rounding unit of float32, u = 2^-24",
+                 "7360512, all where NumPy puts them", "kernel gemm_simt_f32", "every element equal to NumPy's",
+                 "elements of C that 64 threads own", "measured on one NVIDIA H200",
+                 "planned, not measured", "gemm_split", "all 3 results are right", "cuteblas explain 4096x4096"):
+        assert part in flat, part
+    assert "numpy.matmul" not in text, "NumPy has no rival here"
+    assert max(map(len, text.partition("What it would run")[0].splitlines())) <= 80 and "\x1b" not in text
+    first, turned = (text[text.index(title):].splitlines()[1:9] for title in ("four digits", "turned upside down"))
+    assert any(line.strip() for line in first) and turned == first[::-1]
+
+
+def test_what_is_said_of_a_gpu_is_in_the_data(tmp_path, no_gpu, no_compiler, saved, capsys):
+    committed = Path(data.__file__).parent / "measured.json"
+    run_path(str(Path(__file__).parents[2] / "docs" / "performance" / "measured.py"))["main"](tmp_path / "measured.json")
+    assert (tmp_path / "measured.json").read_text() == committed.read_text()
+    assert main(["demo", saved("x", np.ones((4, 5), "f4"))]) == 0
+    lines = " ".join(capsys.readouterr().out.split())
+    for row in json.loads(committed.read_text())["rows"]:
+        assert f"{duration(row['ours_s'])} {duration(row['rival_s'])} {row['rival_s'] / row['ours_s']:.1f} times as fast" in lines
 
 
 def test_digits_need_scikit_learn(monkeypatch, capsys):
@@ -68,8 +83,11 @@ def test_two_files_in_the_emulator(no_gpu, saved, capsys):
     a, b = saved("a", _RNG.standard_normal((130, 40))), saved("b", np.asfortranarray(_RNG.standard_normal((40, 25))))
     assert main(["demo", a, b]) == 0
     text = capsys.readouterr().out
-    assert "a.npy: float64 (130, 40); b.npy: float64 (40, 25)" in text and "multiply: a.npy @ b.npy" in text
-    assert "(96, 40) @ (40, 25): error" in text and "all 4 results are right" in text
+    assert "a.npy: float64 (130, 40); b.npy: float64 (40, 25)" in text and "A product: a.npy @ b.npy" in text
+    assert "product   float64 (96, 40) @ (40, 25)" in text and "all 3 results are right" in text
+    assert "most of it for the C++ compiler" in text
+    assert main(["demo", a, b]) == 0
+    assert "with the kernel on disk" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shape, dtype, formula", [((30, 50), "f4", "A A^T"), ((50, 30), "c8", "A^H A"), ((6,), "i4", "A A^T"),
@@ -126,10 +144,10 @@ def test_archives_are_refused(tmp_path, no_gpu, capsys):
 def test_on_a_gpu_the_rival_is_cupy(fake_gpu, saved, capsys):
     assert main(["demo", saved("x", np.ones((40, 30), "f4"))]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "runs on a fake GPU multiply" in text and "cupy's 0 u" in text
-    assert "cuteblas.matmul 1e+03 ms, cupy.matmul 3e+03 ms: 3.00 times as fast" in text
-    assert "cuteblas.ascontiguousarray 1e+03 ms, cupy.ascontiguousarray 3e+03 ms: 3.00 times as fast" in text
-    assert "the kernels in the emulator" not in text and "all 2 results are right" in text
+    assert "runs on a fake GPU A product" in text and "cupy's 0 u" in text
+    assert "cuteblas.matmul 1 s, cupy.matmul 3 s: 3.00 times as fast" in text
+    assert "cuteblas.ascontiguousarray 1 s, cupy.ascontiguousarray 3 s: 3.00 times as fast" in text
+    assert "One kernel at work" not in text and "What a GPU gives" not in text and "all 2 results are right" in text
 
 
 def test_wrong_results_are_said_and_end_with_status_1(fake_gpu, saved, monkeypatch, capsys):
