@@ -1,86 +1,205 @@
-"""Show the plan for operands of given shapes, without any data: two shapes for their product, one for its materialised transpose.
+"""Show the plan for operands that need not exist: two shapes for their product, one for a materialised transpose.
 
-  python -m cuteblas explain 4096x4096 4096x4096 --dtype float32 --order CF
+  python -m cuteblas explain 4096x4096 4096x4096 --dtype float32 --order NT
+  python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16 --device a100
   python -m cuteblas explain 8192x8192 --dtype complex128 --picture
+  python -m cuteblas explain 64x1001x1037:0,2,1             (a permutation of axes; 8192x8192:inplace for a transpose in place)
 """
 
 from __future__ import annotations
 
-import sys
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from math import prod
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ..functions import Explanation, explain, explain_copy
-from ..functions.memory import contiguous_strides
+from .. import runtime
+from ..functions import Explanation
+from ..functions.explanations import device_for, explain_copy_of, explain_product_of
+from ..functions.limits import limited
+from ..functions.memory import Memory, contiguous_strides
+from ..functions.named import PRECISIONS, check_variant
+from ..planning.devices import DEVICES
+from ..planning.problem import H200, DeviceInfo
+from .command import CommandError
 from .pictures import picture
 from .terminal import paint, wrapped
 
-__all__ = ["shape", "show", "stand_in"]
+__all__ = ["operand", "shape", "shapes", "show"]
 
-_ALIGNMENT = 16
+_MOST_BYTES = 2**63                  # of an array: addresses are signed
+_MOST_DIGITS = 19
+_ADDRESS = 1 << 20                   # of operands that need not exist: aligned
+_TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"), (r"\),?\(", ") ("), (r",(\s|$)", r"\1"),
+          ("@", " "))
+_SHAPE = re.compile(r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?")
+_SEPARATORS = re.compile(r"[x\u00d7X*,]")
+_ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
+_ALIASES = {"bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp64": "float64",
+            "f64": "float64", "c64": "complex64", "c128": "complex128"}
+_HALF_OF = {"bfloat16": np.dtype(np.float16)}      # a type that NumPy has not, and one of the same size
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("shapes", nargs="+", type=shape, metavar="SHAPE", help="one or two, for example 4096x4096 or 16x128x64")
-    parser.add_argument("--dtype", default="float32", help="element type (default: %(default)s)")
+    parser.add_argument("shapes", nargs="+", metavar="SHAPE",
+                        help="one or two, for example 4096x4096, 16x128x64, 4096 or (16,128,64)")
+    parser.add_argument("--dtype", default="float32",
+                        help="element type: NumPy's names, bfloat16, and bf16, fp16 ... (default: %(default)s)")
     parser.add_argument("--order", default="CC", metavar="ORDERS",
-                        help="for each operand C or F: whether its last axis or the one before has stride 1 (default: CC)")
+                        help="for each operand C (or N) if its last axis has stride 1, F (or T) if the one before: CF, NT ... "
+                             "(default: CC)")
     parser.add_argument("--precision", default="auto", help="as in cuteblas.matmul (default: %(default)s)")
+    parser.add_argument("--variant", help="a named kernel; python -m cuteblas kernels lists them")
+    parser.add_argument("--device", metavar="CARD",
+                        help=f"plan for one of {', '.join(DEVICES)} (default: this machine's, else h200); only h200 was measured")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print all that is known of the plan")
     parser.add_argument("--picture", action="store_true", help="draw the layout that matters")
     parser.add_argument("--source", action="store_true", help="print the CUDA C++ too")
 
 
 def run(options: Namespace) -> int:
-    """Print the plan; 2 if NumPy would not accept the call."""
+    """Print the plan.
+
+    Raises
+    ------
+    CommandError
+        If the options are not understood, NumPy would not accept the call, or there is no such kernel or device.
+    """
     try:
         told = _told(options)
-    except (TypeError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    show(told, with_picture=options.picture)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CommandError(" ".join(str(error).split())) from None
+    show(told, with_picture=options.picture, verbose=options.verbose, more="--verbose")
     if options.source:
         print(told.source)
     return 0
 
 
-def show(told: Explanation, with_picture: bool) -> None:
-    """Print an explanation, wrapped, and the picture of its plan."""
-    print(wrapped(str(told)))
+def show(told: Explanation, with_picture: bool, verbose: bool = False, more: str | None = None) -> None:
+    """Print an explanation, wrapped, and the picture of its plan; ``more`` is how to ask for the rest here."""
+    text = told.verbose() if verbose else str(told)
+    print(wrapped(text if more is None else text.replace(".verbose() says", f"{more} says")))
     if with_picture and told.plan is not None:
         for line in picture(told.plan, paint()):
             print(line)
 
 
 def _told(options: Namespace) -> Explanation:
-    shapes, orders = options.shapes, options.order.upper()
-    if len(shapes) > 2 or len(orders) < len(shapes) or set(orders) - {"C", "F"}:
-        raise ValueError(f"one or two shapes and for each an order C or F are explained, got {len(shapes)} and {options.order!r}")
-    operands = [stand_in(extents, np.dtype(options.dtype), order) for extents, order in zip(shapes, orders, strict=False)]
+    given = shapes(" ".join(options.shapes))
+    orders = [_ORDERS.get(letter, "") for letter in options.order.upper().replace(",", "")]
+    if len(given) > 2 or len(orders) < len(given) or "" in orders:
+        raise ValueError(f"one or two shapes and for each an order C or F (N or T) are explained, got {len(given)} and "
+                         f"{options.order!r}")
+    if options.precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {options.precision!r}")
+    dtype, element = _dtype(options.dtype)
+    device, runs_on = _device(options.device)
+    operands = [operand(extents, dtype, order) for (extents, _axes), order in zip(given, orders, strict=False)]
     if len(operands) == 2:
-        return explain(*operands, precision=options.precision)
-    return explain_copy(np.matrix_transpose(operands[0]))
+        x1, x2 = operands
+        if any(axes for _extents, axes in given):
+            raise ValueError("permutations and transposes in place are of one array")
+        check_variant(options.variant, "gemm")
+        _check_size(_result(x1.shape, x2.shape), dtype)
+        return explain_product_of(x1, x2, None, device, runs_on, options.precision, options.variant, element=element)
+    check_variant(options.variant, "copy")
+    (x,), ((_extents, axes),) = operands, given
+    if x.shape == () or (len(x.shape) < 2 and not axes):
+        raise ValueError(f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product")
+    return explain_copy_of(_permuted(x, axes), x if axes == "inplace" else None, device, runs_on, variant=options.variant,
+                           element=element)
+
+
+def _permuted(x: Memory, axes: str | None) -> Memory:
+    """The array with its axes permuted as ``numpy.transpose`` does, by default the last two exchanged."""
+    order = [*range(len(x.shape))]
+    if axes in (None, "", "inplace"):
+        order[-2:] = order[:-3:-1]
+    else:
+        order = list(map(int, _SEPARATORS.split(str(axes))))
+        if sorted(order) != list(range(len(x.shape))):
+            raise ValueError(f"the axes of a permutation of {x.shape} are 0 to {len(x.shape) - 1} in some order, got {axes}")
+    return Memory(tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address)
+
+
+def _device(name: str | None) -> tuple[DeviceInfo, str]:
+    """The card to plan for, and words for it."""
+    card = device_for(name)
+    if card is None and runtime.available():
+        return limited(runtime.device_info()), f"{runtime.device_info().name}, planned without operands"
+    card = card or H200
+    return limited(card), f"{card.name}, planned without operands"
+
+
+def _dtype(name: str) -> tuple[np.dtype, str | None]:
+    """The type as NumPy has it, and the name of one that it has not."""
+    name = _ALIASES.get(name.lower(), name)
+    if name in _HALF_OF:
+        return _HALF_OF[name], name
+    try:
+        return np.dtype(name), None
+    except (TypeError, ValueError, SyntaxError):
+        raise TypeError(f"data type {name!r} not understood; element types are those of NumPy and bfloat16") from None
+
+
+def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
+    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what follows a colon.
+
+    Raises
+    ------
+    ValueError
+        If it names none, or something else too.
+    """
+    tight = text
+    for pattern, replacement in _TIGHT:
+        tight = re.sub(pattern, replacement, tight)
+    found = []
+    for word in tight.split() or [""]:
+        match = _SHAPE.fullmatch(word)
+        if match is None or not (match["extents"] or word.startswith("()")):
+            raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
+        extents = _SEPARATORS.split(match["extents"]) if match["extents"] else ()
+        if max(map(len, extents), default=0) > _MOST_DIGITS:
+            raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {max(map(len, extents))}")
+        found.append((tuple(map(int, extents)), match["axes"]))
+    return found
 
 
 def shape(text: str) -> tuple[int, ...]:
     """Extents from ``"16x128x64"``."""
     try:
-        extents = tuple(map(int, text.lower().split("x")))
+        ((extents, axes),) = shapes(text)
     except ValueError:
-        extents = (-1,)
-    if min(extents) < 0:
+        extents, axes = (), "?"
+    if axes or not extents:
         raise ArgumentTypeError(f"a shape is written 4096x4096, got {text!r}")
     return extents
 
 
-def stand_in(extents: tuple[int, ...], dtype: np.dtype, order: str) -> np.ndarray:
-    """An array of any size that takes no memory and must not be read: gapless, with the last two axes in C or F order."""
+def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
+    """An aligned array that need not exist: gapless, with the last two axes in C or F order.
+
+    Raises
+    ------
+    ValueError
+        If it could not exist.
+    """
+    _check_size(extents, dtype)
     axes = list(range(len(extents)))
     if order == "F":
         axes[-2:] = axes[:-3:-1]
-    memory = np.empty(2 * _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    element = np.ndarray((), dtype, memory, start) if dtype.itemsize <= _ALIGNMENT else np.empty((), dtype)
-    return as_strided(element, extents, contiguous_strides(extents, dtype.itemsize, axes), writeable=False)
+    return Memory(extents, contiguous_strides(extents, dtype.itemsize, axes), dtype, _ADDRESS)
+
+
+def _check_size(extents: Sequence[int], dtype: np.dtype) -> None:
+    if dtype.itemsize * prod(max(n, 1) for n in extents) >= _MOST_BYTES:
+        raise ValueError(f"an array of {'x'.join(map(str, extents))} elements of {dtype.itemsize} bytes is too large: arrays have "
+                         "less than 2^63 bytes")
+
+
+def _result(x1: tuple[int, ...], x2: tuple[int, ...]) -> tuple[int, ...]:
+    """Extents as many as a product's result has at most; NumPy judges whether there is one."""
+    return (*(max(pair) for pair in zip(x1[:-2], x2[:-2], strict=False)), *x1[-2:-1], *(x2[-1:] if len(x2) > 1 else ()))

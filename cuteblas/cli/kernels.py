@@ -120,7 +120,7 @@ def _show(v: Variant, with_picture: bool, with_source: bool) -> None:
     plan = example(v)
     places = f"{v.arch} alone" if v.arch.endswith("a") else f"{v.arch} and later"
     runs_on = f"{places}; the plan below is for {plan.device.name}"
-    show(Explanation(f"{v.name}: {v.summary} ({v.source})", runs_on, (), plan), with_picture)
+    show(Explanation(f"{v.name}: {v.summary} ({v.source})", runs_on, (), plan), with_picture, verbose=True)
     for launch in plan.launches:
         print(f"\n{launch.kernel.name} was generated from")
         for line in _head(launch.kernel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -9,21 +10,25 @@ import numpy as np
 
 from .backends import current_backend
 from .copies import check_out, checked_order, why_not_words
-from .kinds import kind_of
+from .kinds import kind_of, own_call
+from .limits import limited
+from .memory import Memory, overlap, strides_by_order
 from .named import check_variant, checked_precision, refuse_variant
 from .products import MatmulArguments, host_operands, single_out
 
 if TYPE_CHECKING:
+    from ..planning.estimates import Estimate
     from ..planning.plan import Plan
-    from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, Problem, ReductionProblem
+    from ..planning.problem import DeviceInfo
+    from .engines import Engine
 
-__all__ = ["Explanation", "explain", "explain_copy"]
-
+__all__ = ["Explanation", "device_for", "explain", "explain_copy", "explain_copy_of", "explain_product_of"]
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a call would run. ``print`` it.
+    """What a call would run. ``print`` it: which kernel, how long it is expected to take and what bounds that, what is copied or
+    falls back; :meth:`verbose` says all that is known. In a notebook it shows itself.
 
     Attributes
     ----------
@@ -35,141 +40,309 @@ class Explanation:
         Operands that are copied first, or results that are copied afterwards, and why.
     plan : Plan or None
         What the kernels would do; ``None`` if there are no kernels for the call.
+    copying_s : float
+        The expected time of ``copies``, in seconds.
     """
 
     call: str
     runs_on: str
     copies: tuple[str, ...] = ()
     plan: Plan | None = None
+    copying_s: float = 0.0
 
     @property
     def source(self) -> str:
         """The CUDA C++ of the plan, empty without a plan."""
         return "" if self.plan is None else self.plan.source
 
-    def __str__(self) -> str:
+    @property
+    def estimate(self) -> Estimate | None:
+        """The expected time in seconds (``.seconds``), with that of ``copies``, what bounds it (``.bound``) and the floor of the
+        plan (``.floor``); ``None`` without a plan.
+        """
+        return None if self.plan is None else self._expected(self.plan)
+
+    def _expected(self, plan: Plan) -> Estimate:
+        from ..planning.estimates import estimate
+
+        found = estimate(plan)
+        return found if found.seconds is None else replace(found, seconds=found.seconds + self.copying_s)
+
+    def verbose(self) -> str:
+        """All that is known: layouts, kernel, tile, launches, memory accesses, work and floor.
+
+        Examples
+        --------
+        >>> import cuteblas, numpy
+        >>> "global load A" in cuteblas.explain(numpy.ones((64, 64)), numpy.ones((64, 64))).verbose()
+        True
+        """
         rows = [("runs on", self.runs_on), *(("copies", copied) for copied in self.copies)]
         if self.plan is not None:
-            rows += _plan_rows(self.plan)
-        width = max(len(name) for name, _ in rows)
-        lines = [self.call]
-        previous = None
-        for name, text in rows:
-            for line in text.splitlines():
-                lines.append(f"  {name if name != previous else '':<{width}}  {line}")
-                previous = name
-        return "\n".join(lines)
+            from ..planning.words import plan_rows
+
+            rows += plan_rows(self.plan)
+        return "\n".join((*_columns(self._rows()), "", self.call, *_columns(rows)))
+
+    @property
+    def _where(self) -> str:
+        """What stands before a kernel that runs elsewhere, or would."""
+        if self.plan is None or not self.plan.launches:
+            return ""
+        here = self.runs_on.partition(";")[0].partition(",")[0]
+        if here.startswith("cuda:"):
+            return f"on {here}, "
+        return {"NumPy": "NumPy's own here, on a GPU ", "the emulator": "in the emulator, "}.get(here, "")
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """What a user needs: kernel, time, copies and fallbacks."""
+        if self.plan is None:
+            return [("kernel", f"none, {self.runs_on}"), ("time", "NumPy's, not estimated"), ("copies", "none")]
+        from ..planning.words import kernel_words, time_words
+
+        kernel = kernel_words(self.plan)
+        copies = [*self.copies, *self.plan.copied]
+        fallback = f"; fallback: {self.plan.fallback}" if self.plan.fallback else ""
+        return [("kernel", self._where + kernel),
+                ("time", time_words(self.plan, self._expected(self.plan))),
+                ("copies", f"{'; '.join(copies) or 'none'}{fallback}")]
+
+    def __str__(self) -> str:
+        return "\n".join(_columns([*self._rows(), ("call", f"{self.call}; .verbose() says more")]))
 
     __repr__ = __str__
 
 
+def _columns(rows: list[tuple[str, str]]) -> list[str]:
+    """Rows of a name and a text, which may have several lines; a name is written once."""
+    width = max(len(name) for name, _ in rows)
+    lines, previous = [], None
+    for name, text in rows:
+        for line in text.splitlines():
+            lines.append(f"  {name if name != previous else '':<{width}}  {line}")
+            previous = name
+    return lines
+
+
 def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None,
-            variant: str | None = None, **arguments: Unpack[MatmulArguments]) -> Explanation:
+            variant: str | None = None, device: str | DeviceInfo | None = None,
+            **arguments: Unpack[MatmulArguments]) -> Explanation:
     """What :func:`cuteblas.matmul` would run for the same arguments, and why.
 
     Without a GPU, and for NumPy arrays, plans are made for an H200.
 
+    Parameters
+    ----------
+    x1, x2, out, epilogue, precision, variant, **arguments
+        As of :func:`cuteblas.matmul`. Elements are not read.
+    device : {"a100", "l40s", "rtx4090", "h100", "h200", "b200"} or DeviceInfo, optional
+        Plan for this card, whatever there is here. Only the H200 was measured; the others are planned by their data sheets.
+
+    Returns
+    -------
+    Explanation
+        ``print`` it, or use ``.plan``, ``.estimate``, ``.copies``, ``.runs_on``, ``.source`` and ``.verbose()``.
+
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``matmul`` raises.
+        What ``matmul`` raises; for an unknown device.
 
     Examples
     --------
     >>> import cuteblas, numpy
     >>> cuteblas.explain(numpy.ones((3, 4), object), numpy.ones((4, 5)))
-    matmul: object (3, 4) @ float64 (4, 5) -> object (3, 5)
-      runs on  NumPy: kernels have no object
+      kernel  none, NumPy: kernels have no object
+      time    NumPy's, not estimated
+      copies  none
+      call    matmul: object (3, 4) @ float64 (4, 5) -> object (3, 5); .verbose() says more
     """
-    from .engines import EMULATOR, Engine, plan_for
-    from .gufunc import judge
-    from .problems import has_kernels, stage
+    from .engines import EMULATOR
 
+    if (call := own_call(x1, x2, out)) is not None:
+        options = {"out": out, "epilogue": epilogue, "precision": precision, "variant": variant, "device": device, **arguments}
+        return call(explain, "explain", (x1, x2), options)
     precision, out = checked_precision(precision), single_out(out)
     check_variant(variant, "gemm")
+    card = device_for(device)
     if epilogue is not None:
-        return _explain_fused(x1, x2, out, epilogue, precision, variant, arguments)
-    engine: Engine = EMULATOR
+        return _explain_fused(x1, x2, out, epilogue, precision, variant, card, arguments)
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds and "foreign" not in kinds:
         from ._cupy import CUPY, judged
 
-        engine, product = CUPY, judged(x1, x2, out, arguments)
-        runs_on = f"cuda:{x1.data.device_id}, {engine.device(x1).name}"
+        judged(x1, x2, out, arguments)
+        engine: Engine = CUPY
     else:
+        engine = EMULATOR
         reason, x1, x2 = host_operands(x1, x2, out)
         if reason is not None:
             refuse_variant(variant, reason)
             return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason}")
-        product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
-        runs_on = _on_the_host(EMULATOR.device(x1))
-    call = f"matmul: {_described(x1)} @ {_described(x2)} -> {_described(product if out is None else out)}"
+    planned, runs_on = _place(engine, x1, card)
+    into = None if out is None else engine.memory(out)
+    return explain_product_of(engine.memory(x1), engine.memory(x2), into, planned, runs_on, precision, variant, arguments)
+
+
+def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: DeviceInfo, runs_on: str, precision: str = "auto",
+                       variant: str | None = None, arguments: Mapping[str, Any] | None = None,
+                       element: str | None = None) -> Explanation:
+    """The explanation of a product of operands that need not exist.
+
+    Parameters
+    ----------
+    x1, x2, out : Memory
+        The operands; ``out`` may be ``None``.
+    device : DeviceInfo
+        What is planned for.
+    runs_on : str
+        Who does the work.
+    precision, variant, arguments
+        As of :func:`explain`.
+    element : str, optional
+        What operands and result really hold, if NumPy has no such type: kernels' name of a type of the same size.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``matmul`` raises.
+    """
+    from .engines import plan_for
+    from .gufunc import judge
+    from .problems import has_kernels, stage
+
+    product = judge(x1, x2, out, arguments or {})
+    shown = [f"{element or x.dtype} {x.shape}" for x in (x1, x2, product if out is None else out)]
+    call = f"{'blas.gemm' if element else 'matmul'}: {shown[0]} @ {shown[1]} -> {shown[2]}"
     if not has_kernels(product.dtype):
         refuse_variant(variant, f"kernels have no {product.dtype}")
         return Explanation(call, f"NumPy: kernels have no {product.dtype}")
-    staging = stage(engine.memory(x1), engine.memory(x2), None if out is None else engine.memory(out), product, precision,
-                    variant)
-    return Explanation(call, runs_on, staging.copies, plan_for(staging.problem, engine.device(x1)))
+    staging = stage(x1, x2, out, product, precision, variant)
+    problem = staging.problem
+    if element is not None:
+        a, b, c = (replace(x, dtype=element) for x in (problem.a, problem.b, problem.c))
+        problem = replace(problem, a=a, b=b, c=c)
+    given = (x1, staging.a), (x2, staging.b), (out, staging.c)
+    copying = sum(_copying_seconds(before, staged.memory, device) for before, staged in given if before and staged.reason)
+    return Explanation(call, runs_on, staging.copies, plan_for(problem, device), copying)
 
 
-def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None, arguments: Any) -> Explanation:
+def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
+    """The expected time of a copy that changes the type or the order of elements."""
+    from ..planning.estimates import casting_seconds
+
+    return casting_seconds(x.size * (x.dtype.itemsize + y.dtype.itemsize), device)
+
+
+def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None, card: DeviceInfo | None,
+                   arguments: Any) -> Explanation:
     """The explanation of a product with an epilogue."""
-    from .engines import EMULATOR, plan_for
+    from .engines import plan_for
     from .fused import fused_call
 
     engine, call = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
-    device = engine.device(call.arrays["a"])
-    runs_on = _on_the_host(device) if engine is EMULATOR else device.name
+    device, runs_on = _place(engine, call.arrays["a"], card)
     shown = f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> {_described(call.result)}"
     return Explanation(shown, runs_on, call.copies, plan_for(call.problem, device))
 
 
-def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | None = None) -> Explanation:
+def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | None = None,
+                 device: str | DeviceInfo | None = None) -> Explanation:
     """What :func:`cuteblas.copy` would run, and why: ``explain_copy(a.T)`` explains a materialised transpose, and
     ``explain_copy(a.T, out=a)`` one in place.
 
     Without a GPU, and for NumPy arrays, plans are made for an H200.
 
+    Parameters
+    ----------
+    a, order, out, variant
+        As of :func:`cuteblas.copy`. Elements are not read.
+    device
+        As of :func:`explain`.
+
     Raises
     ------
     ValueError
-        For an unknown order, in NumPy's words; for an unknown variant, or one that does not take this copy.
+        For an unknown order, in NumPy's words; for an unknown variant, or one that does not take this copy; for an unknown device.
     """
-    from .engines import EMULATOR, Engine, plan_for
-    from .memory import Memory, overlap, strides_by_order
-    from .problems import copy_problem, in_place_problem
+    from .engines import EMULATOR
 
+    if (call := own_call(a, out)) is not None:
+        return call(explain_copy, "explain_copy", (a, order), {"out": out, "variant": variant, "device": device})
     order = checked_order(order)
     check_variant(variant, "copy")
+    card = device_for(device)
     engine: Engine = EMULATOR
     if kind_of(a) == "cupy":
         from ._cupy import CUPY
 
         engine = CUPY
-        runs_on = f"cuda:{a.data.device_id}, {engine.device(a).name}"
     else:
         a = np.asarray(a)
-        runs_on = _on_the_host(EMULATOR.device(a))
-    call = f"copy: {_described(a)} in order {order!r}"
-    if (reason := why_not_words(a.dtype)) is not None:
-        refuse_variant(variant, reason)
-        return Explanation(call, f"NumPy: {reason}")
-    source = engine.memory(a)
-    target = Memory(source.shape, strides_by_order(source, order), source.dtype)
+    planned, runs_on = _place(engine, a, card)
     if out is not None:
         check_out(a, out)
-        call, into = f"copy: {_described(a)} into out", engine.memory(out)
-        if not overlap(source, into):
-            target = into
-        elif (problem := in_place_problem(source, into)) is not None:
-            return Explanation(call, runs_on, (), plan_for(replace(problem, variant=variant), engine.device(a)))
-        else:
-            copied = ("out: shares memory with the array",)
-            return Explanation(call, runs_on, copied, plan_for(copy_problem(source, target, variant), engine.device(a)))
-    return Explanation(call, runs_on, (), plan_for(copy_problem(source, target, variant), engine.device(a)))
+    return explain_copy_of(engine.memory(a), None if out is None else engine.memory(out), planned, runs_on, order, variant)
 
 
-def _on_the_host(device: DeviceInfo) -> str:
+def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs_on: str, order: str = "C",
+                    variant: str | None = None, element: str | None = None) -> Explanation:
+    """The explanation of a copy of an array that need not exist.
+
+    Parameters
+    ----------
+    source, out : Memory
+        The array, and where it is copied to; ``None`` for a new one in that ``order``.
+    device, runs_on, element
+        As of :func:`explain_product_of`.
+    order, variant
+        As of :func:`explain_copy`.
+    """
+    from .engines import plan_for
+    from .problems import copy_problem, in_place_problem
+
+    call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}" if out is None else "into out")
+    if (reason := why_not_words(source.dtype)) is not None:
+        refuse_variant(variant, reason)
+        return Explanation(call, f"NumPy: {reason}")
+    target = Memory(source.shape, strides_by_order(source, order), source.dtype)
+    if out is None or not overlap(source, out):
+        return Explanation(call, runs_on, (), plan_for(copy_problem(source, out or target, variant), device))
+    if (problem := in_place_problem(source, out)) is not None:
+        return Explanation(call, runs_on, (), plan_for(replace(problem, variant=variant), device))
+    copied = ("out: shares memory with the array",)
+    plan = plan_for(copy_problem(source, target, variant), device)
+    return Explanation(call, runs_on, copied, plan, _copying_seconds(target, out, device))
+
+
+def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
+    """The card that a plan is asked for.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+    """
+    if device is None:
+        return None
+    from ..planning.devices import device_named
+    from ..planning.problem import DeviceInfo as Info
+
+    return device if isinstance(device, Info) else device_named(device)
+
+
+def _place(engine: Engine, x: Any, card: DeviceInfo | None) -> tuple[DeviceInfo, str]:
+    """The device to plan for, and who does the work."""
+    if card is not None:
+        return limited(card), f"{card.name}, which was asked for"
+    device = engine.device(x)
+    if kind_of(x) == "cupy":
+        return device, f"cuda:{x.data.device_id}, {device.name}"
+    return device, on_the_host(device)
+
+
+def on_the_host(device: DeviceInfo) -> str:
+    """Who works on NumPy arrays."""
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"
@@ -177,100 +350,3 @@ def _on_the_host(device: DeviceInfo) -> str:
 
 def _described(x: Any) -> str:
     return f"{x.dtype} {x.shape}"
-
-
-def _plan_rows(plan: Plan) -> list[tuple[str, str]]:
-    from ..planning.floors import floor_of
-    floor = floor_of(plan.problem, plan.family, plan.device)
-    rows = _problem_rows(plan.problem)
-    rows += [("kernel", f"{plan.family}: {plan.reason}"), ("tile", str(plan.config))]
-    for launch in plan.launches:
-        kernel = launch.kernel
-        rows += [("launch", f"{kernel.name}, {' x '.join(map(str, launch.grid))} blocks of {kernel.threads} threads, "
-                            f"{kernel.shared_bytes} bytes of shared memory each")]
-    rows += [(name, text) for name, text in _facts(plan).items()]
-    rows += [("work", f"{_si(floor.flops)}flop, {_si(floor.bytes)}byte that must move"),
-             ("floor", f"{_si(floor.seconds)}s on {plan.device.name}, limited by {floor.limit} "
-                       f"(arithmetic {_si(floor.arithmetic_s)}s, traffic {_si(floor.traffic_s)}s)")]
-    return rows
-
-
-def _problem_rows(problem: Problem) -> list[tuple[str, str]]:
-    from ..planning.problem import CopyProblem, GemmProblem, GroupedProblem, ReductionProblem
-
-    if isinstance(problem, GemmProblem):
-        return _gemm_rows(problem)
-    if isinstance(problem, CopyProblem):
-        return _copy_rows(problem)
-    if isinstance(problem, ReductionProblem):
-        return _reduction_rows(problem)
-    if isinstance(problem, GroupedProblem):
-        return [row for p in problem.problems for row in _gemm_rows(p)]
-    return _contraction_rows(problem)
-
-
-def _facts(plan: Plan) -> dict[str, str]:
-    facts: dict[str, str] = {}
-    for launch in plan.launches:
-        facts |= launch.kernel.facts
-    return facts | dict(plan.facts)
-
-
-def _gemm_rows(problem: GemmProblem) -> list[tuple[str, str]]:
-    batch = f", batch {problem.batch}" if problem.batch else ""
-    return [("problem", f"C = A B^T with M = {problem.m}, N = {problem.n}, K = {problem.k}{batch}"),
-            ("layouts", "A (M,K) " + _layout(problem.a, (problem.m, problem.k), problem.batch)),
-            ("layouts", "B (N,K) " + _layout(problem.b, (problem.n, problem.k), problem.batch)),
-            ("layouts", "C (M,N) " + _layout(problem.c, (problem.m, problem.n), problem.batch)), *_fusion_rows(problem)]
-
-
-def _fusion_rows(problem: GemmProblem) -> list[tuple[str, str]]:
-    if problem.fusion is None:
-        return []
-    graph, extents = problem.fusion.graph, (problem.m, problem.n)
-    rows = [("epilogue", f"{graph.name}: C = {graph.result}")]
-    rows += [("layouts", f"{name} (M,N) {_layout(x, extents, problem.batch)}")
-             for name, x in (*problem.fusion.operands, *problem.fusion.outputs)]
-    return rows
-
-
-def _layout(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> str:
-    strides = *operand.strides, *operand.batch_strides
-    return f"{_tuple((*extents, *batch))}:{_tuple(strides)} {operand.dtype}, aligned to {operand.alignment} bytes"
-
-
-def _copy_rows(problem: CopyProblem) -> list[tuple[str, str]]:
-    return [("problem", f"copy words of {problem.itemsize} bytes"),
-            ("layouts", f"source {_tuple(problem.shape)}:{_tuple(problem.src_strides)}, aligned to {problem.src_alignment} bytes"),
-            ("layouts", f"target {_tuple(problem.shape)}:{_tuple(problem.dst_strides)}, aligned to {problem.dst_alignment} bytes")]
-
-
-def _reduction_rows(problem: ReductionProblem) -> list[tuple[str, str]]:
-    extents = problem.i, problem.j
-    return [("problem", f"R[i] = {problem.op} of X[i, j] over j in {problem.accumulator}, I = {problem.i}, J = {problem.j}"),
-            ("layouts", "X (I,J) " + _layout(problem.x, extents, problem.batch)),
-            ("layouts", "R (I,J) " + _layout(problem.r, extents, problem.batch))]
-
-
-def _contraction_rows(problem: ContractionProblem) -> list[tuple[str, str]]:
-    groups = {"M": problem.m, "N": problem.n, "K": problem.k}
-    rows = [("problem", ", ".join(f"{name} = {_tuple(tuple(mode[0] for mode in modes))}" for name, modes in groups.items()))]
-    for name, storage, (first, second), places in (("A", problem.a, "MK", (1, 1)), ("B", problem.b, "NK", (1, 2)),
-                                                   ("C", problem.c, "MN", (2, 2))):
-        shape, stride = (",".join(_tuple(tuple(mode[at] for mode in groups[group])) for group, at in pairs)
-                         for pairs in (((first, 0), (second, 0)), ((first, places[0]), (second, places[1]))))
-        layout = f"({shape}):({stride}) {storage.dtype}, aligned to {storage.alignment} bytes"
-        rows.append(("layouts", f"{name} ({first},{second}) {layout}"))
-    return rows
-
-
-def _tuple(values: tuple[int, ...]) -> str:
-    return f"({','.join(map(str, values))})"
-
-
-def _si(value: float) -> str:
-    """A quantity with three digits and the prefix of its unit."""
-    for exponent, prefix in ((12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""), (-3, "m"), (-6, "u"), (-9, "n")):
-        if abs(value) >= 10.0**exponent:
-            return f"{value / 10.0**exponent:.3g} {prefix}"
-    return "0 "

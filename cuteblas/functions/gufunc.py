@@ -13,7 +13,9 @@ NumPy's own: :func:`judge` calls ``numpy.matmul`` itself (or ``vecdot``, ``matve
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -76,6 +78,7 @@ class _Witness:
 _WITNESS = np.empty(1, object)
 _WITNESS[0] = _Witness()
 _SCRATCH = np.zeros(1, np.int8)
+_LARGE = 1 << 24                        # elements
 
 
 class _Shadow:
@@ -140,11 +143,24 @@ def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
 
 def _judge_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> None:
     shaped = {name: value for name, value in arguments.items() if name not in _TYPE_ARGUMENTS}
-    try:
-        ufunc(_one_element(_WITNESS, x1.shape), _one_element(_WITNESS, x2.shape),
-              out=None if out is None else _one_element(_SCRATCH, out.shape), dtype=np.int8, casting="unsafe", **shaped)
-    except _Accepted:
-        return
+    shapes = [x.shape for x in (x1, x2, out) if x is not None]
+
+    def called(first: tuple[int, ...], second: tuple[int, ...], *result: tuple[int, ...]) -> None:
+        operands = (_one_element(_WITNESS, shape) for shape in (first, second))
+        with suppress(_Accepted):
+            ufunc(*operands, out=_one_element(_SCRATCH, result[0]) if result else None, dtype=np.int8, casting="unsafe", **shaped)
+
+    if max(map(prod, shapes)) > _LARGE:
+        with suppress(TypeError, ValueError):       # its words are about the true extents
+            called(*_small(shapes))
+            return
+    called(*shapes)
+
+
+def _small(shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Shapes as small as may be in which the same extents are equal: NumPy asks for memory for the cast before the cast raises."""
+    ranks = {extent: rank for rank, extent in enumerate(sorted({n for shape in shapes for n in shape if n > 1}), 2)}
+    return [tuple(ranks.get(n, n) for n in shape) for shape in shapes]
 
 
 def _one_element(element: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

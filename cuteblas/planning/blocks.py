@@ -134,4 +134,4 @@ def _joined(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmPro
     reason = (f"{first.reason}; in {len(plans)} blocks of {extents}, as a workspace of {needed} bytes is over the limit of "
               f"{device.workspace_limit}")
     return Plan(problem, device, first.family, first.config, tuple(launches), max(plan.workspace_bytes for plan in plans), reason,
-                first.facts)
+                first.facts, sum(plan.seconds or 0.0 for plan in plans), first.copied, first.fallback)

@@ -201,7 +201,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     """Plan a contraction on ``gemm_simt`` with nested modes. See :func:`plan_contraction`."""
     _check(problem)
     if 0 in (mode[0] for group in (problem.m, problem.n, problem.batch) for mode in group):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
     p = canonical(problem)
     if p.precision not in ("auto", "ieee"):
         raise ValueError(f"precision={p.precision!r} is an algorithm for matrices, and the modes {_groups(p)} of this contraction "
@@ -228,7 +228,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"a contraction of {flat.m} x {flat.n} in a batch of {prod(flat.batch)} needs more blocks than the "
                          "2^31 - 1 of a grid")
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
-    return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts)
+    return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
 def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:

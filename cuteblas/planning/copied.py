@@ -80,16 +80,20 @@ def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     plan, copies = plan_wgmma(of_copies(problem), device), _copies(problem)
     copying: list[tuple[Launch, object]] = []
+    seconds = plan.seconds or 0.0
     places: dict[Role, tuple[Role, int]] = {}
     end = plan.workspace_bytes
     for role, copy in copies.items():
         begin = -(-end // _ALIGNED) * _ALIGNED
         places[role], end = ("workspace", begin), begin + copy.nbytes
-        copied = plan_copy(copy.problem, device)
-        copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), copied.config) for launch in copied.launches)
+        moving = plan_copy(copy.problem, device)
+        seconds += moving.seconds or 0.0
+        copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), moving.config) for launch in moving.launches)
     launches = [*_together(copying), *(with_roles(launch, places) for launch in plan.launches)]
-    reason = plan.reason + "".join(f"; {role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
-    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason)
+    copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
+    reason = "; ".join((plan.reason, *copied))
+    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason, seconds=seconds,
+                   copied=copied)
 
 
 def _together(copying: list[tuple[Launch, object]]) -> list[Launch]:

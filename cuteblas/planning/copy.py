@@ -23,6 +23,7 @@ from ..kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ..kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from ..kernels.short_rows import ShortRowsConfig, short_rows_kernel
 from .boxes import box_of
+from .estimates import moving_seconds
 from .modes import Mode, merged
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
@@ -91,16 +92,17 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     if problem.itemsize not in (1, 2, 4, 8, 16):
         raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
     if 0 in problem.shape:
-        return Plan(problem, device, "nothing", None, (), reason="the array has no elements")
+        return Plan(problem, device, "nothing", None, (), reason="the array has no elements", seconds=0.0)
     if problem.variant is not None:
         if problem.in_place:
             raise ValueError(f"{problem.variant} copies from one place to another, not in place")
         return variant(problem.variant, "copy").plan(problem, device)
     if problem.in_place:
-        return _plan_in_place(problem, device)
-    modes, src_offset, dst_offset = canonical_modes(problem)
-    modes = modes or (Mode(1, 1, 1),)
-    return replace(_plan_modes(problem, device, modes, (src_offset, dst_offset)), problem=problem)
+        plan = _plan_in_place(problem, device)
+    else:
+        modes, *offsets = canonical_modes(problem)
+        plan = _plan_modes(problem, device, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1]))
+    return replace(plan, problem=problem, seconds=moving_seconds(problem, device, plan.config))
 
 
 def _plan_modes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:

@@ -13,12 +13,19 @@ __all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
 # Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute capability
 # (CUDA C++ Programming Guide, "Arithmetic Instructions").
 _LANES = {"sm_70": (64, 32, 64), "sm_72": (64, 32, 64), "sm_75": (64, 2, 64), "sm_80": (64, 32, 64), "sm_86": (128, 2, 64),
-          "sm_87": (128, 2, 64), "sm_89": (128, 2, 64), "sm_90": (128, 64, 64), "sm_100": (128, 64, 64), "sm_103": (128, 2, 64),
-          "sm_120": (128, 2, 64), "sm_121": (128, 2, 64)}
-# Of the tensor cores of sm_90 (NVIDIA H100 datasheet: 989 TFLOP/s dense in float16, half of it in tf32, 67 in float64).
-_TENSOR_CORES = {"float16": 2048, "bfloat16": 2048, "float32": 1024, "complex64": 1024, "float64": 128, "complex128": 128,
-                 "int8": 4096, "uint8": 4096}
-_SIMT_FAMILIES = frozenset({"gemm_simt"})
+          "sm_87": (128, 2, 64), "sm_89": (128, 2, 64), "sm_90": (128, 64, 64), "sm_100": (128, 64, 128), "sm_103": (128, 2, 128),
+          "sm_120": (128, 2, 128), "sm_121": (128, 2, 128)}
+# The same of tensor cores in 16 bits, summed in float32, and in float64, by the datasheets: 312 and 19.5 TFLOP/s of an A100, 362 of
+# an L40S, 989 and 67 of an H100, all dense. Others have half of it in tf32 and twice as much in int8. What mma.sync, which is all
+# that runs here on sm_100, reaches of its 2250 is not documented: that of sm_80 is assumed.
+_TENSOR_CORES = {"sm_70": (512, 0), "sm_75": (512, 0), "sm_80": (1024, 64), "sm_86": (512, 0), "sm_89": (512, 0),
+                 "sm_90": (2048, 128), "sm_100": (1024, 64), "sm_120": (512, 0)}
+# GeForce cards sum in float32 at half the rate (whitepapers of GA102 and AD102: 71 TFLOP/s of an RTX 3090, 165 of an RTX 4090).
+_HALVED = "GeForce"
+_SIMT_FAMILIES = frozenset({"gemm_simt", "gemm_tutorial", "gett"})
+# Products of float16 or bfloat16 in place of one of float32.
+_PRODUCTS = {"gemm_split": 3, "bf16x6": 6, "gemm_skinny": 6}
+_PACKED = 4                          # products of bytes that dp4a adds, in the named kernels
 
 
 @dataclass(frozen=True)
@@ -49,16 +56,33 @@ class Floor:
         return "arithmetic" if self.arithmetic_s > self.traffic_s else "memory traffic"
 
 
-def multiply_adds_per_clock(family: str, dtype: str, arch: str) -> int:
+def multiply_adds_per_clock(family: str, dtype: str, device: DeviceInfo) -> float:
     """Real multiply-adds per clock and multiprocessor of the unit that a kernel family uses for a type."""
-    if family not in _SIMT_FAMILIES:
-        return _TENSOR_CORES.get(dtype, _TENSOR_CORES["float16"])
-    single, double, integer = _LANES.get(arch.rstrip("af"), _LANES["sm_90"])
+    arch = device.arch.rstrip("af")
+    if family in _SIMT_FAMILIES:
+        single, double, integer = _LANES.get(arch, _LANES["sm_90"])
+        if dtype in ("float64", "complex128"):
+            return double
+        if dtype in ("int64", "uint64"):
+            return integer / 4          # four 32-bit multiply-adds
+        return integer if "int" in dtype or dtype == "bool" else single
+    half, double = _TENSOR_CORES.get(arch, _TENSOR_CORES["sm_80"])
     if dtype in ("float64", "complex128"):
-        return double
-    if dtype in ("int64", "uint64"):
-        return integer // 4             # four 32-bit multiply-adds
-    return integer if "int" in dtype or dtype == "bool" else single
+        return double or _LANES.get(arch, _LANES["sm_90"])[1]
+    if dtype in ("int8", "uint8"):
+        return 2 * half
+    half //= 2 if _HALVED in device.name else 1
+    if family in _PRODUCTS:
+        return half / _PRODUCTS[family]
+    return half / 2 if dtype in ("float32", "complex64") else half
+
+
+def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) -> float:
+    """Multiply-adds per clock and multiprocessor for a problem."""
+    if p.precision == "bf16x6":
+        family = p.precision
+    packed = _PACKED if family == "gemm_simt" and p.variant and p.a.dtype == "int8" else 1
+    return packed * multiply_adds_per_clock(family, p.a.dtype, device)
 
 
 def compulsory_bytes(problem: Problem) -> int:
@@ -101,5 +125,5 @@ def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:
         return Floor(0, moved, 0.0, moved / device.bandwidth)
     products = problem.problems if isinstance(problem, GroupedProblem) else (problem,)
     per_clock = device.multiprocessors * device.clock_hz
-    seconds = sum(p.flops / (2 * multiply_adds_per_clock(family, p.a.dtype, device.arch) * per_clock) for p in products)
+    seconds = sum(p.flops / (2 * _rate(p, family, device) * per_clock) for p in products)
     return Floor(problem.flops, moved, seconds, moved / device.bandwidth)

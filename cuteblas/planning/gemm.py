@@ -95,7 +95,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if problem.precision not in PRECISIONS:
         raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {problem.precision!r}")
     if 0 in (problem.m, problem.n, *problem.batch):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
     if problem.variant is not None:
         return variant(problem.variant, "gemm").plan(problem, device)
     dtype(problem.accumulator)

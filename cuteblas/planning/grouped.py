@@ -79,6 +79,8 @@ class Part:
         Where its part of the table starts, how many words come before the rows, and how long a row is, in words.
     blocks : int
         Blocks of all members.
+    seconds : float
+        The estimated time.
     """
 
     kernel: GeneratedKernel
@@ -89,6 +91,7 @@ class Part:
     entries: int
     row_words: int
     blocks: int
+    seconds: float
 
     @property
     def end(self) -> int:
@@ -255,14 +258,15 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     for members in groups.values():
         parts.append(_part(_family(members[0].problem, device), tuple(members), device, parts[-1].end if parts else 0))
     if not parts:
-        return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="no result has elements")
+        return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="no result has elements", seconds=0.0)
     choice = GroupedChoice(tuple(parts))
     launches = tuple(Launch(part.kernel, (part.blocks, 1, 1), (
         Argument(role="table", offset=part.start * WORD_BYTES), Argument(value=part.entries),
         Argument(value=part.entries.bit_length() - 1), Argument(value=part.row_words))) for part in parts)
     reason = (f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
               f"{', '.join(str(part.blocks) for part in parts)} blocks; a block finds its product in a table")
-    return Plan(problem, device, parts[0].family, choice, launches, 0, reason, parts[0].kernel.facts)
+    return Plan(problem, device, parts[0].family, choice, launches, 0, reason, parts[0].kernel.facts,
+                sum(part.seconds for part in parts))
 
 
 def _refusal(p: GemmProblem) -> str | None:
@@ -475,10 +479,10 @@ def _seconds(members: Sequence[Member], tile: Any, ramp: float, device: DeviceIn
 
 def _part(family: _Simt | _Mma, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
     """The launch of products that share a kernel."""
-    tile, _ramp, _of_block = min(family.choices(members, device),
-                                 key=lambda choice: _seconds(members, choice[0], choice[1], device, choice[2]))
+    seconds, tile = min(((_seconds(members, tile, ramp, device, of_block), tile)
+                         for tile, ramp, of_block in family.choices(members, device)), key=lambda found: found[0])
     kernel = family.kernel(members, tile)
     first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
     if blocks >= 2**31:
         raise ValueError(f"a group of {len(members)} products needs {blocks} blocks; a grid has at most 2^31 - 1")
-    return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1], blocks)
+    return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1], blocks, seconds)

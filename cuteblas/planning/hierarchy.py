@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
+from ..codegen.dtypes import dtype
 from ..kernels.gemm_simt import TileShape
 from .copy import plan_copy
+from .floors import multiply_adds_per_clock
 from .mma import plan_mma
 from .operands import Roles, compact, oriented
 from .plan import Launch, Plan, Role, with_roles
 from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand
-from .simt import Choice, simt_product
+from .simt import LAUNCH_SECONDS, Choice, simt_product
 from .variants import Variant
 
 __all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy"]
@@ -27,6 +29,10 @@ _STAGES = 2                         # double buffering
 _PACKED = 4                         # int8 in a word
 _ALIGNMENT = 256                    # bytes, of operands in the workspace
 _LARGEST_GRID = 2**31 - 1
+# Of the rate of fused multiply-adds: for each that a thread does with an element it has loaded, at most, and with predicates; time
+# to start and to drain, in blocks. Of docs/performance/data/h200-gemm-variants.json.
+_RATE, _MOST_RATE, _PREDICATED, _RAMP = 0.245, 0.65, 0.93, 0.5
+_WORDS_RATE = 0.95                   # at most of dp4a, which has fewer lanes to feed
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,17 @@ def _blocks(p: GemmProblem, policy: Policy) -> int:
     return -(-p.m // m) * -(-p.n // n) * prod(p.batch)
 
 
+def _estimated(p: GemmProblem, policy: Policy, blocks: int, aligned: bool, device: DeviceInfo) -> float:
+    """The expected time, by what a thread loads for its multiply-adds; a word of bytes is one of these."""
+    along_m, along_n = policy.thread
+    most = _WORDS_RATE if p.a.dtype == "int8x4" else _MOST_RATE
+    rate = min(most, _RATE * along_m * along_n / (along_m + along_n)) * (1 if aligned else _PREDICATED)
+    parts = 2 if dtype(p.accumulator).is_complex else 1
+    per_second = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * rate * device.clock_hz
+    of_block = prod(policy.block) * parts**2 * p.k / per_second
+    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + LAUNCH_SECONDS
+
+
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
     facing = oriented(problem, 0)
     p, roles, swapped = facing.problem, facing.by_name, facing.swapped
@@ -139,7 +156,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
     if words is not None:
         tile = replace(tile, k=tile.k // _PACKED)
         p, roles = words.problem, words.roles
-    choice = Choice(tile, 1, p.k, blocks, 0.0)
+    choice = Choice(tile, 1, p.k, blocks, _estimated(p, policy, blocks, aligned, device))
     launch = simt_product(p, choice, roles, aligned=aligned)
     launches, workspace = (words.copies, words.bytes) if words is not None else ((), 0)
     reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
@@ -148,7 +165,8 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
     reason += f"; {words.note}" if words is not None else ""
     reason += facing.note
     launches = (*launches, launch if words is None else words.shift(launch))
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launch.kernel.facts)
+    copied = words.seconds if words is not None else 0.0
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launch.kernel.facts, choice.seconds + copied)
 
 
 class _Words:
@@ -164,6 +182,8 @@ class _Words:
         What rearranges operands.
     bytes : int
         Size of the workspace.
+    seconds : float
+        What rearranging is expected to take.
     """
 
     def __init__(self, p: GemmProblem, roles: Roles, device: DeviceInfo, name: str):
@@ -173,6 +193,7 @@ class _Words:
             raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
         self.roles: Roles = dict(roles)
         self.bytes = 0
+        self.seconds = 0.0
         self.copies: tuple[Launch, ...] = ()
         self._offsets: dict[str, int] = {}
         self._device = device
@@ -199,7 +220,9 @@ class _Words:
         copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
                            (*target.batch_strides, *target.strides), 1, operand.alignment, 16)
         source: Role = self.roles[pointer]
-        for launch in plan_copy(copy, self._device).launches:
+        plan = plan_copy(copy, self._device)
+        self.seconds += plan.seconds or 0.0
+        for launch in plan.launches:
             self.copies += (with_roles(launch, {"src": (source, 0), "dst": ("workspace", self.bytes)}),)
         self._offsets[pointer] = self.bytes
         self.roles[pointer] = "workspace"

@@ -10,6 +10,7 @@ from ..codegen.dtypes import dtype
 from ..codegen.mma import MmaAtom, mma_atom
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
+from .floors import multiply_adds_per_clock
 from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented
 from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -21,14 +22,14 @@ __all__ = ["MMA_RAMP", "choose_mma", "mma_block_seconds", "mma_product", "mma_ti
 _VECTOR_BYTES = 16
 _STAGES = 4
 _FULL_INTENSITY = 32.0               # mn / (m + n) of a warp tile of 64 x 64: fragments then load in the shadow of multiplications
-# Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element: enough to weigh tiles against slices of K.
+# Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
+# enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
 MMA_RAMP = 0.3                       # time to start and drain, in units of the time of one block, for elements of up to 16 bits
 _STEP_SECONDS = 1e-7                 # a step along K takes at least this: a barrier, fragments and multiplications after each other
 _TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 
-# float64 and complex128: multiply-adds of a multiprocessor in a clock.
-_WIDE_PER_CLOCK = {"sm_80": 64, "sm_90": 128}
+# float64 and complex128.
 _ALONE = 0.8                         # of a block's rate, where two fit on a multiprocessor and one is there
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
@@ -112,14 +113,16 @@ def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
         return _wide_block_seconds(tile, depth, device)
     wm, wn = tile.mma.warp_tile
     rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
-    per_second = 2 * _PER_CLOCK[dtype(tile.atom.element).bytes] * device.clock_hz
+    element = dtype(tile.atom.element)
+    per_clock = min(_PER_CLOCK[element.bytes], multiply_adds_per_clock("gemm_mma", element.name, device))
+    per_second = 2 * per_clock * device.clock_hz
     return max(2 * tile.m * tile.n * (depth + tile.k) / (per_second * rate), (depth / tile.k + 1) * _STEP_SECONDS)
 
 
 def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     """The same for float64 and complex128, at the rate that the tile reaches."""
     rate = next(rate for shape, warps, _blocks, rate in _wide_shapes(tile.atom) if (*shape, warps) == (tile.m, tile.n, tile.warps))
-    per_second = _WIDE_PER_CLOCK.get(device.arch, _WIDE_PER_CLOCK["sm_80"]) * rate * device.clock_hz
+    per_second = multiply_adds_per_clock("gemm_mma", "float64", device) * rate * device.clock_hz
     return tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_second
 
 
@@ -192,7 +195,8 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += facing.note
-    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
+                choice.seconds, fallback=rejected.removeprefix("; "))
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:

@@ -16,15 +16,18 @@ from ..kernels.persistent import StagedC
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
-__all__ = ["NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "compact", "fused", "fusion_numbers", "gemm_numbers", "gemm_span",
-           "launch", "majorness", "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "row_pitch", "span",
-           "staged_map", "staging", "unit_mode", "why_not_mapped", "why_not_staged"]
+__all__ = ["MAPPED_STRIDE", "NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "compact", "fused", "fusion_numbers",
+           "gemm_numbers", "gemm_span", "launch", "majorness", "operand_map", "operand_span", "oriented", "output_span",
+           "pairs_along_n", "row_pitch", "span", "staged_map", "staging", "unit_mode", "why_not_mapped", "why_not_staged"]
 
 Roles = dict[str, Role]
 """Which argument of a call each pointer parameter takes."""
 
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 _LINE, _LONG_ROW = 64, 256           # elements of 2 bytes; of 4 bytes, two lines and longer rows
+
+MAPPED_STRIDE = 2**40
+"""Strides of tensor maps are below this, in bytes."""
 
 NARROW_SPAN = 2**30
 """Offsets below this fit 32 bits, copies ahead of the end included."""
@@ -109,6 +112,8 @@ def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str
         return f"{name} is not aligned to {_TMA_ALIGNMENT} bytes"
     if any(n > 1 and (s <= 0 or s * item % _TMA_ALIGNMENT) for n, s in others):
         return f"the strides {operand.strides} of {name} are not positive multiples of {_TMA_ALIGNMENT} bytes"
+    if any(s * item >= MAPPED_STRIDE for s in (*(s for n, s in others if n > 1), *operand.batch_strides)):
+        return f"the strides {(*operand.strides, *operand.batch_strides)} of {name} are not below 2^40 bytes"
     if any(s < 0 or s * item % _TMA_ALIGNMENT for s in operand.batch_strides):
         return f"the batch strides {operand.batch_strides} of {name} are not multiples of {_TMA_ALIGNMENT} bytes"
     if len([s for s in operand.batch_strides if s]) > 3:
@@ -183,7 +188,7 @@ def why_not_staged(p: GemmProblem) -> str | None:
     if p.n * item % _TMA_ALIGNMENT:
         return f"{p.n} elements of {item} bytes are no multiple of {_TMA_ALIGNMENT} bytes"
     modes = [(n, s) for n, s in zip((p.m, *p.batch), (p.c.strides[0], *p.c.batch_strides), strict=True) if n > 1]
-    if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= 2**40 for _n, s in modes):
+    if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= MAPPED_STRIDE for _n, s in modes):
         return f"its strides {(*p.c.strides, *p.c.batch_strides)} are no positive multiples of {_TMA_ALIGNMENT} bytes"
     return "it has more than three batch modes" if len(p.batch) > 3 else None
 

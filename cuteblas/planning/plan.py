@@ -94,6 +94,15 @@ class Plan:
         Scratch memory that the launches share.
     reason : str
         Why this kernel and this configuration.
+    facts : mapping
+        What is known of the kernel, for people.
+    seconds : float or None
+        The expected time of all launches by the model with which the family chooses; ``None`` if a caller overruled its choice, or
+        there is no model. :func:`~cuteblas.planning.estimates.estimate` weighs it against the floor.
+    copied : tuple of str
+        Operands that its launches copy first, and why.
+    fallback : str
+        What slower kernel computes this, or some of it, and why: a faster family refused it, or the device decides by the elements.
     """
 
     problem: Problem
@@ -104,6 +113,9 @@ class Plan:
     workspace_bytes: int = 0
     reason: str = ""
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+    seconds: float | None = None
+    copied: tuple[str, ...] = ()
+    fallback: str = ""
 
     @property
     def source(self) -> str:

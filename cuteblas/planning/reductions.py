@@ -9,6 +9,7 @@ from math import gcd, prod
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.reduce_modes import OPERATIONS, ReduceModesConfig, reduce_modes
+from .estimates import moving_seconds
 from .modes import merged
 from .operands import NARROW_SPAN, span
 from .plan import Argument, Launch, Plan, Role
@@ -83,12 +84,13 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     """
     _check(problem)
     if 0 in (problem.i, *problem.batch):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements")
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
     choice = _choose(_canonical(problem), device)
     launches, workspace = reduction_launches(problem, device, ("src", 0), ("dst", 0))
     reason = (f"{problem.op} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
-    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts)
+    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts,
+                moving_seconds(problem, device, choice, len(launches)))
 
 
 def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Place, target: Place,

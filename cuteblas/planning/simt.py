@@ -8,6 +8,7 @@ from math import gcd, prod
 from ..codegen.dtypes import DType, dtype
 from ..kernels.common import OperandAccess
 from ..kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
+from .floors import multiply_adds_per_clock
 from .operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented, unit_mode
 from .plan import Launch, Plan
 from .problem import DeviceInfo, GemmProblem, Operand
@@ -76,8 +77,9 @@ _DOUBLE_COMPLEX = (
     Candidate(_T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4), 0.60, 0.9),
     Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.46, 0.1),
 )
+# Of integers, which leave more to the other pipes, and of bool, beside the rates of tiles: products of 1024 and 4096 on an H200.
+_INTEGER, _BOOL = 1.25, 0.3
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
-_LANES = {4: 128, 8: 64}             # fused multiply-adds of a multiprocessor in a clock, by bytes of a real accumulator
 
 
 def candidates(sums: str) -> tuple[Candidate, ...]:
@@ -92,7 +94,8 @@ def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: 
                   b: OperandAccess, *, aligned: bool = False) -> float:
     """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other; without predicates if aligned."""
     t, parts = candidate.tile, 2 if accumulator.is_complex else 1
-    per_second = 2 * _LANES[max(4, accumulator.bytes // parts)] * device.clock_hz
+    per_second = 2 * multiply_adds_per_clock("gemm_simt", accumulator.name, device) * device.clock_hz
+    per_second *= _INTEGER if accumulator.is_integer else _BOOL if accumulator.name == "bool" else 1.0
     penalty = _GATHER_PENALTY_ALIGNED if aligned else _GATHER_PENALTY
     gathered = penalty * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
     return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate) * (1 + gathered)
@@ -195,7 +198,8 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += facing.note
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts)
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
+                choice.seconds, fallback=rejected.removeprefix("; "))
 
 
 def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,

@@ -134,11 +134,12 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))
+    fallback = f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds"
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
-              f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds")
+              f"{fallback}")
     return Plan(problem, device, "gemm_skinny", config, tuple(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
-                reason, multiply.kernel.facts)
+                reason, multiply.kernel.facts, choice.seconds, fallback=fallback)
 
 
 def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: DeviceInfo,

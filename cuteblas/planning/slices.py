@@ -12,6 +12,7 @@ from ..kernels.reduce_split import TILE, ReduceConfig, reduce_split
 from .operands import NARROW_SPAN, alpha_kind, compact, fused, gemm_numbers, launch, operand_span, output_span, unit_mode
 from .plan import Launch
 from .problem import DeviceInfo, GemmProblem, Operand
+from .quantities import duration
 
 __all__ = ["MIN_SLICE", "SLICE_SECONDS", "Choice", "most_workspace", "reduction", "sliced", "workspace_bytes"]
 
@@ -51,7 +52,7 @@ class Choice(Generic[Tile]):
 
     def __str__(self) -> str:
         split = f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
-        return f"{self.tile}{split}" + (f"; estimated at {self.seconds * 1e6:.3g} us" if self.seconds else "")
+        return f"{self.tile}{split}" + (f"; estimated at {duration(self.seconds)}" if self.seconds else "")
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:

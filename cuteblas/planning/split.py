@@ -15,6 +15,7 @@ from ..kernels.persistent import DEPTH
 from ..kernels.split_planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
 from .blocks import Blocks
 from .operands import (
+    MAPPED_STRIDE,
     NARROW_SPAN,
     Oriented,
     alpha_kind,
@@ -55,6 +56,7 @@ _TILE_SECONDS = 2e-6                 # to write a tile of C
 _LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
 _DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
 _APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
+_MOST_PLANE_BYTES = 6                # of all planes of a real number
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _THIRD_SECONDS = 200e-6              # what a third algorithm, which costs two launches in every call, has to win at least
 _OVERHEAD_SECONDS = 8e-6             # launches, of which some return at once, and the ends of those that work
@@ -88,7 +90,10 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "there is nothing to multiply"
     if max(parts_of(p) * max(p.m, p.n, p.k), *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"
-    for name, operand in (("A", p.a), ("B", p.b)):
+    for name, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
+        elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * _matrices(p, operand)
+        if parts_of(p)**2 * _MOST_PLANE_BYTES * elements >= MAPPED_STRIDE:
+            return f"planes of {name} would lie 2^40 bytes apart and more, further than tensor maps reach"
         if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
             return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
     return None
@@ -99,9 +104,14 @@ def parts_of(p: GemmProblem) -> int:
     return 2 if dtype(p.a.dtype).is_complex else 1
 
 
+def _matrices(p: GemmProblem, operand: Operand) -> int:
+    """Matrices of an operand."""
+    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+
+
 def _elements(p: GemmProblem, operand: Operand, rows: int) -> int:
     """Elements that are split."""
-    return rows * p.k * prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+    return rows * p.k * _matrices(p, operand)
 
 
 def _facing(p: GemmProblem) -> Oriented:
@@ -317,7 +327,8 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     cut = _cut(form, facing.problem, device, 0, _room(problem))
     launches, config, nbytes = _in_blocks(form, facing, device, 0, cut, _Told())
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}"
-    return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts)
+    return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts,
+                _OVERHEAD_SECONDS + _seconds(problem, device, form))
 
 
 def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -353,9 +364,11 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
         end = max(end, native.workspace_bytes + _ALIGNMENT)
         launches += (with_few_blocks(with_roles(launch, block.places), device) for launch in behind)
     others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
-    reason = (f"{_described(FORMATS['fp16x3'], problem)}; if rows or columns range too widely for that, the device takes {others}"
-              f"fused multiply-adds; {narrow[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}")
-    return Plan(problem, device, "gemm_split", config, tuple(launches), end, reason, narrow[-1].kernel.facts)
+    fallback = f"if rows or columns range too widely for that, the device takes {others}fused multiply-adds"
+    reason = (f"{_described(FORMATS['fp16x3'], problem)}; {fallback}; {narrow[-1].grid[0]} persistent blocks{facing.note}"
+              f"{_parts(facing.problem, cut)}")
+    return Plan(problem, device, "gemm_split", config, tuple(launches), end, reason, narrow[-1].kernel.facts,
+                guarded_seconds(problem, device), fallback=fallback)
 
 
 def _room(p: GemmProblem) -> int:

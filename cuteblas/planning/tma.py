@@ -7,6 +7,7 @@ from math import gcd, prod
 from ..codegen.kernel import TensorMapSpec
 from ..kernels.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from .copy import canonical_modes, is_wide
+from .estimates import moving_seconds
 from .modes import Mode
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
@@ -95,7 +96,8 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     launch = Launch(kernel, grid, tuple(values[q.name] for q in kernel.params))
     reason = f"TMA loads boxes of {columns} x {rows} elements into shared memory and stores them; no thread touches an element"
     facts = {**kernel.facts, "tensor map S": _described(source), "tensor map D": _described(target)}
-    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=facts)
+    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=facts,
+                seconds=moving_seconds(problem, device, config))
 
 
 def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
@@ -128,7 +130,8 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
     reason = (f"TMA loads tiles of {vector * vectors} lines of {line} elements, swizzled; threads read their columns and write "
               f"vectors of {config.store} bytes")
     facts = {**kernel.facts, "tensor map S": _described(spec)}
-    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=facts)
+    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=facts,
+                seconds=moving_seconds(problem, device, config))
 
 
 def _described(spec: TensorMapSpec) -> str:

@@ -18,6 +18,7 @@ from ..kernels.transpose_tutorial import (
 )
 from ..layout import ComposedLayout, Layout
 from .copy import canonical_modes, is_wide
+from .estimates import moving_seconds
 from .modes import Mode
 from .plan import Argument, Launch, Plan
 from .problem import CopyProblem, DeviceInfo
@@ -76,7 +77,8 @@ def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bo
               "D": Argument("dst", offset=offsets[1] * problem.itemsize)}
     values |= {what: Argument(value=x) for what, x in (("M", m.extent), ("N", n.extent), ("dS_m", m.src), ("dD_n", n.dst))}
     launch = Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
-    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=kernel.facts)
+    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=kernel.facts,
+                seconds=moving_seconds(problem, device, config))
 
 
 _SETTINGS = {

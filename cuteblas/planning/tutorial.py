@@ -6,15 +6,20 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from ..codegen.dtypes import accumulator_of
+from ..codegen.dtypes import accumulator_of, dtype
 from ..kernels.gemm_tutorial import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
+from .floors import multiply_adds_per_clock
 from .operands import NARROW_SPAN, Roles, alpha_kind, gemm_numbers, gemm_span, launch, unit_mode
 from .plan import Plan
 from .problem import DeviceInfo, GemmProblem, transposed
+from .simt import LAUNCH_SECONDS
 from .variants import Variant
 
 __all__ = ["VARIANTS", "plan_tutorial"]
 
+# Of the rate of fused multiply-adds, of blocks with few threads and with many, and the time to start and to drain, in blocks: of
+# docs/performance/data/h200-gemm-variants.json.
+_RATES, _MANY_THREADS, _RAMP = (0.22, 0.42), 256, 0.5
 _MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
 
@@ -65,7 +70,16 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
               f"to {p.c.dtype}")
     reason += "; computed as C^T = B A^T, so that C is M-major" if swapped else ""
     launches = (launch(kernel, grid, roles, gemm_numbers(p)),)
-    return Plan(problem, device, "gemm_tutorial", config, launches, reason=reason, facts=kernel.facts)
+    return Plan(problem, device, "gemm_tutorial", config, launches, reason=reason, facts=kernel.facts,
+                seconds=_estimated(p, shape, prod(grid), accumulator, device))
+
+
+def _estimated(p: GemmProblem, shape: TutorialShape, blocks: int, accumulator: str, device: DeviceInfo) -> float:
+    """The expected time, at the rate that blocks with so many threads reach."""
+    parts = 2 if dtype(accumulator).is_complex else 1
+    rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock("gemm_tutorial", accumulator, device)
+    of_block = prod(shape.block[:2]) * parts**2 * p.k / (rate * device.clock_hz)
+    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + LAUNCH_SECONDS
 
 
 def _variant(name: str, shape: TutorialShape, predicated: bool, source: str, summary: str) -> Variant:

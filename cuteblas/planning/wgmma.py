@@ -248,13 +248,14 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
     choice = _choose(p, device, may_split=True) if tile is None else _Tiling(tile, 1, p.k, divided or 0, 0.0)
     if choice.slices == 1:
         launches, config, reason, nbytes = _product(problem, device, choice, "c")
-        return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts)
+        return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts,
+                    choice.seconds if tile is None else None)
     slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
     whole = _choose(oriented(slices, 1).problem, device, may_split=False)
     launches, config, reason, _nbytes = _product(slices, device, whole, "workspace")
     return Plan(problem, device, "gemm_wgmma", config, (*launches, reduction(problem, choice.slices)),
                 workspace_bytes(problem, choice.slices), f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order",
-                launches[-1].kernel.facts)
+                launches[-1].kernel.facts, choice.seconds)
 
 
 def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,

@@ -6,13 +6,10 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from ..planning.problem import DeviceInfo
+from ..planning.problem import COPY_EFFICIENCY, DeviceInfo
 from .errors import INSTALL, require
 
 __all__ = ["available", "capturing", "device_info", "is_captured", "why_unavailable"]
-
-# Share of the theoretical memory bandwidth that a large device copy reaches: 4286 of 4917 GB/s on an H200.
-_COPY_EFFICIENCY = 0.87
 
 
 @cache
@@ -74,7 +71,7 @@ def _device_info(ordinal: int) -> DeviceInfo:
         multiprocessors=attributes["MultiProcessorCount"],
         shared_bytes_per_block=attributes["MaxSharedMemoryPerBlockOptin"],
         clock_hz=attributes["ClockRate"] * 1e3,
-        bandwidth=_COPY_EFFICIENCY * peak,
+        bandwidth=COPY_EFFICIENCY * peak,
         l2_bytes=attributes["L2CacheSize"],
     )
 

@@ -22,7 +22,7 @@ def test_all_are_listed(capsys):
 def test_every_kernel_has_an_example(name, capsys):
     assert main(["kernels", name]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"{name}: ") and "was generated from" in text and "  problem  " in text
+    assert f"\n{name}: " in text and "was generated from" in text and "  problem  " in text
     assert "\n  launch " in text or "\n  launch\n" in text           # a long name begins a line of its own
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,9 +15,9 @@ from cuteblas.planning.problem import H200, CopyProblem, GemmProblem, Operand
 def test_product():
     a, b = np.ones((128, 64), "f4"), np.ones((64, 96), "f4")
     told = cuteblas.explain(a, b)
-    text = str(told)
-    assert repr(told) == text
-    assert text.startswith("matmul: float32 (128, 64) @ float32 (64, 96) -> float32 (128, 96)\n")
+    text = told.verbose()
+    assert repr(told) == str(told) and text.startswith(str(told).partition("  call")[0])
+    assert "\nmatmul: float32 (128, 64) @ float32 (64, 96) -> float32 (128, 96)\n" in text
     for part in ("NumPy; the plan below is what NVIDIA H200 would run", "M = 128, N = 96, K = 64",
                  "A (M,K) (128,64):(64,1) float32",
                  "B (N,K) (96,64):(1,96) float32", "C (M,N) (128,96):(96,1)", "gemm_simt", "blocks of", "bank conflict",
@@ -23,7 +25,7 @@ def test_product():
         assert part in text, part
     assert told.plan.family == "gemm_simt" and 'extern "C"' in told.source and told.copies == ()
     with cuteblas.backend("emulator"):
-        assert "the emulator, on this CPU" in str(cuteblas.explain(a, b))
+        assert "the emulator, on this CPU" in cuteblas.explain(a, b).verbose()
 
 
 def test_copies_are_announced():
@@ -60,7 +62,7 @@ def test_nothing_to_do():
 
 def test_copy():
     told = cuteblas.explain_copy(np.ones((64, 32), "f4")[:, ::2])
-    assert told.plan.family == "copy" and "words of 4 bytes" in str(told) and "traffic" in str(told) and told.source
+    assert told.plan.family == "copy" and "words of 4 bytes" in str(told) and "traffic" in told.verbose() and told.source
     x = np.ones((64, 64))
     assert cuteblas.explain_copy(x.T, out=x).plan.problem.in_place and "in place" in str(cuteblas.explain_copy(x.T, out=x))
     assert cuteblas.explain_copy(x[::-1], out=x).copies == ("out: shares memory with the array",)
@@ -93,6 +95,63 @@ def test_floor():
 @pytest.mark.parametrize("family, dtype, arch, expected", [
     ("gemm_simt", "float32", "sm_90a", 128), ("gemm_simt", "float64", "sm_90", 64), ("gemm_simt", "float64", "sm_86", 2),
     ("gemm_simt", "int8", "sm_80", 64), ("gemm_simt", "uint64", "sm_80", 16), ("gemm_simt", "complex128", "sm_80", 32),
-    ("gemm_simt", "float16", "sm_70", 64), ("gemm_wgmma", "float16", "sm_90a", 2048)])
+    ("gemm_simt", "float16", "sm_70", 64), ("gemm_wgmma", "float16", "sm_90a", 2048), ("gemm_mma", "float16", "sm_80", 1024),
+    ("gemm_mma", "float64", "sm_89", 2), ("gemm_mma", "int8", "sm_80", 2048), ("gemm_wgmma", "float32", "sm_90", 1024),
+    ("gemm_skinny", "float32", "sm_90", 2048 / 6), ("gemm_split", "float32", "sm_90", 2048 / 3)])
 def test_rates(family, dtype, arch, expected):
-    assert multiply_adds_per_clock(family, dtype, arch) == expected
+    assert multiply_adds_per_clock(family, dtype, replace(H200, arch=arch)) == expected
+
+
+def test_it_begins_with_what_a_user_needs():
+    """The kernel, the expected time and what bounds it, copies and fallbacks; then the call, and no more."""
+    a = np.ones((2048, 2048), "f4")
+    kernel, time, copies, call = str(cuteblas.explain(a, a)).splitlines()
+    assert kernel.split()[0] == "kernel" and "gemm_split: float32 on 16-bit tensor cores" in kernel and "NumPy's own here" in kernel
+    assert " us expected on NVIDIA H200, bound by arithmetic; no kernel takes less than " in time and "e+" not in time
+    assert "none; fallback: if rows or columns range too widely" in copies and "fused multiply-adds" in copies
+    assert call.endswith("matmul: float32 (2048, 2048) @ float32 (2048, 2048) -> float32 (2048, 2048); .verbose() says more")
+    assert "2.75e+03" not in cuteblas.explain(a, a, precision="ieee").verbose()
+
+
+def test_what_cannot_be_allocated_is_explained():
+    """NumPy asks for memory of the size of an operand when it has accepted the call."""
+    x = np.broadcast_to(np.float32(0), (10**6, 10**6))
+    assert cuteblas.explain(x, x).plan.problem.m == 10**6
+    with pytest.raises(ValueError, match="size 1000000 is different from 10000001"):
+        cuteblas.explain(np.broadcast_to(np.float32(0), (10**7, 10**7 + 1)), x)
+
+
+def test_operands_that_are_copied_first():
+    a = np.ones((513, 515), "f2")
+    told = cuteblas.explain(a, np.ones((515, 517), "f2"))
+    assert "A is copied first: the strides (515, 1)" in str(told) and told.plan.copied[1].startswith("B is copied first: ")
+    bare = cuteblas.explain(np.ones((512, 512), "f2"), np.ones((512, 512), "f2"))
+    assert told.estimate.seconds > bare.estimate.seconds
+    mixed = cuteblas.explain(np.ones((4096, 64), "f8"), np.ones((64, 64), "f4"))
+    assert mixed.copying_s > 0 and mixed.estimate.seconds == mixed.plan.seconds + mixed.copying_s
+
+
+@pytest.mark.parametrize("name, arch, family", [("a100", "sm_80", "gemm_mma"), ("RTX4090", "sm_89", "gemm_mma"),
+                                                ("h100", "sm_90", "gemm_wgmma"), ("b200", "sm_100", "gemm_mma")])
+def test_plans_for_other_cards(name, arch, family):
+    a = np.ones((1024, 1024), "f2")
+    told = cuteblas.explain(a, a, device=name)
+    assert (told.plan.device.arch, told.plan.family) == (arch, family) and "not measured there" in str(told)
+    assert cuteblas.explain_copy(a.T, device=name).plan.device == told.plan.device
+    assert cuteblas.explain(a, a, device=told.plan.device).plan == told.plan
+    assert "not measured" not in str(cuteblas.explain(a, a, device="H200"))
+
+
+def test_unknown_cards_are_refused():
+    with pytest.raises(ValueError, match="device is one of 'a100', 'l40s', 'rtx4090', 'h100', 'h200', 'b200', got 'v100'"):
+        cuteblas.explain(np.ones((2, 2)), np.ones((2, 2)), device="v100")
+    with pytest.raises(ValueError, match="device is one of"):
+        cuteblas.explain_copy(np.ones((2, 2)), device=3)
+
+
+def test_floors_count_the_products_of_tensor_cores():
+    a = np.ones((4096, 4096), "f4")
+    split = cuteblas.explain(a, a).estimate.floor
+    assert split.arithmetic_s == pytest.approx(3 * split.flops / (2 * 2048 * 132 * 1.98e9))
+    six = cuteblas.explain(a, a, precision="bf16x6").estimate
+    assert six.floor.arithmetic_s == pytest.approx(2 * split.arithmetic_s) and six.seconds > six.floor.seconds

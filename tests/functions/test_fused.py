@@ -112,5 +112,5 @@ def test_refusals(call, error, text):
 
 def test_explain_shows_the_graph_and_where_operands_lie():
     a, bias = np.ones((8, 16), "f4"), np.ones((1, 4), "f4")
-    text = str(cuteblas.explain(a, np.ones((16, 4), "f4"), epilogue=epilogues.bias_relu(bias=bias)))
+    text = cuteblas.explain(a, np.ones((16, 4), "f4"), epilogue=epilogues.bias_relu(bias=bias)).verbose()
     assert "epilogue" in text and "maximum(" in text and "bias (M,N) (8,4):(0,1) float32" in text

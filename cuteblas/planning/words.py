@@ -1,0 +1,158 @@
+"""What plans say of themselves, in a line each: which kernel, how long, what is copied."""
+
+from __future__ import annotations
+
+from .devices import is_measured
+from .estimates import Estimate, estimate
+from .plan import Plan
+from .problem import ContractionProblem, CopyProblem, GemmProblem, GroupedProblem, Operand, Problem, ReductionProblem
+from .quantities import duration, quantity
+
+__all__ = ["kernel_words", "plan_rows", "time_words"]
+
+_FAMILIES = {
+    "gemm_simt": "fused multiply-adds",
+    "gemm_tutorial": "fused multiply-adds, as tutorials write it",
+    "gett": "fused multiply-adds, modes nested",
+    "gemm_mma": "tensor cores (mma.sync)",
+    "gemm_wgmma": "tensor cores (wgmma)",
+    "gemm_split": "16-bit tensor cores (wgmma), {products} products for each",
+    "gemm_skinny": "16-bit tensor cores (wgmma), six products for each, split in registers",
+}
+_MOVES = {"copy": "a copy along the rows", "transpose": "a transpose through shared memory",
+          "transpose_in_place": "a transpose in place, through shared memory"}
+
+
+def kernel_words(plan: Plan) -> str:
+    """The kernel: its name, what it computes with, how many launches."""
+    if plan.family == "nothing":
+        return f"nothing to do: {plan.reason}"
+    problem = plan.problem
+    if isinstance(problem, CopyProblem):
+        words = f"{_MOVES.get(plan.family, _MOVES['transpose'])}, words of {problem.itemsize} byte{'s' * (problem.itemsize > 1)}"
+    elif isinstance(problem, ReductionProblem):
+        words = f"{problem.op} of {problem.x.dtype} in {problem.accumulator}"
+    else:
+        first = problem.problems[0] if isinstance(problem, GroupedProblem) else problem
+        words = f"{first.a.dtype} on {_multiplied(plan, first)}"
+    variant = getattr(problem, "variant", None)
+    name = f"{variant} ({plan.family})" if variant not in (None, plan.family) else plan.family
+    count = len(plan.launches)
+    return f"{name}: {words}" + (f", {count} launches" if count > 1 else "")
+
+
+def _multiplied(plan: Plan, problem: GemmProblem | ContractionProblem) -> str:
+    """What multiplies."""
+    form = getattr(plan.config, "format", "")
+    by = _FAMILIES.get(plan.family, plan.family).format(products="six" if form == "bf16x6" else "three")
+    by += f" ({form})" if form else ""
+    return f"{by}, rounded to tf32" if plan.family == "gemm_wgmma" and problem.precision == "tf32" else by
+
+
+def _device(plan: Plan) -> str:
+    """The device, and whether anything was measured on such a one."""
+    measured = "" if is_measured(plan.device) else " (not measured there: by its data sheet)"
+    return f"{plan.device.name}{measured}"
+
+
+def time_words(plan: Plan, expected: Estimate) -> str:
+    """The expected time, what bounds it, and the floor."""
+    if plan.family == "nothing":
+        return "none"
+    least = f"no kernel takes less than {duration(expected.floor.seconds)}"
+    if expected.seconds is None:
+        return f"no estimate; {least} on {_device(plan)}, bound by {expected.bound}"
+    return f"{duration(expected.seconds)} expected on {_device(plan)}, bound by {expected.bound}; {least}"
+
+
+def _work_rows(plan: Plan) -> list[tuple[str, str]]:
+    """The work, and the floor with its parts."""
+    floor = estimate(plan).floor
+    return [("work", f"{quantity(floor.flops, 'flop')}, {quantity(floor.bytes, 'byte')} that must move"),
+            ("floor", f"{duration(floor.seconds)} on {plan.device.name}, limited by {floor.limit} "
+                      f"(arithmetic {duration(floor.arithmetic_s)}, traffic {duration(floor.traffic_s)})")]
+
+
+def plan_rows(plan: Plan) -> list[tuple[str, str]]:
+    """All that is known of a plan, as names and texts."""
+    rows = _problem_rows(plan.problem)
+    rows += [("kernel", f"{plan.family}: {plan.reason}"), ("tile", str(plan.config))]
+    for launch in plan.launches:
+        kernel = launch.kernel
+        rows += [("launch", f"{kernel.name}, {' x '.join(map(str, launch.grid))} blocks of {kernel.threads} threads, "
+                            f"{kernel.shared_bytes} bytes of shared memory each")]
+    if plan.workspace_bytes:
+        rows += [("workspace", f"{plan.workspace_bytes} bytes")]
+    rows += list(_facts(plan).items())
+    return [*rows, *_work_rows(plan)]
+
+
+def _problem_rows(problem: Problem) -> list[tuple[str, str]]:
+    if isinstance(problem, GemmProblem):
+        return _gemm_rows(problem)
+    if isinstance(problem, CopyProblem):
+        return _copy_rows(problem)
+    if isinstance(problem, ReductionProblem):
+        return _reduction_rows(problem)
+    if isinstance(problem, GroupedProblem):
+        return [row for p in problem.problems for row in _gemm_rows(p)]
+    return _contraction_rows(problem)
+
+
+def _facts(plan: Plan) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    for launch in plan.launches:
+        facts |= launch.kernel.facts
+    return facts | dict(plan.facts)
+
+
+def _gemm_rows(problem: GemmProblem) -> list[tuple[str, str]]:
+    batch = f", batch {problem.batch}" if problem.batch else ""
+    return [("problem", f"C = A B^T with M = {problem.m}, N = {problem.n}, K = {problem.k}{batch}"),
+            ("layouts", "A (M,K) " + _layout(problem.a, (problem.m, problem.k), problem.batch)),
+            ("layouts", "B (N,K) " + _layout(problem.b, (problem.n, problem.k), problem.batch)),
+            ("layouts", "C (M,N) " + _layout(problem.c, (problem.m, problem.n), problem.batch)), *_fusion_rows(problem)]
+
+
+def _fusion_rows(problem: GemmProblem) -> list[tuple[str, str]]:
+    if problem.fusion is None:
+        return []
+    graph, extents = problem.fusion.graph, (problem.m, problem.n)
+    rows = [("epilogue", f"{graph.name}: C = {graph.result}")]
+    rows += [("layouts", f"{name} (M,N) {_layout(x, extents, problem.batch)}")
+             for name, x in (*problem.fusion.operands, *problem.fusion.outputs)]
+    return rows
+
+
+def _layout(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> str:
+    strides = *operand.strides, *operand.batch_strides
+    return f"{_tuple((*extents, *batch))}:{_tuple(strides)} {operand.dtype}, aligned to {operand.alignment} bytes"
+
+
+def _copy_rows(problem: CopyProblem) -> list[tuple[str, str]]:
+    return [("problem", f"copy words of {problem.itemsize} bytes"),
+            ("layouts", f"source {_tuple(problem.shape)}:{_tuple(problem.src_strides)}, aligned to {problem.src_alignment} bytes"),
+            ("layouts", f"target {_tuple(problem.shape)}:{_tuple(problem.dst_strides)}, aligned to {problem.dst_alignment} bytes")]
+
+
+def _reduction_rows(problem: ReductionProblem) -> list[tuple[str, str]]:
+    extents = problem.i, problem.j
+    return [("problem", f"R[i] = {problem.op} of X[i, j] over j in {problem.accumulator}, I = {problem.i}, J = {problem.j}"),
+            ("layouts", "X (I,J) " + _layout(problem.x, extents, problem.batch)),
+            ("layouts", "R (I,J) " + _layout(problem.r, extents, problem.batch))]
+
+
+def _contraction_rows(problem: ContractionProblem) -> list[tuple[str, str]]:
+    groups = {"M": problem.m, "N": problem.n, "K": problem.k}
+    rows = [("problem", ", ".join(f"{name} = {_tuple(tuple(mode[0] for mode in modes))}" for name, modes in groups.items()))]
+    for name, storage, (first, second), places in (("A", problem.a, "MK", (1, 1)), ("B", problem.b, "NK", (1, 2)),
+                                                   ("C", problem.c, "MN", (2, 2))):
+        shape, stride = (",".join(_tuple(tuple(mode[at] for mode in groups[group])) for group, at in pairs)
+                         for pairs in (((first, 0), (second, 0)), ((first, places[0]), (second, places[1]))))
+        layout = f"({shape}):({stride}) {storage.dtype}, aligned to {storage.alignment} bytes"
+        rows.append(("layouts", f"{name} ({first},{second}) {layout}"))
+    return rows
+
+
+def _tuple(values: tuple[int, ...]) -> str:
+    return f"({','.join(map(str, values))})"
