@@ -11,7 +11,7 @@ import numpy as np
 
 from ..functions.memory import Memory
 
-__all__ = ["at_address", "converted", "from_dlpack", "from_host", "in_stream"]
+__all__ = ["at_address", "from_dlpack", "from_host", "in_stream"]
 
 
 def from_dlpack(x: Any) -> Any:
@@ -23,11 +23,6 @@ def from_host(x: np.ndarray, device: int) -> Any:
     """A copy on a device of what was a list."""
     with cupy.cuda.Device(device):
         return cupy.asarray(x, order="K")
-
-
-def converted(x: Any, dtype: np.dtype) -> Any:
-    """A 0-d array in another type; the device converts it, and the host does not wait."""
-    return x.astype(dtype, copy=False)
 
 
 @contextmanager

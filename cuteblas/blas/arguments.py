@@ -85,7 +85,7 @@ def checked_flag(function: str, name: str, value: Any) -> bool:
 
 
 def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) -> Any:
-    """alpha or beta: a number rounded to the type of the sums, or a 0-d array of that type beside the operands.
+    """alpha or beta: a number rounded to the type of the sums, or a 0-d array beside the operands.
 
     Parameters
     ----------
@@ -120,9 +120,7 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
         raise ValueError(f"{function} needs {name} where the operands are, but they are {place.library} arrays on {place} and it "
                          f"is a {where.library} array on {where}")
     _judge_kind(function, name, array.dtype, types)
-    from ._cupy import converted
-
-    return converted(array, dtype_named(types.compute))
+    return array
 
 
 def _judge_kind(function: str, name: str, dtype: np.dtype, types: Types) -> None:

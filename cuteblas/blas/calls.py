@@ -12,6 +12,7 @@ import numpy as np
 from ..codegen.dtypes import accumulator_of
 from ..functions.backends import current_backend
 from ..functions.engines import EMULATOR, Engine
+from ..functions.gemms import scalar_kind
 from ..functions.memory import Memory, overlap, overlaps_itself
 from ..functions.named import BY_NUMPY, check_variant, checked_precision, refuse_variant
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
@@ -311,6 +312,15 @@ def _is_zero(number: Any) -> bool:
     return isinstance(number, (int, float, complex)) and number == 0
 
 
+class _Use(NamedTuple):
+    """An array of a call: its name, where it lies, whether another may not even be the same elements, and whether it is written."""
+
+    name: str
+    memory: Memory
+    whole: bool = False
+    written: bool = False
+
+
 def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
     """See that results can be written where they are to be written, and that kernels can read the operands."""
     target = None if call.out is None else "out" if "out" in arrays else "c"
@@ -321,23 +331,28 @@ def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
     operands = {name: engine.memory(x) for name, x in arrays.items()}
     if not call.by_numpy:
         for name, memory in operands.items():
-            if not memory.whole_elements:
+            if memory.size and not memory.whole_elements:
                 raise ValueError(f"{function} reads and writes whole elements, but those of {name} are not aligned to their size; "
                                  f"cuteblas.copy({name}) is")
-    scalars = {name: getattr(call, name) for name in ("alpha", "beta")} | (call.epilogue.operands if call.epilogue else {})
-    read = operands | {name: engine.memory(x) for name, x in scalars.items()
-                       if hasattr(x, "ndim") and not isinstance(x, np.generic)}
-    written = {name: engine.memory(x) for name, x in outputs.items()} | ({} if target is None else {target: operands[target]})
-    for name, memory in written.items():
+    # An operand of an epilogue may have the name of an argument, so these are no mapping.
+    scalars = [(name, x) for name, x in (("alpha", call.alpha), ("beta", call.beta)) if scalar_kind(x) == "device"]
+    fused = [] if call.epilogue is None else [(name, x) for name, x in call.epilogue.operands.items()
+                                              if hasattr(x, "ndim") and not isinstance(x, np.generic)]
+    used = [_Use(name, engine.memory(x), whole=True, written=True) for name, x in outputs.items()]
+    used += [_Use(name, memory, name in ("a", "b"), name == target) for name, memory in operands.items()]
+    used += [_Use(name, engine.memory(x), whole=True) for name, x in scalars] + [_Use(name, engine.memory(x)) for name, x in fused]
+    for i, (name, memory, whole, written) in enumerate(used):
+        if not written:
+            continue
         if not memory.writeable:
             raise ValueError(f"{function} writes into {name}, but {name} is read-only")
         if overlaps_itself(memory):
             raise ValueError(f"{function} writes every element of {name} once, but elements of {name} share memory: shape "
                              f"{memory.shape}, strides {memory.strides} bytes")
-        for other, memory_of_other in (read | written).items():
-            if other == name or not overlap(memory, memory_of_other):
+        for j, (other, memory_of_other, used_whole, _written) in enumerate(used):
+            if i == j or not overlap(memory, memory_of_other):
                 continue
-            if name != target or other in ("a", "b", "alpha", "beta", *outputs):
+            if whole or used_whole:
                 raise ValueError(f"{function} writes {name} while it uses {other}, but they share memory: pass another {name}, or "
                                  f"a copy of {other}")
             if not _same_elements(memory, memory_of_other):

@@ -142,6 +142,7 @@ class GemmPlan:
             if call.by_numpy:
                 return execute(call)
             engine.run(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
+            gemms.finish(engine, product, "plan.execute")
             if repeat is not None:
                 repeat.remember("plan.execute", engine, call.alpha, call.beta, product.result)
         tally("plan.execute", "calls", self.plan.family).tick()

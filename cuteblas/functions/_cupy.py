@@ -122,14 +122,18 @@ class Cupy:
         if src.dtype == dst.dtype and not (whole and target.whole_elements):
             move("matmul: alignment", self, src, dst)
             return
-        if not whole:
-            src = new_like("matmul: alignment", self, src, "K")
+        src = self.aligned(src)
         if target.whole_elements:
             self.cast(dst, src)
         else:
             between = self.empty(replace(target, strides=strides_by_order(replace(target, strides=src.strides), "K")))
             self.cast(between, src)
             move("matmul: alignment", self, between, dst)
+
+    def aligned(self, x: Any, function: str = "matmul") -> Any:
+        """The array, or a copy of it if its elements are not aligned to their size: kernels that read those end the process's use
+        of the device."""
+        return x if self.memory(x).whole_elements else new_like(f"{function}: alignment", self, x, "K")
 
     def cast(self, dst: Any, src: Any) -> None:
         """``dst[...] = src`` of aligned elements."""
@@ -468,7 +472,7 @@ def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
             reason = f"changes {a.dtype} to {np.dtype(dtype)}"
             refuse_variant(variant, reason)
             tally("ascontiguousarray", "calls", f"delegated to CuPy: {reason}").tick()
-            return cupy.ascontiguousarray(a, dtype)
+            return cupy.ascontiguousarray(CUPY.aligned(a, "ascontiguousarray"), dtype)
         if a.flags.c_contiguous:
             tally("ascontiguousarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)

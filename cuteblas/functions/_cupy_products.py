@@ -56,6 +56,7 @@ class CupyOfProducts(ProgramRecorder):
         """
         from .. import runtime
 
+        x = self.aligned(x, "linalg.matrix_power")
         if runtime.capturing():
             return cupy.linalg.inv(x)
         try:
@@ -94,7 +95,7 @@ def fortran(a: Any, dtype: Any, variant: str | None) -> Any:
             reason = f"changes {a.dtype} to {np.dtype(dtype)}"
             refuse_variant(variant, reason)
             tally("asfortranarray", "calls", f"delegated to CuPy: {reason}").tick()
-            return cupy.asfortranarray(a, dtype)
+            return cupy.asfortranarray(_cupy.CUPY.aligned(a, "asfortranarray"), dtype)
         if a.flags.f_contiguous:
             tally("asfortranarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)

@@ -16,7 +16,7 @@ from .engines import EMULATOR, Engine
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
-from .gemms import GemmCall, gemm, prepare
+from .gemms import GemmCall, gemm, prepare, refuse_shared_outputs
 from .gufunc import Product, judge
 from .host_gemm import host_gemm
 from .kinds import kind_of
@@ -168,6 +168,7 @@ def _accepted(x1: Any, x2: Any, out: Any,
 
 
 def _fused(engine: Engine, multiply: Callable[..., Any], product: Product, x1: Any, x2: Any, out: Any, bound: Any) -> Any:
+    refuse_shared_outputs(engine, bound, {"x1": x1, "x2": x2, "out": out})
     a = _matrices(_of_type(engine, x1, product.dtype), product.core1, 0)
     b = _matrices(_of_type(engine, x2, product.dtype), product.core2, 1)
     casts = out is not None and out.dtype != product.dtype

@@ -13,10 +13,10 @@ from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .counters import tally
 from .engines import Engine, plan_for
-from .memory import Memory, contiguous_strides, overlap
+from .memory import Memory, contiguous_strides, overlap, overlaps_itself
 from .problems import Matrix, Staged, folded_problem, matrix, readable, writable
 
-__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "prepare", "run", "scalar_kind"]
+__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "prepare", "refuse_shared_outputs", "run", "scalar_kind"]
 
 SOURCE = "c"
 """The name of C as an operand, where it is read from one array and written to another."""
@@ -36,14 +36,16 @@ class GemmCall:
         The scalars, where they are numbers.
     numbers : dict
         Those of the epilogue, by role.
-    result, target : array
-        What is returned; what kernels write, which then is copied into ``result`` if it is another array.
+    result : array
+        What is returned.
     auxiliary : dict
         The epilogue's further results that are returned, by name.
     reductions : tuple
         (name, operation, axis, array that is reduced, array for the result).
     copies : tuple of str
         Which operands are copies, and why.
+    later : tuple of (array, array)
+        What the caller gave and kernels cannot write, and the array in its place that is copied into it in the end.
     """
 
     problem: GemmProblem
@@ -52,10 +54,10 @@ class GemmCall:
     beta: Any
     numbers: Mapping[str, Any]
     result: Any
-    target: Any
     auxiliary: Mapping[str, Any]
     reductions: tuple[tuple[str, str, int, Any, Any], ...] = ()
     copies: tuple[str, ...] = ()
+    later: tuple[tuple[Any, Any], ...] = ()
 
 
 def gemm(engine: Engine, a: Any, b: Any, *, function: str = "gemm", **arguments: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -98,7 +100,8 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     output, compute : str, optional
         Types of C and of the sums; by default that of ``out``, of ``c`` or of ``a``, and the usual one for these types.
     epilogue : Bound, optional
-        What is done instead of ``alpha * sum + beta * C``.
+        What is done instead of ``alpha * sum + beta * C``. Arrays for its auxiliary outputs share memory with nothing else, which
+        the caller has checked.
     precision, variant : str
         As of a :class:`~cuteblas.planning.problem.GemmProblem`.
     order : {"F", "C"}
@@ -107,7 +110,7 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     Raises
     ------
     TypeError, ValueError
-        What :func:`cuteblas.functions.epilogues.resolve` raises, and for auxiliary outputs that overlap.
+        What :func:`cuteblas.functions.epilogues.resolve` raises.
     """
     (*_batch_a, m, k), n = a.shape, b.shape[-1]
     given = [x.shape[:-2] for x in (a, b, c, out) if x is not None]
@@ -115,12 +118,12 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     shape = (*batch, m, n)
     kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
     sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
-    alpha, beta = (_of_type(x, sums) for x in (alpha, beta))
     kinds = scalar_kind(alpha), scalar_kind(beta)
     copies: list[str] = []
+    later: list[tuple[Any, Any]] = []
 
-    def staged(name: str, x: Any) -> Any:
-        stage = readable(engine.memory(x), x.dtype.newbyteorder("="))
+    def staged(name: str, x: Any, dtype: np.dtype | None = None) -> Any:
+        stage = readable(engine.memory(x), x.dtype.newbyteorder("=") if dtype is None else dtype)
         if stage.reason is None:
             return x
         copies.append(f"{name}: {stage.reason}")
@@ -128,6 +131,19 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         engine.assign(copy, x)
         return copy
 
+    def written(name: str, array: Any, new: Memory) -> Any:
+        """An array for kernels to write: the given one, or a new one, from which the given one is copied in the end."""
+        reason = None if array is None else writable(engine.memory(array), (), new.dtype).reason
+        if array is not None and reason is None:
+            return array
+        made = engine.empty(new)
+        if array is not None:
+            copies.append(f"{name}: {reason}")
+            later.append((array, made))
+        return made
+
+    alpha, beta = (staged(name, x, np.dtype(sums)) if kind == "device" else x
+                   for name, x, kind in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True))
     a, b = staged("a", a), staged("b", b)
     reads_c = c is not None and kinds[1] != "zero"
     resolved = None
@@ -135,7 +151,7 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         from .epilogues import resolve
 
         resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape, alpha=kinds[0], beta=kinds[1],
-                           has_c=c is not None)
+                           has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
         reads_c = bool(resolved.graph.leaves("c"))
     graph = resolved.graph if resolved else None
     operands = dict(resolved.operands) if resolved else {}
@@ -151,13 +167,12 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         if reason is not None:
             copies.append(f"out: {reason}")
             target = engine.empty(_new(shape, kind, order))
+            later.append((out, target))
     if reads_c and not _same(engine, c, target):
         graph = _from_another_array(graph, sums, kinds[1])
         operands[SOURCE] = c
     wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
-    outputs = {name: engine.empty(_new(shape, np.dtype(dtype), order)) if array is None else array
-               for name, (array, dtype) in wanted.items()}
-    _check_outputs(engine, outputs, {"a": a, "b": b, "the result": target, **operands})
+    outputs = {name: written(name, array, _new(shape, np.dtype(dtype), order)) for name, (array, dtype) in wanted.items()}
 
     def laid_out(x: Any) -> Matrix:
         memory = engine.memory(x)
@@ -174,12 +189,15 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
               **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True) if what == "device"}}
     numbers = {epilogue_role(name): x for name, x in resolved.scalars} if resolved else {}
     reduced = {"a": a, "b": b, "c": target, **outputs}
-    reductions = tuple((name, op, axis, reduced[source], _vector(engine, reduced[source], axis, dtype, array))
+    reductions = tuple((name, op, axis, reduced[source],
+                        written(name, array, _vector(reduced[source], axis, np.dtype(dtype), array)))
                        for name, op, axis, source, dtype, array in (resolved.reductions if resolved else ()))
     auxiliary = {name: x for name, x in outputs.items() if not (resolved and name in resolved.hidden)}
     auxiliary |= {name: x for name, _op, _axis, _source, x in reductions}
+    if epilogue is not None:
+        auxiliary |= epilogue.outputs
     result = target if out is None else out
-    return GemmCall(problem, arrays, alpha, beta, numbers, result, target, auxiliary, reductions, tuple(copies))
+    return GemmCall(problem, arrays, alpha, beta, numbers, result, auxiliary, reductions, tuple(copies), tuple(later))
 
 
 def run(engine: Engine, call: GemmCall, function: str, note: str = "") -> tuple[Any, Mapping[str, Any]]:
@@ -191,19 +209,14 @@ def run(engine: Engine, call: GemmCall, function: str, note: str = "") -> tuple[
 
 
 def finish(engine: Engine, call: GemmCall, function: str) -> tuple[Any, Mapping[str, Any]]:
-    """Do what remains when C was computed: count copies, reduce, and put C where it belongs. As :func:`run` returns."""
+    """Do what remains when C was computed: count copies, reduce, and put results where they belong. As :func:`run` returns."""
     for copied in call.copies:
         tally(function, "copies", copied).tick()
     for _name, op, axis, source, into in call.reductions:
         _reduce(engine, function, op, axis, source, into)
-    if call.result is not call.target:
-        engine.assign(call.result, call.target)
+    for given, computed in call.later:
+        engine.assign(given, computed)
     return call.result, call.auxiliary
-
-
-def _of_type(x: Any, sums: str) -> Any:
-    """A scalar; an array of no dimensions in the type of the sums."""
-    return x.astype(sums) if scalar_kind(x) == "device" and x.dtype.name != sums else x
 
 
 def _new(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
@@ -227,16 +240,6 @@ def _unequal_overlap(engine: Engine, out: Any, others: Mapping[str, Any]) -> str
     return None
 
 
-def _check_outputs(engine: Engine, outputs: Mapping[str, Any], others: Mapping[str, Any]) -> None:
-    """Refuse auxiliary outputs that share memory with anything."""
-    seen = dict(others)
-    for name, x in outputs.items():
-        for other, y in seen.items():
-            if overlap(engine.memory(x), engine.memory(y)):
-                raise ValueError(f"the output {name!r} of the epilogue shares memory with {other}; it needs memory of its own")
-        seen[f"the output {name!r}"] = x
-
-
 def _from_another_array(graph: EpilogueGraph | None, sums: str, beta: str) -> EpilogueGraph:
     """The graph that reads C as an operand; a beta in device memory that is zero keeps what was read out of the result."""
     def c_of(kind: str) -> Node:
@@ -252,13 +255,45 @@ def _from_another_array(graph: EpilogueGraph | None, sums: str, beta: str) -> Ep
     return EpilogueGraph("axpby", Node("add", sums, (product, Node("multiply", sums, (Node("beta", sums), c_of(sums))))))
 
 
+def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, Any]) -> None:
+    """See that the arrays for an epilogue's auxiliary outputs share memory with nothing that the product reads or writes.
+
+    Parameters
+    ----------
+    engine : Engine
+        What the arrays belong to.
+    epilogue : Bound
+        The epilogue with its operands and outputs.
+    others : mapping of str to array
+        All other arrays of the call, named for the refusal; those that are ``None`` are left out.
+
+    Raises
+    ------
+    ValueError
+        If one does, or if its own elements share memory.
+    """
+    if not epilogue.outputs:
+        return
+    seen = {name: engine.memory(x) for name, x in others.items() if x is not None}
+    seen |= {f"its operand {name!r}": engine.memory(x) for name, x in epilogue.operands.items()
+             if hasattr(x, "strides") and not isinstance(x, np.generic)}
+    for name, x in epilogue.outputs.items():
+        memory = engine.memory(x)
+        if overlaps_itself(memory):
+            raise ValueError(f"elements of the array for the output {name!r} of epilogue {epilogue.epilogue} share memory: its "
+                             f"shape is {memory.shape} and its strides are {memory.strides} bytes")
+        for other, y in seen.items():
+            if overlap(memory, y):
+                raise ValueError(f"the output {name!r} of epilogue {epilogue.epilogue} shares memory with {other}; it needs memory "
+                                 f"of its own")
+        seen[f"the output {name!r}"] = memory
+
+
 # -- reductions of what was computed ----------------------------------------------------------------------------------------------
-def _vector(engine: Engine, source: Any, axis: int, dtype: str, array: Any) -> Any:
-    """The array that receives a reduction along the last axis (-1) or the one before (-2)."""
-    if array is not None:
-        return array
-    shape = (*source.shape[:-2], source.shape[-2 if axis == -1 else -1])
-    return engine.empty(Memory(shape, contiguous_strides(shape, np.dtype(dtype).itemsize), np.dtype(dtype)))
+def _vector(source: Any, axis: int, dtype: np.dtype, array: Any) -> Memory:
+    """Memory for a reduction along the last axis (-1) or the one before (-2); of the shape of a given array."""
+    shape = (*source.shape[:-2], source.shape[-2 if axis == -1 else -1]) if array is None else array.shape
+    return Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype)
 
 
 def _reduce(engine: Engine, function: str, op: str, axis: int, source: Any, into: Any) -> None:

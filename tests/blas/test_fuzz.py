@@ -102,7 +102,8 @@ def run_and_check(name, arguments, keywords):
     output = got.dtype.name
     if not all(np.isfinite(x) and abs(x) < 1e30 for x in scalars):
         return True
-    letters = ["NTC"[int(t)] if not isinstance(t, str) else t.upper() for t in (keywords["trans_a"], keywords["trans_b"])]
+    trans = keywords["trans_a"], keywords["trans_b"]
+    letters = ["NTC"[int(t)] if not isinstance(t, str) else t.upper().replace("H", "C") for t in trans]
     taken = ROUTINES[name].operands if name in ROUTINES else next((x.dtype for x in (a, b) if isinstance(x, np.ndarray)), output)
     operands = [seen(np.asarray(x).astype(taken), t) for x, t in zip((a, b), letters, strict=True)]
     alpha, beta = (x if output.startswith("complex") else int(x.real) if output == "int32" else x.real for x in scalars)

@@ -101,8 +101,10 @@ def _reached(plan: Plan, table: np.ndarray) -> list[np.ndarray]:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let CuPy arrays live on the host, as far as ``cuteblas.functions`` is concerned."""
     def cast(dst: cupy.ndarray, src: cupy.ndarray) -> None:
-        assert all(_cupy.CUPY.memory(x).whole_elements for x in (dst, src)), "CuPy's kernels fault on such elements"
-        np.copyto(_any_view(dst), without_imaginary_part(_any_view(src), dst.dtype), casting="unsafe")
+        np.copyto(read(dst), without_imaginary_part(read(src), dst.dtype), casting="unsafe")
+
+    def contiguous(function):
+        return lambda x, dtype=None: on_gpu(function(read(x), dtype))
 
     patch.setattr("cuteblas.runtime.executor", executor)
     patch.setattr("cuteblas.runtime.device_info", lambda ordinal: H200)
@@ -114,8 +116,16 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_cupy, "cast", cast)
     patch.setattr(_cupy_products.CupyOfProducts, "number", lambda self, value: on_gpu(value))
     patch.setattr(_cupy_products.CupyOfProducts, "identity", lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
-    patch.setattr(_cupy_products, "multiply", lambda x, y, out: np.multiply(on_host(x), on_host(y), on_host(out)))
-    patch.setattr(_cupy_products.CupyOfProducts, "inverse", lambda self, x: on_gpu(np.linalg.inv(on_host(x))))
+    patch.setattr(_cupy_products, "multiply", lambda x, y, out: np.multiply(read(x), read(y), read(out)))
+    patch.setattr(_cupy_products.CupyOfProducts, "inverse", lambda self, x: on_gpu(np.linalg.inv(read(x))))
+    for name in ("ascontiguousarray", "asfortranarray"):
+        patch.setattr(cupy, name, contiguous(getattr(np, name)))
+
+
+def read(x: cupy.ndarray) -> np.ndarray:
+    """The elements of an array as CuPy's kernels read and write them."""
+    assert _cupy.CUPY.memory(x).whole_elements, "CuPy's kernels fault on elements that are not aligned to their size"
+    return on_host(x)
 
 
 def _any_view(x: cupy.ndarray) -> np.ndarray:

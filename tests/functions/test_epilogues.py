@@ -537,7 +537,7 @@ def test_inputs_are_reduced_over_k():
         np.testing.assert_array_equal(result, acc)
         np.testing.assert_array_equal(auxiliary["bgrad"], want)
     into = np.zeros((7, 3), np.float32)                # A has batch modes of its own
-    resolve(epilogues.bgrad_a(bgrad=into), **F32)
+    resolve(epilogues.bgrad_a(bgrad=into), **F32, inputs={"a": (7, 3, 5), "b": (5, 4)})
 
     def of_inputs(function, **others):
         return refusal(traced, function, options={"inputs": True}, **others)

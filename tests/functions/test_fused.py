@@ -92,9 +92,60 @@ def test_an_out_that_shares_memory_with_an_operand_of_the_epilogue(to):
 
 def test_auxiliary_outputs_need_memory_of_their_own():
     a = np.ones((4, 4), "f4")
-    with cuteblas.backend("emulator"), pytest.raises(ValueError, match="shares memory with the result"):
-        out = np.zeros((4, 4), "f4")
-        cuteblas.matmul(a, a, out=out, epilogue=observed(bias=np.ones((1, 4), "f4"), before=out))
+    bias, out, memory = np.ones((1, 4), "f4"), np.zeros((4, 4), "f4"), np.zeros(32, "f4")
+    for name in ("numpy", "emulator"):
+        with cuteblas.backend(name):
+            for outputs, text in (({"before": out}, "'before' of epilogue observed shares memory with out"),
+                                  ({"total": out[1]}, "'total' of epilogue observed shares memory with out"),
+                                  ({"before": a}, "'before' of epilogue observed shares memory with x1"),
+                                  ({"peak": bias[0]}, "'peak' of epilogue observed shares memory with its operand 'bias'"),
+                                  ({"before": memory[:16].reshape(4, 4), "peak": memory[15:19]},
+                                   "'peak' of epilogue observed shares memory with the output 'before'"),
+                                  ({"total": np.lib.stride_tricks.as_strided(memory, (4,), (0,))}, "elements of the array for")):
+                with pytest.raises(ValueError, match=text):
+                    cuteblas.matmul(a, a, out=out, epilogue=observed(bias=bias, **outputs))
+                with pytest.raises(ValueError, match=text):        # also where the result is computed elsewhere
+                    cuteblas.matmul(a, a, out=out.view("i4").view("f4").T, epilogue=observed(bias=bias, **outputs))
+
+
+def test_auxiliary_outputs_of_any_alignment_and_byte_order(to):
+    a, b, bias = (RNG.standard_normal(s).astype("f4") for s in ((6, 4), (4, 5), (5,)))
+    want = cuteblas.matmul(a, b, epilogue=observed(bias=bias))[1]
+    for place in (lambda shape: unaligned(to, shape), lambda shape: to(np.zeros(shape, "f4")).T.copy().T):
+        given = {name: place(x.shape) for name, x in want.items()}
+        more = cuteblas.matmul(to(a), to(b), epilogue=observed(bias=to(bias), **given))[1]
+        for name, x in want.items():
+            assert more[name] is given[name]
+            close(bytewise(more[name]), x, 30)
+    if isinstance(to(a), np.ndarray):
+        swapped = {name: np.zeros(x.shape, ">f4") for name, x in want.items()}
+        cuteblas.matmul(a, b, epilogue=observed(bias=bias, **swapped))
+        for name, x in want.items():
+            close(swapped[name], x, 30)
+
+
+def unaligned(to, shape):
+    """An array that begins one byte after a multiple of the size of its elements."""
+    memory = to(np.zeros(4 * int(np.prod(shape)) + 4, np.uint8))
+    if isinstance(memory, np.ndarray):
+        return np.ndarray(shape, "f4", memory, 1)
+    return type(memory)(shape, np.float32, memory.data + 1)
+
+
+def bytewise(x):
+    """The elements of an array that CuPy cannot read."""
+    if isinstance(x, np.ndarray):
+        return x
+    copied = np.zeros(x.shape, x.dtype, order="F" if x.flags.f_contiguous else "C")
+    x.data.copy_to_host(copied.ctypes.data, x.nbytes)
+    return copied
+
+
+def test_the_array_for_a_reduction_of_an_operand_has_its_shape(to):
+    a, b = to(np.ones((3, 4, 5), "f4")), to(np.ones((5, 6), "f4"))
+    for shape in ((4,), (2, 4), (2, 3, 4)):
+        with pytest.raises(ValueError, match=r"output 'bgrad' of epilogue bgrad_a has shape .* but the output has \(3, 4\)"):
+            cuteblas.matmul(a, b, epilogue=epilogues.bgrad_a(bgrad=to(np.zeros(shape, "f4"))))
 
 
 @pytest.mark.parametrize("call, error, text", [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +95,8 @@ def as_bound(epilogue: Any) -> Bound:
 
 
 def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[int, ...], beta: str = "zero", has_c: bool = False,
-            alpha: str = "value", array_kind: str | None = None) -> Resolved:
+            alpha: str = "value", array_kind: str | None = None,
+            inputs: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Resolved:
     """Trace an epilogue for a product and check its operands.
 
     Parameters
@@ -113,6 +115,8 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
         Whether the product has a C to read.
     array_kind : {"numpy", "cupy"}, optional
         What arrays have to be.
+    inputs : mapping of str to tuple of int, optional
+        The shapes of the operands ``a`` (..., m, k) and ``b`` (..., k, n), of which an epilogue may return reductions.
 
     Raises
     ------
@@ -128,7 +132,7 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     traced = trace(epilogue, key, operands)
     _check_extrema(epilogue, traced, shape)
     if bound.outputs:
-        _check_outputs(bound, traced, shape, array_kind)
+        _check_outputs(bound, traced, shape, inputs, array_kind)
     views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape)) for leaf in traced.operands)
     for name in traced.unused:
         _broadcast(epilogue, name, operands[name], shape)
@@ -193,25 +197,25 @@ def _check_extrema(epilogue: Epilogue, traced: Trace, shape: tuple[int, ...]) ->
                              f"which has no elements")
 
 
-def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...], array_kind: str | None) -> None:
-    wanted = _shapes(traced, shape)
+def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...], inputs: Mapping[str, tuple[int, ...]],
+                   array_kind: str | None) -> None:
+    wanted = _shapes(traced, {"c": shape, **inputs})
     for name, x in bound.outputs.items():
         if name not in wanted:
             raise TypeError(f"epilogue {bound.epilogue} has neither an operand nor an auxiliary output {name!r}; its operands are "
                             f"{', '.join(bound.epilogue.operands) or 'none'}, its outputs {', '.join(wanted) or 'none'}")
         _of_library(bound.epilogue, name, x, array_kind)
-        shown, ends = tuple(x.shape), wanted[name]
-        if shown[-len(ends):] != ends or (len(ends) > 1 and len(shown) != len(ends)):
-            raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} has shape {shown}, but the output has "
-                             f"{ends}")
+        if tuple(x.shape) != wanted[name]:
+            raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} has shape {tuple(x.shape)}, but the "
+                             f"output has {wanted[name]}")
         if isinstance(x, np.ndarray) and not x.flags.writeable:
             raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} is read-only")
 
 
-def _shapes(traced: Trace, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
-    """What shapes outputs have; of reductions of A and B, which have batch modes of their own, the last extent."""
-    *batch, m, n = shape
-    shapes = {name: shape for name, _ in traced.outputs if name not in traced.hidden}
+def _shapes(traced: Trace, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+    """What shapes outputs have; reductions of A and B have the batch modes of their operand."""
+    result = {name: shapes["c"] for name, _ in traced.outputs if name not in traced.hidden}
     for name, _op, axis, source, _dtype in traced.reductions:
-        shapes[name] = (*(() if source in ("a", "b") else batch), m if axis == -1 else n)
-    return shapes
+        *batch, rows, columns = shapes.get(source, shapes["c"])
+        result[name] = (*batch, rows if axis == -1 else columns)
+    return result
