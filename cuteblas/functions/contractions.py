@@ -87,6 +87,12 @@ class EmulatorOfProducts(Emulator):
 
 EMULATOR = EmulatorOfProducts()
 
+# A sum over an index that one operand has alone is part of the product, as in NumPy, unless there are more products than this and
+# than so many times the elements: then it comes first.
+_MOST_AT_ONCE = 1 << 22
+_MOST_OF_ELEMENTS = 8
+_TILE = 64
+
 
 @dataclass(frozen=True)
 class _Factor:
@@ -150,6 +156,8 @@ def evaluate(function: str, engine: ProductEngine, expression: Expression, array
     evaluation = _Evaluation(function, engine, expression.extents, expression.dtype, how)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
     kept = frozenset("".join(expression.axes))
+    if empty := [c for term in expression.terms for axis in term.axes for c in axis if not expression.extents[c] and c not in kept]:
+        factors, path = evaluation.empty(empty[0]), ()          # whatever it is multiplied by
     for positions in _pairs(path, len(factors)):
         chosen = [factors[i] for i in positions]
         factors = [factor for i, factor in enumerate(factors) if i not in positions]
@@ -231,9 +239,15 @@ class _Evaluation:
         """The product of one or two tensors, summed over the indices that are not needed later."""
         shared = [c for c in factors[0].strides if all(c in factor.strides for factor in factors)]
         indices = dict.fromkeys(c for group in (shared, *(factor.strides for factor in factors)) for c in group if c in later)
-        target = self.new(list(indices), self.dtype)
+        half = self.dtype == np.float16 and len(factors) > 1            # rounded once, at the end
+        target = self.new(list(indices), np.dtype(np.float32) if half else factors[0].memory.dtype)
         self.multiply(factors, target)
         return target
+
+    def empty(self, index: str) -> list[_Factor]:
+        """Two numbers that are multiplied along an index without elements."""
+        number = self.engine.number(np.zeros((), self.dtype))
+        return [_Factor(number, self.engine.memory(number), {index: 0})] * 2
 
     def new(self, indices: Sequence[str], dtype: np.dtype) -> _Factor:
         """A new tensor in C order."""
@@ -270,23 +284,48 @@ class _Evaluation:
         else:
             first, second = factors
             first, second = _moving(first, second), _moving(second, first)
-            first, second = self.summed(first, second, kept), self.summed(second, first, kept)
-            if self.how.variant is None and self.is_elementwise(first, second, kept):
+            halvings = 0
+            if self.sums_first(first, second, kept):
+                (first, once), (second, twice) = self.summed(first, second, kept), self.summed(second, first, kept)
+                halvings = once + twice
+            if self.how.variant is None and not halvings and self.is_elementwise(first, second, kept):
                 self.engine.multiply(self.view(first, kept), self.view(second, kept), self.view(target, kept))
                 self.count("calls", "element by element")
             else:
-                self.contract(*self.of_one_type(first, second), target)
+                self.contract(*self.of_one_type(first, second), target, halvings)
 
-    def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> _Factor:
-        """A tensor summed over the indices that nothing else has, in the type in which sums are accumulated."""
+    def sums_first(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
+        """Whether sums over indices that one tensor has alone come before the product.
+
+        They are the same for integers, which wrap. A sum of floating-point numbers may overflow where the product with small ones
+        would not, and has no NaN where infinities of both signs would meet: it is part of the product, as in NumPy, unless that is
+        far more work, or an algorithm was named that multiplies matrices.
+        """
+        if self.dtype.kind in "biu" or self.how.precision not in ("auto", "ieee"):
+            return True
+        elements = self.size(first.strides) + self.size(second.strides)
+        common = self.size(c for c in kept if c in first.strides and c in second.strides)
+        alone = common > 1 and common == self.size(kept)              # one element of each matrix of a stack
+        work = self.size({*first.strides, *second.strides}) * (_TILE if alone else 1)
+        return work > max(_MOST_AT_ONCE, _MOST_OF_ELEMENTS * elements)
+
+    def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> tuple[_Factor, int]:
+        """A tensor summed over the indices that nothing else has, in the type in which sums are accumulated, and how often it was
+        halved so that the sum does not overflow."""
         alone = [c for c in x.strides if c not in kept and c not in other.strides]
         if not alone:
-            return x
+            return x, 0
         later = sorted((c for c in x.strides if c not in alone), key=lambda c: -abs(x.strides[c]))
         target = self.new(later, np.dtype(dtype(x.memory.dtype.name).accumulator))
-        if target.memory.size:
+        halvings = 0
+        if target.memory.dtype == x.memory.dtype and x.memory.dtype.kind in "fc":
+            halvings = self.size(alone).bit_length()
+        if target.memory.size and halvings:
+            number = self.engine.number(np.asarray(2.0**-halvings, x.memory.dtype))
+            self.contract(replace(x, conj=False), _Factor(number, self.engine.memory(number), {}), target, how=How("ieee"))
+        elif target.memory.size:
             self.reduce(x, target)
-        return replace(target, conj=x.conj)
+        return replace(target, conj=x.conj), halvings
 
     def of_one_type(self, first: _Factor, second: _Factor) -> tuple[_Factor, _Factor]:
         """Two tensors in the wider of their types: a sum of float16 is one of float32."""
@@ -343,8 +382,9 @@ class _Evaluation:
         summed = self.size(c for c in {*first.strides, *second.strides} if c not in kept)
         return summed == 1 and min(own) == 1 and not (first.conj or second.conj)
 
-    def contract(self, first: _Factor, second: _Factor, target: _Factor) -> None:
-        """One contraction by the kernels."""
+    def contract(self, first: _Factor, second: _Factor, target: _Factor, doublings: int = 0, how: How | None = None) -> None:
+        """One contraction by the kernels, its result doubled so often, as the call says if nothing else is said."""
+        how = how or self.how
         from ..planning import plan_contraction
         from ..planning.contraction import contraction_problem
 
@@ -354,10 +394,11 @@ class _Evaluation:
         steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
         shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
         storage = (_storage(first), _storage(second), _storage(target))
-        kinds = {} if self.how.variant is None else {"variant": self.how.variant}
-        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=self.how.precision, **kinds)
+        kinds = ({} if how.variant is None else {"variant": how.variant}) | ({"alpha": "value"} if doublings else {})
+        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=how.precision, **kinds)
         plan = plan_contraction(problem, self.engine.device(target.array))
-        self.engine.run(plan, {"a": first.array, "b": second.array, "c": target.array})
+        self.engine.run(plan, {"a": first.array, "b": second.array, "c": target.array},
+                        2.0**doublings if doublings else 1)
         self.count("calls", plan.family)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -81,6 +82,11 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             result = np.einsum(text, x, y)
             _by_numpy.tick()
             return result
+    if (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
+            and {kind_of(x) for x in operands_of(operands)} <= {"numpy", "scalar", "like"}:
+        native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant,
+                        **{**arguments, "dtype": swapped.newbyteorder("=")})
+        return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native
     arrays, how = operands_of(operands), checked_how(precision, variant)
     head: Hashable = None
     repeated = repeaters.get(type(arrays[0])) if arrays else None
@@ -123,7 +129,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         result = evaluate("einsum", taken.engine, _settled(subscripts, memories, *judged, arguments.get("order", "K")),
                           taken.arrays, taken.out, path, how)
         if head is not None:
-            taken.engine.remember("einsum", head, taken.arrays, taken.out, result, _ROLES.get(len(arrays), ""))
+            taken.engine.remember("einsum", head, taken.arrays, taken.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
@@ -164,6 +170,15 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = Fa
     result = np.einsum_path(*operands, optimize=optimize, einsum_call=einsum_call)  # type: ignore[arg-type]
     tally("einsum_path", "calls", "numpy").tick()
     return result
+
+
+def _of_other_byte_order(kind: Any) -> np.dtype | None:
+    """A type in the other byte order, in which NumPy sums as if it were in the machine's; ``None`` for any other."""
+    if isinstance(kind, (str, np.dtype)):
+        with suppress(TypeError):               # NumPy's to refuse
+            kind = np.dtype(kind)
+            return None if kind.isnative else kind
+    return None
 
 
 # -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------
@@ -326,12 +341,18 @@ def _view(taken: Taken, subscripts: Subscripts, call: Callable[..., Any], named:
     (x,), (memory,), (term,) = taken.arrays, taken.memories, subscripts.terms
     if taken.engine.on_host:
         return by_numpy("einsum", "a view", call, x, **named)
-    strides = dict.fromkeys(term, 0)
-    for c, stride in zip(term, memory.strides, strict=True):
-        strides[c] += stride
+    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
     tally("einsum", "calls", "a view").tick()
     result = subscripts.result
     return taken.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
+
+
+def _diagonal(term: str, x: Memory) -> Memory:
+    """An operand with one axis for each of its letters."""
+    extents, strides = dict(zip(term, x.shape, strict=True)), dict.fromkeys(term, 0)
+    for c, stride in zip(term, x.strides, strict=True):
+        strides[c] += stride
+    return replace(x, shape=tuple(extents.values()), strides=tuple(strides.values()))
 
 
 def _settled(subscripts: Subscripts, memories: Sequence[Memory], dtype: np.dtype, scalar: bool, order: str | None) -> Expression:
@@ -351,8 +372,9 @@ def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory], order: st
     if rank < 2 or not unused:
         return range(rank)
     text = f"{','.join(_abbreviated(term) for term in subscripts.terms)},{unused[0]}->{_abbreviated(subscripts.result)}"
-    if order in ("A", "a"):                     # a question about the true extents
-        order = "F" if all(is_contiguous(x, "F") for x in memories) else "C"
+    if order in ("A", "a"):                     # a question about the true extents, and about diagonals
+        diagonals = [_diagonal(term, x) for term, x in zip(subscripts.terms, memories, strict=True)]
+        order = "F" if all(is_contiguous(x, "F") for x in diagonals) else "C"
     shadows = [shadow(tuple(min(n, 2) for n in x.shape), x.strides) for x in memories]
     strides = np.einsum(text, *shadows, np.empty(0, np.int8), order=order).strides          # type: ignore[arg-type]
     return sorted(range(rank), key=lambda axis: -strides[axis])

@@ -34,7 +34,7 @@ def run_at(plan: Plan, addresses: tuple[int, ...], alpha: complex = 1, beta: com
     if isinstance(problem, GemmProblem):
         multiply(problem, dict(zip(problem.roles, addresses, strict=True)), alpha, beta, numbers or {})
     elif isinstance(problem, ContractionProblem):
-        _contract(problem, addresses)
+        _contract(problem, addresses, alpha)
     elif isinstance(problem, ReductionProblem):
         _reduce(problem, addresses)
     else:
@@ -84,7 +84,7 @@ def multiply(p: GemmProblem, addresses: Mapping[str, int], alpha: complex, beta:
             views[epilogue_role(name)][...] = outputs[name]
 
 
-def _contract(problem: ContractionProblem, addresses: tuple[int, ...]) -> None:
+def _contract(problem: ContractionProblem, addresses: tuple[int, ...], alpha: complex) -> None:
     """A contraction as one batched product of matrices whose modes are views of many axes."""
     m, n, k, batch = (tuple(mode[0] for mode in group) for group in (problem.m, problem.n, problem.k, problem.batch))
     for operand, address in zip((problem.a, problem.b, problem.c), addresses, strict=True):
@@ -97,7 +97,9 @@ def _contract(problem: ContractionProblem, addresses: tuple[int, ...]) -> None:
     c = _view(addresses[2], problem.c.dtype, (*batch, *m, *n), in_c)
     rows, columns, summed = (int(np.prod(extents)) for extents in (m, n, k))
     a, b = (x.conj() if operand.conj else x for x, operand in ((a, problem.a), (b, problem.b)))
-    c[...] = _product(a.reshape(*batch, rows, summed), b.reshape(*batch, summed, columns)).reshape(c.shape)
+    product = _product(a.reshape(*batch, rows, summed), b.reshape(*batch, summed, columns)).reshape(c.shape)
+    with np.errstate(all="ignore"):
+        c[...] = product if problem.alpha == "one" else product * product.dtype.type(alpha)
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

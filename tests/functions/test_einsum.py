@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cuteblas
+from cuteblas.functions import contractions
 from cuteblas.planning.problem import ReductionProblem
 
 from . import reference
@@ -83,6 +84,17 @@ def test_optimize(data):
                                           ["einsum_path", (0, 1, 2)], ["einsum_path", (0, 5)], "worst", ("einsum_path", (0, 1)),
                                           3)))
     einsum(subscripts, *arrays, optimize=optimize, strides=False)
+
+
+@pytest.mark.parametrize("subscripts", ["aa,aba->ba", "cb,cca->ac", "aab->ba"])
+def test_order_of_results_of_diagonals(subscripts):
+    """NumPy asks whether diagonals are in Fortran's order, not the operands."""
+    terms = subscripts.partition("->")[0].split(",")
+    for dtype, layout in (("d", "C"), ("f", "F")):
+        arrays = [laid_out((4,) * len(term), dtype, layout) for term in terms]
+        einsum(subscripts, *arrays, order="A", dtype="d")
+    rows = np.ndarray((7, 3, 7), "d", np.ones(21), strides=(0, 56, 8))
+    einsum("aba,->ba", rows, np.ones(()), order="A")
 
 
 @pytest.mark.parametrize("order", "CFAK")
@@ -171,18 +183,84 @@ def test_sums_over_one_operand_are_reductions(subscripts, layout, summed):
     assert reductions(subscripts, laid_out(tuple(shape), "d", layout)) == summed
 
 
-@pytest.mark.parametrize("subscripts, expected", [
-    ("ijk,kl->il", [4, None]), ("ijk,k->i", [4, None]), ("ij,kl->k", [12, 6]), ("ij,kl->", [12, 30]), ("ij,j->ij", []),
-    ("ij,i->i", [4]), ("ij,i->", [4, None]), ("ijk,jl->i", [5, 6, None])])
-def test_sums_over_an_index_of_one_operand_alone_come_first(subscripts, expected):
+ALONE = (("ijk,kl->il", [4, None]), ("ijk,k->i", [4, None]), ("ij,kl->k", [12, 6]), ("ij,kl->", [12, 30]), ("ij,j->ij", []),
+         ("ij,i->i", [4]), ("ij,i->", [4, None]), ("ijk,jl->i", [5, 6, None]))
+
+
+def arrays_over(subscripts, dtype):
     extents = dict(zip("ijkl", (3, 4, 5, 6), strict=True))
-    operands = [laid_out(tuple(extents[c] for c in term), "d", "C") for term in subscripts.partition("->")[0].split(",")]
-    assert reductions(subscripts, *operands) == expected
+    return [laid_out(tuple(extents[c] for c in term), dtype, "C") for term in subscripts.partition("->")[0].split(",")]
+
+
+@pytest.mark.parametrize("subscripts, expected", ALONE)
+def test_sums_of_integers_over_an_index_of_one_operand_alone_come_first(subscripts, expected):
+    assert reductions(subscripts, *arrays_over(subscripts, "i")) == expected
+
+
+@pytest.mark.parametrize("subscripts, expected", ALONE)
+def test_sums_of_floats_over_an_index_of_one_operand_alone_are_part_of_the_product(subscripts, expected):
+    assert reductions(subscripts, *arrays_over(subscripts, "d")) == [None] * (len(expected) > 0)
 
 
 def test_an_index_that_only_one_operand_moves_along_is_summed_alone():
-    x, y = laid_out((3, 4), "d", "C"), np.broadcast_to(np.float64(2), (3, 4))
+    x, y = laid_out((3, 4), "i", "C"), np.broadcast_to(np.int32(2), (3, 4))
     assert reductions("ij,ij->i", x, y) == [4]
+
+
+HUGE = {"e": 6e4, "f": 3e38, "d": 1.7e308, "F": 1e38, "D": 1e308}
+
+
+@pytest.fixture(params=["direct", "sums first"])
+def order(request, monkeypatch):
+    """Whether a product is small enough to be done in NumPy's order."""
+    if request.param == "sums first":
+        monkeypatch.setattr(contractions, "_MOST_AT_ONCE", 0)
+        monkeypatch.setattr(contractions, "_MOST_OF_ELEMENTS", 0)
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", HUGE)
+@pytest.mark.parametrize("subscripts", ["i,i->", "ij,ij->j", "ij,jk->ik", "i,j->", "ij,jk->j", "ij,k->ik", "i,jk->k", "bij,bj->bi"])
+def test_what_is_finite_in_numpy_is_finite(order, subscripts, dtype):
+    """Whether the second operand lacks an index or does not move along it."""
+    huge, terms = HUGE[dtype], subscripts.partition("->")[0].split(",")
+    first = np.full((5,) * len(terms[0]), huge, dtype)
+    second = np.broadcast_to(np.asarray(2.0**-7, dtype), (5,) * len(terms[1]))
+    for pair in ((first, second), (first, second.copy())):
+        expected = np.einsum(subscripts, *(x.astype("D") * 2.0**-30 for x in pair)) * 2.0**60
+        expected = (expected if dtype in "FD" else expected.real).astype(dtype)
+        np.testing.assert_allclose(cuteblas.einsum(subscripts, *pair), expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, y: cuteblas.vecdot(x, y), lambda x, y: cuteblas.dot(x, y), lambda x, y: cuteblas.inner(x, y),
+    lambda x, y: cuteblas.tensordot(x, y, 1), lambda x, y: cuteblas.vdot(x, y), lambda x, y: cuteblas.matvec(x[None], y)[0],
+    lambda x, y: cuteblas.matmul(x, y), lambda x, y: cuteblas.vecmat(x, y[:, None])[0]])
+def test_broadcast_vectors(order, call):
+    x, y = np.full(2, 3e38, "f"), np.broadcast_to(np.float32(0.1), (2,))
+    assert call(x, y) == np.float32(6e37) == call(y, x)
+
+
+@pytest.mark.parametrize("first", [[1.0, -2.0], [1.0, -1.0], [np.inf, 1.0], [np.nan, 0.0]])
+@pytest.mark.parametrize("second", [np.inf, 0.0, np.nan])
+def test_infinities_and_nans_are_where_numpy_has_them(first, second):
+    with np.errstate(all="ignore"):
+        for y in (np.full(2, second), np.broadcast_to(second, (2,))):
+            np.testing.assert_array_equal(cuteblas.einsum("i,j->", np.array(first), y), np.einsum("i,j->", np.array(first), y))
+            np.testing.assert_array_equal(cuteblas.dot(np.array(first), y), np.dot(np.array(first), y))
+
+
+@pytest.mark.parametrize("subscripts", ["ki,jk->i", "ki,jk,k->i", "k,ki,jl->i", "ki,jk,il->il"])
+def test_an_empty_sum_is_zero_whatever_it_is_multiplied_by(subscripts):
+    shape = {"j": 0, "k": 2, "i": 3, "l": 2}
+    arrays = [np.full([shape[c] for c in term], np.inf) for term in subscripts.partition("->")[0].split(",")]
+    assert not np.any(einsum(subscripts, *arrays))
+
+
+def test_products_of_float16_are_rounded_once():
+    x = np.full(3, 300, "e")
+    assert cuteblas.einsum("i,i,i->i", x, x, np.full(3, 2.0**-14, "e")).tolist() == [np.float16(300 * 300 * 2.0**-14)] * 3
+    assert cuteblas.einsum("i,i,i->", x, x, np.full(3, 2.0**-14, "e")) == np.float16(3 * 300 * 300 * 2.0**-14)
 
 
 @pytest.mark.parametrize("subscripts", ["i,i->", "ij,ij->j", "ij,ik->jk", "i,i,i->"])
@@ -258,6 +336,18 @@ def test_many_operands():
 def test_products_are_computed_in_the_type_of_the_result():
     a, b, c = np.full(3, 100, "b"), np.full(3, 100, "b"), np.full(3, 2.0)
     assert cuteblas.einsum("i,i,i->", a, b, c) == 60000.0
+
+
+@pytest.mark.parametrize("subscripts", ["ij->i", "ij->", "ij,jk->ki", "ij,jk,kl->"])
+def test_types_of_the_other_byte_order(subscripts):
+    """NumPy sums as if they were in the machine's order."""
+    arrays = [np.ones((3, 3), "f") for _ in subscripts.split(",")]
+    expected = np.einsum(subscripts, *arrays)
+    for backend in ("numpy", "emulator"):
+        with cuteblas.backend(backend):
+            got = cuteblas.einsum(subscripts, *arrays, dtype=">f4")
+            assert got.dtype == (">f4" if expected.shape else "f4")
+            np.testing.assert_array_equal(got, expected)
 
 
 def test_out_may_overlap_the_inputs():
