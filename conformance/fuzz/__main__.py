@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from .registry import FUNCTIONS
 from .report import python_of
 from .shrink import shrunk, tidied
 from .sides import BACKENDS
-from .worker import Found, Job, Team, attempt
+from .worker import Found, Job, Team, attempt, first_failing
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -132,7 +133,10 @@ def _isolated(program: Program, found: Found, options: argparse.Namespace) -> tu
         earlier = [call for index in range(first, found.index, job.step) for call in job.program(index).calls]
         whole = replace(program, calls=(*earlier, *program.calls))
         if fault_of(whole) is not None:
-            simplest = shrunk(whole, lambda candidate: fault_of(candidate) is not None, options.shrink) if options.shrink else whole
+            def failing(candidates: Iterator[Program]) -> Program | None:
+                return first_failing(candidates, options.backend, found.fault.what, options.hang)
+
+            simplest = shrunk(whole, failing, options.shrink) if options.shrink else whole
             return tidied(simplest), fault_of(simplest) or found.fault
         if first == found.began:
             break

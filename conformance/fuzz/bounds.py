@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from .calls import Argument, Call, Items, Operand
+from .functions import epilogues, routines
 from .registry import FUNCTIONS
-from .run import evaluated
-from .values import contents
+from .values import arrays_of, evaluated
 
-__all__ = ["Bound", "bound_of", "why_outside"]
+__all__ = ["Bound", "bound_of", "bound_of_routine", "bounds_of_epilogue", "why_outside"]
 
-_WIDER = {"e": "d", "f": "d", "d": "g", "g": "g", "F": "D", "D": "G", "G": "G"}
 _KEPT = frozenset({"axes", "axis", "keepdims"})
 _PRECISION = {"tf32": 2.0**-10}
 
@@ -51,8 +50,7 @@ class Bound:
 
 def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray) -> Bound:
     """The bound of a call of a product that is computed in ``dtype``, a floating-point type; ``expected`` is NumPy's result."""
-    wide = np.dtype(_WIDER[dtype.char])
-    real = np.dtype({"D": "d", "G": "g"}.get(wide.char, wide.char))
+    wide, real = np.dtype("G" if dtype.kind == "c" else "g"), np.dtype("g")      # not by BLAS, which leaves products by zero out
     info = np.finfo(dtype)
     precision = call.keyword("precision")
     sums = np.finfo("f") if dtype.char == "e" else info
@@ -81,9 +79,39 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray) -> Bound:
             exact = expected                    # each product has the type of its own two operands
             narrow = max(float(np.finfo(x.dtype).eps) for x in given if x.dtype.kind in "fc")
             radius = radius + narrow * (roundings + 4) * size
-        limit = float(sums.max) / 8
+        limit = float(info.max if count > 2 else sums.max) / 8      # products in between have the type of the result
         steady = (size < limit) & (np.asarray(terms) * most < limit if count > 2 else True)
     return Bound(np.asarray(exact, wide), np.asarray(radius, real), steady, dtype, count > 2)
+
+
+def bound_of_routine(call: Call) -> Bound:
+    """The bound of a BLAS routine."""
+    exact, size, terms, dtype = routines.wide(call)
+    info = np.finfo(dtype)
+    precision = call.keyword("precision")
+    u = max(float(info.eps) / 2, _PRECISION.get(evaluated(precision, []) if precision else "", 0.0))
+    half = any(np.dtype(view.dtype).char == "e" for view in call.views)
+    factor = 4.0 if dtype.kind == "c" else 1.0
+    with np.errstate(all="ignore"):
+        radius = factor * (2.0**-21 if half else u) * (terms + 3) * size
+        radius = radius + factor * (terms + 2) * np.longdouble(info.smallest_subnormal) * 8
+    return Bound(exact, radius, size < float(info.max) / 8, dtype, False)
+
+
+def bounds_of_epilogue(product: Call, call: Call, dtype: np.dtype, expected: np.ndarray) -> list[Bound]:
+    """The bounds of a product's epilogue: of the result, and of what else it returns."""
+    sums = bound_of(product, dtype, expected)
+    dtype = np.dtype("f") if dtype.char == "e" else dtype       # rounded once, and further results not at all
+    u = float(np.finfo(dtype).eps)
+    found = []
+    for exact, radius, size in epilogues.wide(call, sums.exact, sums.radius):
+        with np.errstate(all="ignore"):
+            known = np.abs(sums.exact) if exact.shape == sums.exact.shape else size
+            radius = radius + 8 * u * (size + known)
+            calm = sums.steady if exact.shape == sums.exact.shape else np.all(sums.steady)
+            steady = np.isfinite(exact.astype(dtype)) & np.isfinite(radius) & calm
+        found.append(Bound(exact, radius, steady, dtype, True))
+    return found
 
 
 def why_outside(bound: Bound, got: np.ndarray, expected: np.ndarray) -> str | None:
@@ -161,9 +189,7 @@ def _again(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> Any:
 
 def _arguments(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> list[Any]:
     """The positional arguments, without ``out``, operands changed."""
-    memories = [contents(memory) for memory in call.memories]
-    arrays = [np.ndarray(view.shape, view.dtype, memories[view.memory].view(np.uint8), view.offset, view.strides)
-              for view in call.views]
+    arrays = arrays_of(call)
     places = _places(call)
     if call.function in ("dot", "outer", "matmul", "vecdot", "matvec", "vecmat"):
         given = call.arguments[:2]

@@ -11,7 +11,7 @@ from .draw import Building, Draw, reach
 
 __all__ = ["near", "spoiled"]
 
-_JUNK = ("None", "'x'", "{}", "print", "[[1, 2], [3]]", "np.ones(2, 'M8[D]')", "b'ab'", "np.zeros((2, 2), 'i4,f4')", "[]", "()",
+_JUNK = ("None", "'x'", "{}", "print", "[[1, 2], [3]]", "np.ones(2, 'M8[D]')", "np.zeros((2, 2), 'i4,f4')", "[]", "()",
          "len", "np.ma.ones(3)", "slice(1)", "Ellipsis", "np.array(['a', 'b'])")
 _BAD_KEYWORDS = (("foo", "1"), ("out", "[]"), ("out", "None"), ("out", "()"), ("out", "(None,)"), ("out", "3"),
                  ("dtype", "'f4,f4'"), ("dtype", "'nonsense'"), ("casting", "'sometimes'"), ("order", "'Z'"), ("axes", "[0]"),

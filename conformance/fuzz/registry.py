@@ -10,15 +10,16 @@ from typing import Any, Literal
 import numpy as np
 
 import cuteblas
+import cuteblas.blas
 
 from .calls import Argument, Call, Items, Operand
 from .draw import Draw
-from .functions import copies, einsums, products
+from .functions import copies, einsums, epilogues, products, routines
 
 __all__ = ["FUNCTIONS", "Function", "out_views"]
 
-Judgement = Literal["product", "exact"]
-_OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2}
+Judgement = Literal["product", "exact", "routine", "epilogue"]
+_OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2, "epilogues.matmul": 3}
 _WITH_PRECISION = frozenset({"matmul", "dot", "inner", "tensordot", "einsum", "linalg.matmul", "linalg.tensordot",
                              "linalg.multi_dot", "linalg.matrix_power"})
 _WITH_VARIANT = _WITH_PRECISION - {"linalg.multi_dot", "linalg.matrix_power"} | {"copy", "ascontiguousarray", "asfortranarray"}
@@ -36,8 +37,9 @@ class Function:
         A random call.
     ours, reference : callable
         What is judged, and what judges: NumPy's function or a definition in NumPy's terms.
-    judgement : {"product", "exact"}
-        Whether values may differ within the bound of a sum of products, or not at all.
+    judgement : {"product", "exact", "routine", "epilogue"}
+        Whether values may differ within the bound of a sum of products, not at all, within that of alpha A B + beta C, or of a
+        function of a product.
     weight : float
         How often it is called.
     """
@@ -55,7 +57,9 @@ def out_views(call: Call) -> list[int]:
     found = []
     argument: Argument | None
     position = _OUT_POSITIONS.get(call.function)
-    given = [*call.arguments[position:position + 1]] if position is not None else []
+    given: list[Argument | None] = [*call.arguments[position:position + 1]] if position is not None else []
+    if call.keyword("overwrite_c") is not None:
+        given.append(call.keyword("c"))
     for argument in (*given, call.keyword("out")):
         while isinstance(argument, Items) and argument.items:
             argument = argument.items[0]
@@ -115,6 +119,10 @@ def _functions() -> dict[str, Function]:
             reference = _without_extensions(name, _DEFINED.get(name) or _named(np, name))
             kind: Judgement = "exact" if name == "einsum_path" else judgement
             found[name] = Function(name, make, _named(cuteblas, name), reference, kind, _HEAVY.get(name, 1.0))
+    for name, make in routines.MAKERS.items():
+        found[name] = Function(name, make, _named(cuteblas, name), routines.REFERENCES[name], "routine", 0.5)
+    for name, make in epilogues.MAKERS.items():
+        found[name] = Function(name, make, epilogues.OURS[name], epilogues.REFERENCES[name], "epilogue", 2.0)
     return found
 
 

@@ -16,6 +16,8 @@ def python_of(program: Program, backend: str) -> str:
     lines = ["import numpy as np", *(["import cupy"] if gpu else []), "import cuteblas"]
     if any(call.function.startswith("blas.") for call in program.calls):
         lines.append("import cuteblas.blas")
+    if any(call.function.startswith("epilogues.") for call in program.calls):
+        lines.append("from conformance.fuzz.functions import epilogues")
     for call in program.calls:
         lines += _lines(call, gpu, backend in ("emulator", "definition"))
     return "\n".join(lines)
@@ -52,7 +54,7 @@ def _lines(call: Call, gpu: bool, emulated: bool) -> list[str]:
 
 
 def _named(function: str) -> str:
-    return f"cuteblas.{function}"
+    return function if function.startswith("epilogues.") else f"cuteblas.{function}"
 
 
 def _whole(view: View, memory: Memory) -> bool:

@@ -10,15 +10,12 @@ import numpy as np
 
 import cuteblas
 
-from .calls import Argument, Call, Code, Memory, Operand
+from .calls import Call, Memory
 from .registry import out_views
 from .sides import GUARD, Side
-from .values import contents
+from .values import contents, evaluated
 
-__all__ = ["Outcome", "Seen", "evaluated", "perform", "separated"]
-
-NAMESPACE = {"np": np, "cuteblas": cuteblas}
-
+__all__ = ["Outcome", "Seen", "perform", "separated"]
 
 @dataclass(frozen=True)
 class Seen:
@@ -72,16 +69,6 @@ class Outcome:
     memories: list[np.ndarray]
     before: list[np.ndarray]
     warned: frozenset[str]
-
-
-def evaluated(argument: Argument, arrays: list[Any]) -> Any:
-    """The value of an argument."""
-    if isinstance(argument, Operand):
-        return arrays[argument.view]
-    if isinstance(argument, Code):
-        return eval(argument.text, dict(NAMESPACE))
-    values = [evaluated(item, arrays) for item in argument.items]
-    return tuple(values) if argument.kind == "tuple" else values
 
 
 def perform(call: Call, side: Side) -> Outcome:

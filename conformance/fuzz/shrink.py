@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -15,27 +16,23 @@ from .values import FILLS, contents
 __all__ = ["shrunk", "tidied"]
 
 
-def shrunk(program: Program, fails: Callable[[Program], bool], seconds: float = 30.0) -> Program:
+def shrunk(program: Program, first_failing: Callable[[Iterator[Program]], Program | None], seconds: float = 30.0) -> Program:
     """The simplest program found within a time that still fails.
 
     Parameters
     ----------
     program : Program
         It fails at its last call.
-    fails : callable
-        Whether a program fails in the same way.
+    first_failing : callable
+        The first of some programs that fails in the same way.
     """
     end = time.monotonic() + seconds
-    progress = True
-    while progress and time.monotonic() < end:
-        progress = False
-        for candidate in _simpler(program):
-            if time.monotonic() > end:
-                break
-            candidate = tidied(candidate)
-            if candidate != program and fails(candidate):
-                program, progress = candidate, True
-                break
+    while time.monotonic() < end:
+        simpler = (candidate for candidate in map(tidied, _simpler(program)) if candidate != program)
+        found = first_failing(takewhile(lambda _: time.monotonic() < end, simpler))
+        if found is None:
+            break
+        program = found
     return program
 
 

@@ -1,4 +1,4 @@
-"""What memories are filled with: recipes by name, the same elements for the same seed everywhere."""
+"""What memories are filled with, recipes by name with the same elements for the same seed everywhere; what arguments are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .calls import Memory
+import cuteblas
 
-__all__ = ["FILLS", "contents"]
+from .calls import Argument, Call, Code, Memory, Operand
+
+__all__ = ["FILLS", "arrays_of", "contents", "evaluated"]
 
 FILLS = ("zeros", "ones", "small", "normal", "bits", "special", "extreme", "tiny")
 """Recipes, the simplest first: shrinking goes to the left."""
@@ -73,3 +75,20 @@ def _numbers(fill: str, count: int, dtype: np.dtype, rng: np.random.Generator) -
         if fill == "bits":                      # magnitudes over some powers of two
             return np.ldexp(normal, rng.integers(-6, 6, count)).astype(dtype)
     return normal.astype(dtype)
+
+
+def evaluated(argument: Argument, arrays: list[Any]) -> Any:
+    """The value of an argument."""
+    if isinstance(argument, Operand):
+        return arrays[argument.view]
+    if isinstance(argument, Code):
+        return eval(argument.text, {"np": np, "cuteblas": cuteblas})
+    values = [evaluated(item, arrays) for item in argument.items]
+    return tuple(values) if argument.kind == "tuple" else values
+
+
+def arrays_of(call: Call) -> list[np.ndarray]:
+    """The views of a call of numbers, as NumPy arrays on fresh memory."""
+    memories = [contents(memory) for memory in call.memories]
+    return [np.ndarray(view.shape, view.dtype, memories[view.memory].view(np.uint8), view.offset, view.strides)
+            for view in call.views]

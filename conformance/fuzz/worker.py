@@ -7,8 +7,9 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from multiprocessing import connection, get_context
 from typing import Any
 
@@ -19,9 +20,12 @@ from .generate import program
 from .judge import Fault, judge
 from .sides import POOLS, side
 
-__all__ = ["Found", "Job", "Team", "attempt"]
+__all__ = ["Found", "Job", "Team", "attempt", "first_failing"]
 
 _context = get_context("fork")
+_POISONED = ("cudaErrorMisaligned", "cudaErrorIllegal", "cudaErrorLaunchFailure", "CUDA_ERROR_MISALIGNED", "CUDA_ERROR_ILLEGAL",
+             "CUDA_ERROR_LAUNCH_FAILED", "cudaErrorAssert")
+"""Errors after which a process cannot use its GPU any more."""
 _EVERY = 0.5                                    # seconds between two reports of a worker
 
 
@@ -71,6 +75,60 @@ def attempt(programs: Sequence[Program], backend: str, seconds: float = 60.0) ->
         child.join()
 
 
+def first_failing(programs: Iterator[Program], backend: str, what: str, seconds: float = 60.0) -> Program | None:
+    """The first program with a fault of a kind at its last call: tried one after the other in one process, and then alone."""
+    known: list[Program] = []
+    while True:
+        batch = list(islice(programs, 400))
+        if not batch:
+            return None
+        current = _context.Value("q", 0, lock=False)
+        receiver, sender = _context.Pipe(duplex=False)
+        child = _context.Process(target=_try, args=(batch, backend, what, current, sender), daemon=True)
+        child.start()
+        sender.close()
+        try:
+            seen = -1
+            while not receiver.poll(seconds):
+                if current.value == seen:
+                    break
+                seen = current.value
+            else:
+                index = receiver.recv()
+                if index is None:
+                    continue
+                known = [batch[index]]
+        except EOFError:
+            known = [batch[current.value]]
+        finally:
+            receiver.close()
+            child.kill()
+            child.join()
+        at = batch.index(known[0]) if known else current.value
+        fault = attempt([batch[at]], backend, seconds)
+        if fault is not None and fault.what == what:
+            return batch[at]
+        programs = chain(batch[at + 1:], programs)
+        known = []
+
+
+def _try(programs: Sequence[Program], backend: str, what: str, current: Any, sender: Any) -> None:
+    _quiet()
+    answers = side(backend)
+    found = None
+    with answers.ready():
+        for index, each in enumerate(programs):
+            current.value = index
+            faults = [judge(call, answers) for call in each.calls]
+            fault = faults[-1]
+            if fault is not None and fault.what == what:
+                found = index
+                break
+    sender.send(found)
+    sender.close()
+    os._exit(0)
+
+
 def _attempt(programs: Sequence[Program], backend: str, sender: Any) -> None:
     _quiet()
     answers = side(backend)
@@ -114,6 +172,10 @@ def _work(job: Job, current: Any, deadline: float, sender: Any) -> None:
                 counts[call.function] += 1
                 if fault is not None:
                     sender.send(("fault", Found(index, number, fault, job.first)))
+                    if any(words in fault.detail for words in _POISONED):
+                        sender.send(("counts", counts))
+                        sender.send(("poisoned", None))
+                        os._exit(0)
             index += job.step
             if time.monotonic() - reported > _EVERY:
                 sender.send(("counts", counts))
@@ -200,6 +262,8 @@ class Team:
                 self.counts += what
             elif kind == "routes":
                 self.routes += what
+            elif kind == "poisoned":
+                self._lost(member, Fault("poisoned", ""))
             else:
                 member.end()
                 self._members.remove(member)
@@ -220,7 +284,8 @@ class Team:
         self._members.remove(member)
         job = member.job
         self._members.append(_Member(replace(job, first=index + job.step), self._deadline))
-        return Found(index, len(job.program(index).calls) - 1, fault, job.first, job.program(index))
+        made = job.program(index)
+        return Found(index, len(made.calls) - 1, fault, job.first, made)
 
     def end(self) -> None:
         """End all workers."""

@@ -74,7 +74,7 @@ def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray 
 
 def _product(a: np.ndarray, b: np.ndarray, sums: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """A B in the type of the sums, broadcast to a shape."""
-    if sums.kind == "i":                # float64 holds the sums of 2^39 products of int8, and it has a BLAS
+    if sums.kind == "i" and a.dtype.itemsize == b.dtype.itemsize == 1:          # float64 holds 2^39 of them, and it has a BLAS
         product = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(sums)
     else:
         product = np.matmul(a.astype(sums, copy=False), b.astype(sums, copy=False))

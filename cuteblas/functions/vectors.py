@@ -95,10 +95,37 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.vecmat`` raises, in its words and before anything runs; also for operands on different devices.
     """
-    return _gufunc("vecmat", np.vecmat, True, x1, x2, out, **arguments)
+    return _gufunc("vecmat", np.vecmat, True, x1, x2, out, numpy_call=_vecmat_by_numpy, **arguments)
 
 
-def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, **arguments: Any) -> Any:
+def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
+    """``numpy.vecmat``, with results that lie in any way.
+
+    Its complex loop (NumPy 2.2 to 2.4) writes the elements of each vector side by side, whatever the strides of the result: what is
+    not contiguous along that axis is overwritten beyond its elements.
+    """
+    real = not {"dtype", "signature", "sig"} & arguments.keys() and not any(
+        (x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype).kind == "c" for x in (x1, x2))
+    if out is None and (real or arguments.get("order") not in ("A", "F", "a", "f")):
+        return np.vecmat(x1, x2, **arguments)
+    if out is None:
+        result = np.vecmat(x1, x2, **arguments)
+        if type(result) is np.ndarray:
+            result[...] = np.vecmat(x1, x2, **{**arguments, "order": "C"})
+        return result
+    axes = arguments.get("axes")
+    core = axes[2] if isinstance(axes, list) and len(axes) == 3 else -1
+    axis = core[0] if isinstance(core, tuple) and len(core) == 1 else core
+    if real or type(out) is not np.ndarray or not out.flags.writeable or not isinstance(axis, int) \
+            or not -out.ndim <= axis < out.ndim or out.strides[axis] == out.itemsize:
+        return np.vecmat(x1, x2, out=out, **arguments)
+    contiguous = np.moveaxis(np.empty_like(np.moveaxis(out, axis, -1), order="C"), -1, axis)
+    out[...] = np.vecmat(x1, x2, out=contiguous, **arguments)
+    return out
+
+
+def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *, numpy_call: Any = None,
+            **arguments: Any) -> Any:
     if isinstance(out, tuple):
         if len(out) != 1:
             ufunc(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
@@ -107,4 +134,4 @@ def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *
     def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
         return of_product(judge(a, b, result, named, ufunc), a.shape, b.shape, conj)
 
-    return answer(function, ufunc, settle, (x1, x2), out, **arguments)
+    return answer(function, numpy_call or ufunc, settle, (x1, x2), out, **arguments)

@@ -69,7 +69,8 @@ def multiply(p: GemmProblem, addresses: Mapping[str, int], alpha: complex, beta:
         return
     sums = np.dtype(p.accumulator)
     with np.errstate(all="ignore"):
-        acc = np.broadcast_to(_product(a.astype(sums), np.swapaxes(b.astype(sums), -1, -2)), views["c"].shape)
+        acc = _product(a.astype(sums), np.swapaxes(b.astype(sums), -1, -2))
+        acc = np.broadcast_to(acc if scalars["alpha"] != 0 else np.zeros_like(acc), views["c"].shape)      # alpha = 0 reads nothing
         if p.fusion is None:
             total = sums.type(scalars["alpha"]) * acc
             result = total + sums.type(scalars["beta"]) * views["c"].astype(sums) if scalars["beta"] != 0 else total

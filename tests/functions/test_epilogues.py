@@ -669,3 +669,10 @@ def test_sigmoid_does_not_overflow():
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         np.testing.assert_allclose(epilogues.sigmoid(x[1:-1]), 1 / (1 + np.exp(-x[1:-1].astype(float))), rtol=2e-7, atol=1e-44)
     assert epilogues.sigmoid(x)[[0, -1]].tolist() == [0, 1] and np.isnan(epilogues.sigmoid(np.float32(np.nan)))
+
+
+def test_integer_sums_on_the_host_keep_all_bits():
+    a, b = np.array([[604415364]], np.int32), np.array([[-285529529]], np.int32)
+    np.testing.assert_array_equal(cuteblas.matmul(a, b, epilogue="relu"), np.maximum(a @ b, 0))
+    a, b = a.astype(np.int64) << 20, b.astype(np.int64)
+    np.testing.assert_array_equal(cuteblas.matmul(a, b, epilogue="relu"), np.maximum(a @ b, 0))

@@ -133,3 +133,29 @@ def test_what_is_no_out(name, out):
     x = np.ones((2, 2))
     refusal = outcome(getattr(np, name), x, x, out=out)[1]
     check_same_refusal(getattr(cuteblas, name), refusal, x, x, out=out)
+
+
+@pytest.mark.parametrize("layout", [slice(50, 46, -1), slice(3, 11, 2)])
+def test_vecmat_of_complex_operands_writes_nothing_but_out(layout):
+    memory, x = np.zeros(64, complex), np.arange(4) + 1j
+    matrix = np.arange(16).reshape(4, 4) * (1 - 2j)
+    out = memory[layout]
+    with cuteblas.backend("numpy"):
+        assert cuteblas.vecmat(x, matrix, out=out) is out
+    expected = np.zeros(64, complex)
+    expected[layout] = x.conj() @ matrix
+    np.testing.assert_array_equal(memory, expected)
+
+
+def test_vecmat_of_complex_operands_in_any_order():
+    x, a = np.arange(6).reshape(2, 3) * 1j, np.arange(18).reshape(2, 3, 3) + 1j
+    expected = np.matmul(x.conj()[:, None], a)[:, 0]
+    for order in "CFAK":
+        with cuteblas.backend("numpy"):
+            result = cuteblas.vecmat(x, a, order=order)
+        np.testing.assert_array_equal(result, expected)
+        assert result.flags.f_contiguous == (order == "F")
+    out = np.zeros((3, 2), complex)
+    with cuteblas.backend("numpy"):
+        cuteblas.vecmat(x, a, out=out, axes=[-1, (-2, -1), 0])
+    np.testing.assert_array_equal(out, expected.T)

@@ -1,0 +1,221 @@
+"""Calls of the BLAS routines, and what they compute by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cuteblas.blas.types import ROUTINES, Types, resolved
+
+from ..calls import Argument, Call, Code
+from ..draw import Building, Draw
+from ..values import arrays_of, evaluated
+
+__all__ = ["MAKERS", "REFERENCES", "routine_of", "wide"]
+
+_NAMES = ("sgemm", "dgemm", "cgemm", "zgemm", "hgemm", "igemm", "gemm")
+_LETTERS = {0: "N", 1: "T", 2: "C", "H": "C"}
+_TRANS = ("0", "0", "0", "1", "2", "'N'", "'T'", "'C'", "'R'", "'t'", "'c'", "'n'", "'H'")
+_PARAMETERS = ("alpha", "a", "b", "beta", "c", "trans_a", "trans_b", "overwrite_c")
+
+
+def _letter(trans: Any) -> str:
+    letter = _LETTERS.get(trans if not isinstance(trans, str) else trans.upper(), str(trans).upper())
+    if letter not in "NTCR" or isinstance(trans, bool) or trans is None:
+        raise ValueError(f"trans {trans!r}")
+    return letter
+
+
+def _seen(x: np.ndarray, letter: str) -> np.ndarray:
+    x = x.conj() if letter in "CR" and x.dtype.kind == "c" else x
+    return x.swapaxes(-1, -2) if letter in "TC" else x
+
+
+def _typed(name: str, a: Any, b: Any, c: Any, out: Any, dtype: Any, compute_dtype: Any) -> Types:
+    if name != "gemm":
+        return ROUTINES[name]
+    arrays = [x for x in (a, b) if isinstance(x, np.ndarray)]
+    if not arrays:
+        kind = np.result_type(*(np.asarray(x) for x in (a, b))).kind
+        operands = "complex128" if kind == "c" else "float64"
+    else:
+        operands = arrays[0].dtype.name
+    if dtype is None:
+        dtype = next((x.dtype for x in (out, c) if isinstance(x, np.ndarray)), None)
+    return resolved(operands, dtype=dtype, compute_dtype=compute_dtype)
+
+
+def _array(x: Any, dtype: str) -> np.ndarray:
+    """An operand; lists are converted, arrays are not."""
+    if isinstance(x, np.ndarray):
+        if x.dtype != np.dtype(dtype):
+            raise TypeError(f"{x.dtype} in place of {dtype}")
+        array = x
+    else:
+        given = np.asarray(x)
+        if given.dtype.kind not in "biufc" or (given.dtype.kind == "c" and np.dtype(dtype).kind != "c"):
+            raise TypeError(f"{x!r}")
+        array = given.astype(dtype)
+    if array.ndim < 2:
+        raise ValueError(f"{array.ndim} dimensions")
+    return array
+
+
+def reference(name: str) -> Callable[..., Any]:
+    """A routine by its definition."""
+    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0,
+                *, out: Any = None, dtype: Any = None, compute_dtype: Any = None) -> Any:
+        if name != "gemm" and (dtype, compute_dtype) != (None, None):
+            raise TypeError("keywords of gemm")
+        types = _typed(name, a, b, c, out, dtype, compute_dtype)
+        first, second = _seen(_array(a, types.operands), _letter(trans_a)), _seen(_array(b, types.operands), _letter(trans_b))
+        shape = np.broadcast_shapes(first.shape[:-2], second.shape[:-2], *([] if c is None else [np.shape(c)[:-2]]))
+        if first.shape[-1] != second.shape[-2]:
+            raise ValueError("shapes")
+        shape = (*shape, first.shape[-2], second.shape[-1])
+        previous = None
+        if c is not None:
+            previous = _array(c, types.output)
+            if previous.shape[-2:] != shape[-2:]:
+                raise ValueError("shape of c")
+        numbers = [_scalar(x, types) for x in (alpha, beta)]
+        if overwrite_c not in (0, 1):
+            raise ValueError("overwrite_c")
+        if overwrite_c and out is not None:
+            raise ValueError("two results")
+        if out is not None and c is None and np.any(numbers[1] != 0):
+            raise ValueError("beta without c")
+        target = out
+        if overwrite_c and out is None and isinstance(c, np.ndarray):
+            target = c
+        if target is not None:
+            _check_target(target, shape, types, (a, b), c)
+        sums = _sums(np.dtype(types.compute), numbers, first, second, previous)
+        with np.errstate(all="ignore"):
+            rounded = np.broadcast_to(sums, shape).astype(types.output)
+        if target is None:
+            result = np.empty((*shape[:-2], shape[-1], shape[-2]), types.output).swapaxes(-1, -2)
+            result[...] = rounded
+            return result
+        target[...] = rounded
+        return target
+
+    return routine
+
+
+def _check_target(target: Any, shape: tuple[int, ...], types: Types, operands: tuple[Any, ...], c: Any) -> None:
+    if not isinstance(target, np.ndarray) or target.dtype != np.dtype(types.output):
+        raise TypeError("out")
+    if target.shape != shape:
+        raise ValueError("shape of out")
+    if not target.flags.writeable:
+        raise ValueError("read-only")
+    same = c is target or (isinstance(c, np.ndarray) and c.__array_interface__["data"] == target.__array_interface__["data"]
+                           and c.strides == target.strides and c.shape == target.shape)
+    for x in (*operands, *(() if same else (c,))):
+        if isinstance(x, np.ndarray) and np.shares_memory(x, target):
+            raise ValueError("overlap")
+
+
+def _scalar(x: Any, types: Types) -> Any:
+    number = np.asarray(x)
+    if number.ndim or number.dtype.kind not in "biufc":
+        raise TypeError("scalar")
+    if number.dtype.kind == "c" and np.dtype(types.compute).kind != "c":
+        raise TypeError("complex")
+    if np.dtype(types.compute).kind == "i" and number.dtype.kind not in "biu":
+        raise TypeError("integer")
+    return number[()]
+
+
+def _sums(dtype: np.dtype, numbers: list[Any], a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
+    """alpha A B + beta C, where zeros do not read."""
+    with np.errstate(all="ignore"):
+        alpha, beta = (dtype.type(x) for x in numbers)
+        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        product = alpha * np.matmul(a.astype(dtype), b.astype(dtype)) if alpha != 0 else np.zeros(shape, dtype)
+        return product + beta * c.astype(dtype) if beta != 0 and c is not None else product
+
+
+def routine_of(function: str) -> str:
+    """The routine's own name."""
+    return function.removeprefix("blas.")
+
+
+def wide(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.dtype]:
+    """The exact result, |alpha| |A| |B| + |beta| |C|, the number of terms, and the type of the sums."""
+    arrays = arrays_of(call)
+    given: dict[str, Any] = {"beta": 0, "c": None, "trans_a": 0, "trans_b": 0, "out": None, "dtype": None, "compute_dtype": None}
+    given |= dict(zip(_PARAMETERS, (evaluated(x, arrays) for x in call.arguments), strict=False))
+    given |= {key: evaluated(x, arrays) for key, x in call.keywords}
+    types = _typed(routine_of(call.function), *(given[x] for x in ("a", "b", "c", "out", "dtype", "compute_dtype")))
+    compute = np.dtype(types.compute)
+    real, whole = np.dtype("g"), np.dtype("G" if compute.kind == "c" else "g")
+    a, b = (_seen(_array(given[x], types.operands), _letter(given[f"trans_{x}"])) for x in "ab")
+    c = None if given["c"] is None else _array(given["c"], types.output)
+    numbers = [compute.type(_scalar(given[x], types)) for x in ("alpha", "beta")]
+    exact = _sums(whole, numbers, a.astype(whole), b.astype(whole), None if c is None else c.astype(whole))
+
+    def size_of(x: np.ndarray) -> np.ndarray:
+        return np.nan_to_num(np.abs(x.astype(whole)).astype(real), nan=0.0, posinf=0.0)
+
+    sizes = [abs(x) if np.isfinite(x) else 0 for x in numbers]
+    size = _sums(real, sizes, size_of(a), size_of(b), None if c is None else size_of(c))
+    terms = np.full(size.shape, a.shape[-1] + 2.0)
+    return exact, size, terms, compute
+
+
+def _make(name: str) -> Callable[[Draw], Call]:
+    def make(draw: Draw) -> Call:
+        types = ROUTINES.get(name) or ROUTINES[draw.choice(("sgemm", "dgemm", "cgemm", "zgemm", "hgemm", "igemm"))]
+        b = Building(draw)
+        operands, output = np.dtype(types.operands).str, np.dtype(types.output).str
+        m, n, k = draw.extents(3)
+        batch = draw.weighted({(): 8, (2,): 1, (1,): 0.5, (3, 2): 0.3})
+        trans = [draw.choice(_TRANS) for _ in range(2)]
+        swapped = [_letter(evaluated(Code(t), [])) in "TC" for t in trans]
+        lead = [batch if draw.chance(0.8) else () for _ in range(3)]
+        x = b.operand((*lead[0], *((k, m) if swapped[0] else (m, k))), operands)
+        y = b.operand((*lead[1], *((n, k) if swapped[1] else (k, n))), operands)
+        whole = np.broadcast_shapes(lead[0], lead[1])
+        keywords: dict[str, Argument] = {}
+        if trans[0] != "0" or draw.chance(0.2):
+            keywords["trans_a"] = Code(trans[0])
+        if trans[1] != "0" or draw.chance(0.2):
+            keywords["trans_b"] = Code(trans[1])
+        if draw.chance(0.5):
+            keywords["beta"] = _number(draw, types)
+            keywords["c"] = b.out((*(lead[2] if draw.chance(0.3) else whole), m, n), output)
+            whole = np.broadcast_shapes(whole, b.view(keywords["c"]).shape[:-2])        # type: ignore[arg-type]
+            if draw.chance(0.3):
+                keywords["overwrite_c"] = Code("1")
+        if draw.chance(0.3):
+            keywords["out"] = b.out((*whole, m, n), output)
+        if name == "gemm" and draw.chance(0.15):
+            keywords["dtype"] = Code(repr(draw.choice(("float32", "float64", types.output))))
+        if name == "gemm" and draw.chance(0.1):
+            keywords["compute_dtype"] = Code(repr(draw.choice(("float32", "float64", types.compute))))
+        alpha: Argument = _number(draw, types)
+        if draw.chance(0.06):
+            alpha = b.array((), np.dtype(types.compute).str, alone=True, layout="C")
+        return b.call(f"blas.{name}", [alpha, x, y], keywords)
+
+    return make
+
+
+def _number(draw: Draw, types: Types) -> Code:
+    numbers = ["0", "1", "1", "-1", "2", "3"]
+    if types.compute != "int32":
+        numbers += ["0.5", "-0.75", "np.float32(2)", "float('nan')" if draw.chance(0.2) else "1.0"]
+    if types.is_complex:
+        numbers += ["1j", "(2-1j)", "np.complex64(1j)"]
+    if draw.chance(0.01):
+        numbers = ["None", "'x'", "1j", "np.ones(1)"]
+    return Code(draw.choice(numbers))
+
+
+MAKERS: dict[str, Callable[[Draw], Call]] = {f"blas.{name}": _make(name) for name in _NAMES}
+REFERENCES: dict[str, Callable[..., Any]] = {f"blas.{name}": reference(name) for name in _NAMES}
+
