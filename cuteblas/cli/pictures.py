@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from math import gcd
-
-from ..codegen.hopper import WgmmaMma, WgmmaRegisterMma
-from ..codegen.tiled import TiledMma
-from ..kernels.gemm_simt import TileShape
-from ..kernels.gemm_skinny import SkinnyConfig
-from ..kernels.gemm_split import GemmSplitConfig
-from ..kernels.gemm_wgmma import WgmmaConfig
 from ..kernels.permute import TransposeConfig
 from ..kernels.transpose_tutorial import TILE, SharedConfig
 from ..layout import ComposedLayout, Layout, size
 from ..planning import Plan
+from ..planning.pictures import owners
 from .terminal import Paint, side_by_side
 
 __all__ = ["bank_picture", "element_picture", "picture", "tile_picture"]
@@ -32,7 +25,7 @@ def picture(plan: Plan, paint: Paint) -> list[str]:
 
 
 def tile_picture(plan: Plan, paint: Paint) -> list[str]:
-    """Which thread owns each part of a tile of C: the thread-value layout of the multiplication, read backwards.
+    """Which thread owns each part of a tile of C.
 
     Parameters
     ----------
@@ -41,55 +34,22 @@ def tile_picture(plan: Plan, paint: Paint) -> list[str]:
     paint : Paint
         Colours by warp.
     """
-    found = _mma_of(plan.config)
+    found = owners(plan)
     if found is None:
         return []
-    mma, extents = found
-    rows, columns = mma.tile
-    owner = [0] * (rows * columns)
-    threads = size(mma.tv_c[0])
-    for i in range(size(mma.tv_c)):
-        owner[mma.tv_c(i)] = i % threads
-    grid = [[owner[m + rows * n] for n in range(columns)] for m in range(rows)]
-    first = next(argument.role for launch in plan.launches for argument in launch.arguments if argument.role in ("a", "b"))
-    turned = first == "b"                                            # computed as C^T: show C
-    if turned:
-        grid, extents, (rows, columns) = [list(row) for row in zip(*grid, strict=True)], extents[::-1], (columns, rows)
-    height, width = _block(grid)
-    cells = [[row[n] for n in range(0, columns, width)] for row in grid[::height]]
-    shown = [row[:_MOST_CELLS] for row in cells[:_MOST_CELLS]]
+    shown = [row[:_MOST_CELLS] for row in found.grid[:_MOST_CELLS]]
     digits = len(str(max(max(row) for row in shown))) + 1
-    lines = [f"the {rows}x{columns} elements of C that {threads} threads own: each number is a thread and its block of "
+    (rows, columns), (height, width) = found.tile, found.block
+    lines = [f"the {rows}x{columns} elements of C that {found.threads} threads own: each number is a thread and its block of "
              f"{height}x{width}{', each colour a warp' if paint('', 0) else ''}"]
-    lines += ["  " + " ".join(paint(f"T{t}".rjust(digits), t // _WARP) for t in row) + (" .." if len(row) < len(cells[0]) else "")
-              for row in shown]
-    if len(shown) < len(cells):
+    cut = " .." if len(shown[0]) < len(found.grid[0]) else ""
+    lines += ["  " + " ".join(paint(f"T{t}".rjust(digits), t // _WARP) for t in row) + cut for row in shown]
+    if len(shown) < len(found.grid):
         lines.append("  ..")
-    repeats = extents[0] // rows, extents[1] // columns
-    if repeats != (1, 1):
-        lines.append(f"  a block's tile of {extents[0]}x{extents[1]} repeats this {repeats[0]}x{repeats[1]} times")
+    if found.repeats != (1, 1):
+        tile, times = (f"{m}x{n}" for m, n in (found.of_block, found.repeats))
+        lines.append(f"  a block's tile of {tile} repeats this {times} times")
     return lines
-
-
-def _mma_of(config: object) -> tuple[TiledMma | WgmmaMma | WgmmaRegisterMma, tuple[int, int]] | None:
-    """The tiled multiplication of a configuration, and the extents (M, N) of a block's tile."""
-    tile = getattr(config, "tile", None)
-    if isinstance(tile, TileShape):
-        return tile.mma, (tile.m, tile.n)
-    if isinstance(config, (WgmmaConfig, GemmSplitConfig, SkinnyConfig)):
-        return config.mma, config.mma.tile
-    return None
-
-
-def _block(grid: list[list[int]]) -> tuple[int, int]:
-    """Extents of the largest blocks, all of one size, that each have one owner."""
-    def run(lines: list[list[int]]) -> int:
-        common = len(lines[0])
-        for line in lines:
-            changes = [i for i in range(1, len(line)) if line[i] != line[i - 1]]
-            common = gcd(common, *changes)
-        return common
-    return run([list(column) for column in zip(*grid, strict=True)]), run(grid)
 
 
 def bank_picture(plan: Plan, paint: Paint) -> list[str]:

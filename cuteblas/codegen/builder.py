@@ -103,6 +103,7 @@ class KernelBuilder:
         self._indent = 1
         self._shared_bytes = self._shared_next = 0
         self._shared_at: dict[str, int] = {}
+        self._shared_tensors: list[tuple[str, str, Layout | ComposedLayout]] = []
         self._names: set[str] = set()
         self._assembler: tuple[str, ...] = ()
         self._access = AccessCounter(threads)
@@ -191,6 +192,7 @@ class KernelBuilder:
         elements = _cosize(layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
         self._shared_at[name] = offset
+        self._shared_tensors.append((name, dt.name, layout))
         self._shared_next = max(self._shared_next, offset + elements * dt.bytes)
         self._shared_bytes = max(self._shared_bytes, self._shared_next)
         self.emit(f"{dt.ctype}* const {self._fresh(name)} = cb::shared_memory<{dt.ctype}>({offset});")
@@ -462,7 +464,7 @@ class KernelBuilder:
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
                 + "\n".join(begin + self._lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
-                               (self.cluster, 1, 1), assembler=self._assembler, facts=facts)
+                               (self.cluster, 1, 1), assembler=self._assembler, facts=facts, shared=tuple(self._shared_tensors))
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:

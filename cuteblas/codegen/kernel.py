@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from ..layout import ComposedLayout, Layout
 from .dtypes import DType
 
 __all__ = ["GeneratedKernel", "Param", "TensorMapSpec"]
@@ -107,6 +108,8 @@ class GeneratedKernel:
         Options for the assembler (ptxas).
     facts : mapping of str to str
         What generation proved or counted, for people: layouts, bank conflicts, vector widths.
+    shared : tuple of (str, str, layout)
+        Tensors in shared memory, for people: name, element type and layout in elements.
     """
 
     name: str
@@ -120,6 +123,7 @@ class GeneratedKernel:
     row: tuple[Param, ...] = ()
     assembler: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+    shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(default=(), compare=False, hash=False)
 
     @cached_property
     def waits(self) -> bool:

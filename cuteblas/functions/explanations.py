@@ -112,6 +112,11 @@ class Explanation:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from ..planning.pages import page
+
+        return page(self.call, [*self._rows(), *([("runs on", self.runs_on)] if self.plan else [])], self.plan)
+
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:
     """Rows of a name and a text, which may have several lines; a name is written once."""

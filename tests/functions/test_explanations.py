@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -155,3 +157,58 @@ def test_floors_count_the_products_of_tensor_cores():
     assert split.arithmetic_s == pytest.approx(3 * split.flops / (2 * 2048 * 132 * 1.98e9))
     six = cuteblas.explain(a, a, precision="bf16x6").estimate
     assert six.floor.arithmetic_s == pytest.approx(2 * split.arithmetic_s) and six.seconds > six.floor.seconds
+
+
+class Elements(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self):
+        super().__init__()
+        self.names, self.values, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.values += [value for name, value in attrs if name in ("src", "href", "style", "onclick", "action")]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def elements(html):
+    assert ElementTree.fromstring(html) is not None                       # every element ends
+    found = Elements()
+    found.feed(html)
+    assert not {"script", "link", "img", "iframe", "object", "embed"} & set(found.names)
+    assert not any("url(" in str(value) or "http" in str(value) for value in found.values)
+    assert html.replace("http://www.w3.org/2000/svg", "").count("http") == 0 and "@import" not in html
+    return found
+
+
+ONE = np.ones((1024, 1024), "f4")
+PRODUCT = {"who owns the tile of C", "banks of sA", "banks of sB"}
+
+
+@pytest.mark.parametrize("tell, figures", [
+    (lambda: cuteblas.explain(ONE, ONE), PRODUCT), (lambda: cuteblas.explain(ONE, ONE, precision="ieee"), PRODUCT),
+    (lambda: cuteblas.explain(ONE.astype("f2"), ONE.astype("f2"), device="a100"), PRODUCT),
+    (lambda: cuteblas.explain_copy(ONE.T), {"banks of sT"}), (lambda: cuteblas.explain_copy(ONE[::2]), set())],
+    ids=["gemm_split", "gemm_simt", "gemm_mma", "transpose", "copy"])
+def test_a_plan_shows_itself_in_a_notebook(tell, figures):
+    told = tell()
+    html = told._repr_html_()
+    found = elements(html)
+    shown = " ".join(found.text)
+    assert told.call in shown and {title for title in figures if title in found.text} == figures == {
+        text for text in found.text if text.startswith(("who owns", "banks of"))}
+    assert found.names.count("details") == 1 + len(told.plan.launches) and 'extern "C" __global__' in shown
+    assert (html.count('class="cb-bar"') == 3 and "memory traffic" in shown and "(1024,1024):(1024,1)" in html) or "(512" in html
+    assert len(html) < 500_000 and elements(told.plan._repr_html_()).names.count("details") == found.names.count("details")
+
+
+def test_calls_without_kernels_show_themselves_too():
+    told = cuteblas.explain(np.ones((3, 4), object), np.ones((4, 5)))
+    assert "none, NumPy: kernels have no object" in " ".join(elements(told._repr_html_()).text)
+    empty = cuteblas.explain(np.ones((0, 3)), np.ones((3, 4)))
+    assert "nothing to do: the result has no elements" in " ".join(elements(empty._repr_html_()).text)
+    html = cuteblas.functions.Explanation("<b>&amp;</b>", "NumPy: <script>")._repr_html_()
+    assert elements(html).text.count("<b>&amp;</b>") == 1
