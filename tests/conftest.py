@@ -1,11 +1,14 @@
-"""What all tests share: the ``gpu`` mark and a cache of their own."""
+"""What all tests share: the ``gpu`` and ``quick`` marks and a cache of their own."""
 
 import pytest
 
 from cuteblas.runtime import why_unavailable
 
+from . import quick
+
 
 def pytest_collection_modifyitems(items):
+    quick.mark(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := why_unavailable()):
         for item in marked:

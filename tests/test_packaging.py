@@ -1,0 +1,86 @@
+"""The sdist and the wheel have every file, the wheel says what is true of it, and installed elsewhere it works."""
+
+import email
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import cuteblas
+from cuteblas import emulator
+
+pytest.importorskip("hatchling", reason="hatchling, which builds the package, is not installed")
+
+ROOT = Path(__file__).parents[1]
+SMOKE = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])                          # before an editable installation of the checkout
+import cuteblas, cuteblas.cli, numpy
+assert pathlib.Path(cuteblas.__file__).is_relative_to(sys.argv[1]), cuteblas.__file__
+a = numpy.arange(6.0).reshape(2, 3)
+assert (cuteblas.matmul(a, a.T) == a @ a.T).all()
+if sys.argv[2] == "emulator":
+    with cuteblas.backend("emulator"):
+        assert (cuteblas.matmul(a, a.T) == a @ a.T).all()
+assert cuteblas.explain(a, a.T).source
+sys.exit(cuteblas.cli.main(["layout", "(4,2):(2,1)"]))
+"""
+
+
+def python(*arguments, cwd):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """An sdist of this tree, and a wheel made from what the sdist holds."""
+    out = tmp_path_factory.mktemp("dist")
+    build = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
+    sdist = out / python("-c", build, "build_sdist", out, cwd=ROOT).split()[-1]
+    with tarfile.open(sdist) as archive:
+        archive.extractall(out, filter="data")
+    wheel = out / python("-c", build, "build_wheel", out, cwd=out / sdist.name.removesuffix(".tar.gz")).split()[-1]
+    return sdist, wheel
+
+
+def of_the_package():
+    return {path.relative_to(ROOT).as_posix() for path in (ROOT / "cuteblas").rglob("*")
+            if path.is_file() and path.suffix not in (".pyc", ".so") and "__pycache__" not in path.parts}
+
+
+def test_the_wheel_has_every_file_of_the_package(built):
+    with zipfile.ZipFile(built[1]) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == of_the_package() and "cuteblas/py.typed" in packed
+    assert {Path(name).suffix for name in packed} >= {".py", ".cuh", ".h", ".cpp"}
+
+
+def test_the_sdist_has_what_the_tests_need(built):
+    with tarfile.open(built[0]) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert packed >= of_the_package() | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests/conftest.py",
+                                         "conformance/conftest.py", "docs/README.md"}
+
+
+def test_metadata(built):
+    trove = pytest.importorskip("trove_classifiers").classifiers
+    with zipfile.ZipFile(built[1]) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("METADATA"))
+        metadata = email.message_from_string(archive.read(name).decode())
+    assert metadata["Version"] == cuteblas.__version__ and metadata["Requires-Python"] == ">=3.11"
+    assert set(metadata.get_all("Classifier")) <= trove
+    urls = dict(url.split(", ") for url in metadata.get_all("Project-URL"))
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(urls)
+    assert all(url.startswith(urls["Homepage"]) for url in urls.values())
+
+
+def test_the_wheel_works_outside_of_the_checkout(built, tmp_path):
+    with zipfile.ZipFile(built[1]) as archive:
+        archive.extractall(tmp_path / "site")
+    runs = "emulator" if emulator.available() else "numpy"
+    assert "size 8" in python("-c", SMOKE, tmp_path / "site", runs, cwd=tmp_path)
