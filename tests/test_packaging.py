@@ -33,7 +33,8 @@ sys.exit(cuteblas.cli.main(["layout", "(4,2):(2,1)"]))
 
 def python(*arguments, cwd):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, check=True, stdout=subprocess.PIPE,
+                          text=True).stdout
 
 
 @pytest.fixture(scope="module")
