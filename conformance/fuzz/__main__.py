@@ -14,24 +14,31 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # before NumPy is imported: products are small, and processes many
 
+from cuteblas.cli.command import INTERRUPTED, CommandError, ended
+
 from .calls import Program, from_json, to_json
 from .judge import Fault
 from .registry import FUNCTIONS
 from .report import python_of
 from .shrink import shrunk, tidied
-from .sides import BACKENDS
+from .sides import BACKENDS, why_unavailable
 from .worker import Found, Job, Team, attempt, first_failing
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the fuzzer; 1 if a mismatch was found."""
-    options = _parser().parse_args(arguments)
+    return ended(lambda: _main(_parser().parse_args(arguments)))
+
+
+def _main(options: argparse.Namespace) -> int:
+    if (reason := why_unavailable(options.backend)) is not None:
+        raise CommandError(f"--backend {options.backend} cannot run here: {reason}")
     if options.replay is not None:
         return _replay(options)
     begin = time.monotonic()
     seconds = options.seconds if options.seconds is not None else 60.0 if options.calls is None else float("inf")
     team = Team(options.backend, options.seed, options.processes, None, begin + seconds, options.hang, options.function)
-    report = _Report(options)
+    report, interrupted = _Report(options), False
     try:
         while team.busy:
             for found in team.next(0.2):
@@ -41,10 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
                 break
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
+        interrupted = True
     finally:
         team.end()
     report.summary(team, time.monotonic() - begin)
-    return 1 if report.faults else 0
+    return 1 if report.faults else INTERRUPTED if interrupted else 0
 
 
 def _parser() -> argparse.ArgumentParser:

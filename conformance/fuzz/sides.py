@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 
 import cuteblas
 from cuteblas import emulator, runtime
+from cuteblas.runtime.errors import INSTALL
 
 from .calls import View
 from .draw import Pools
 from .registry import FUNCTIONS
 
-__all__ = ["BACKENDS", "GUARD", "Reference", "Side", "side"]
+__all__ = ["BACKENDS", "GUARD", "Reference", "Side", "side", "why_unavailable"]
 
 BACKENDS = ("numpy", "definition", "emulator", "host", "cuda")
 GUARD = 64
@@ -37,6 +39,13 @@ POOLS = {
     "host": Pools(_FLOATS | _INTEGERS, ("<f4",), _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS, hosts=False),
     "cuda": Pools(_FLOATS | _INTEGERS, ("<f4",), _SMALL | {31: 0.5, 33: 0.5, 64: 0.7, 65: 0.4, 128: 0.4, 129: 0.3, 257: 0.2}, 2**20,
                   _LAYOUTS, hosts=False)}
+
+
+def why_unavailable(name: str) -> str | None:
+    """Why a backend cannot work here; ``None`` if it can."""
+    if name in ("host", "cuda") and find_spec("cupy") is None:
+        return f"CuPy is not installed: {INSTALL}"
+    return {"emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable}.get(name, lambda: None)()
 
 
 class Side:

@@ -13,7 +13,7 @@ import pytest
 
 import cuteblas
 
-from . import worker
+from . import sides, worker
 from .__main__ import main
 from .calls import Call, Code, Memory, Operand, Program, View, from_json, to_json
 from .generate import program
@@ -255,3 +255,12 @@ def test_bounds_are_narrow():
 
     assert judge(narrow, Broken("matmul", off)).what == "values"
     assert Code("1") != Operand(1)
+
+
+def test_backends_that_cannot_work_here(monkeypatch, capsys):
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
+    monkeypatch.setattr(sides, "find_spec", lambda name: name)
+    assert main(["--backend", "cuda"]) == 2
+    assert capsys.readouterr() == ("", "--backend cuda cannot run here: none was asked for\n")
+    monkeypatch.setattr(sides, "find_spec", lambda name: None)
+    assert main(["--backend", "host"]) == 2 and "CuPy is not installed" in capsys.readouterr().err

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from .terminal import columns, reflowed
 
-__all__ = ["PROGRAM", "CommandError", "Parser", "ended", "positive", "refuse_unwritable"]
+__all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "ended", "positive", "refuse_unwritable"]
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
 """What was called, for messages."""
