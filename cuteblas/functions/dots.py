@@ -57,7 +57,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
 
 def dot_for(function: str, a: Any, b: Any, out: Any = None, how: How = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
-    result = answer(function, np.dot, settle_dot, (a, b), out, how)
+    result = answer(function, np.dot, settle_dot, (a, _typed(b, a)), out, how)
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
 
 
@@ -84,7 +84,7 @@ def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | Non
         What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
     """
-    return answer("inner", np.inner, _settle_inner, (a, b), how=checked_how(precision, variant))
+    return answer("inner", np.inner, _settle_inner, (a, _typed(b, a)), how=checked_how(precision, variant))
 
 
 def vdot(a: Any, b: Any, /) -> Any:
@@ -103,7 +103,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     """
     if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.size == b.size and _split(a.shape, b.shape) is None:
         a = ascontiguousarray(a).reshape(-1)
-    return answer("vdot", np.vdot, _settle_vdot, (a, b))
+    return answer("vdot", np.vdot, _settle_vdot, (a, _typed(b, a)))
 
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
@@ -181,6 +181,18 @@ def kron(a: Any, b: Any) -> Any:
         What ``numpy.kron`` raises, in its words and before anything runs; also for operands on different devices.
     """
     return answer("kron", np.kron, _settle_kron, (a, b))
+
+
+def _typed(x: Any, first: Any) -> Any:
+    """The second operand of NumPy's oldest products: a list without elements has the type of the first one."""
+    if type(x) not in (list, tuple) or kind_of(first) not in ("numpy", "scalar", "like") or _is_empty(first) or not _is_empty(x):
+        return x
+    return np.asarray(x, np.asarray(first).dtype)
+
+
+def _is_empty(x: Any) -> bool:
+    """Whether it is a list of lists without elements."""
+    return type(x) in (list, tuple) and all(map(_is_empty, x))
 
 
 # -- what they compute ------------------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
 from .kinds import kind_of
 from .memory import Memory, contiguous_strides, is_contiguous
-from .named import checked_how, refuse_variant
+from .named import NATIVE, How, checked_how, refuse_variant
 from .paths import contraction_path, optimal_path
-from .routing import Taken, by_numpy, key_of, refused, repeaters, sent_back, take, without_kernels
+from .routing import Taken, by_numpy, key_of, refuse_number, refused, repeaters, sent_back, take, without_kernels
 from .subscripts import Subscripts, operands_of, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
@@ -96,8 +96,11 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
     named = arguments if out is None else {"out": out, **arguments}
+    refuse_number(partial(_by_plain_numpy, operands), arrays, out)
     taken = take("einsum", arrays, out)
     if isinstance(taken, str):
+        if taken == "numpy" and how.precision not in NATIVE:
+            _rehearse(operands, arrays, out, optimize, how, arguments)
         result = sent_back(taken, how, partial(einsum, precision=precision, variant=variant), "einsum", operands,
                            {"optimize": optimize, **named})
         if result is not None:
@@ -118,7 +121,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         return refused("einsum", call, taken, taken.arrays, named, how)
     path = _path(operands, subscripts, memories, optimize)
     judged = _judged(operands, memories, out_memory, path, optimize, arguments)
-    if out_memory is None and len(memories) == 1 and set(subscripts.result) == set(subscripts.terms[0]):
+    if out_memory is None and _is_view(subscripts):
         refuse_variant(variant, "the result is a view")
         return _view(taken, subscripts, call, named)
     if not (has_kernels(judged[0]) and judged[0].isnative):
@@ -179,6 +182,37 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
             kind = np.dtype(kind)
             return None if kind.isnative else kind
     return None
+
+
+def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize: Any, how: How,
+              arguments: Mapping[str, Any]) -> None:
+    """Plan a call that NumPy answers.
+
+    Raises
+    ------
+    TypeError, ValueError, KeyError, IndexError, RuntimeError
+        What the call would raise if kernels answered it.
+    """
+    from .contractions import evaluate
+    from .problems import has_kernels
+    from .rehearsal import REHEARSAL, taken
+
+    arrays = taken(given, out)
+    if arrays is None:
+        return
+    memories, out_memory = [REHEARSAL.memory(x) for x in arrays], None if out is None else REHEARSAL.memory(out)
+    subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
+    if subscripts is None or not arguments.keys() <= _ARGUMENTS or (out is None and _is_view(subscripts)):
+        return
+    path = _path(operands, subscripts, memories, optimize)
+    judged = _judged(operands, memories, out_memory, path, optimize, arguments)
+    if has_kernels(judged[0]) and judged[0].isnative:
+        evaluate("einsum", REHEARSAL, _settled(subscripts, memories, *judged, arguments.get("order", "K")), arrays, out, path, how)
+
+
+def _is_view(subscripts: Subscripts) -> bool:
+    """Whether the result has the elements of an operand."""
+    return len(subscripts.terms) == 1 and set(subscripts.result) == set(subscripts.terms[0])
 
 
 # -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------

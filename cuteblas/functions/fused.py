@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
     multiply: Callable[..., Any]
     if engine is EMULATOR and current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
-        multiply = host_gemm
+        multiply = partial(host_gemm, precision=precision)
     else:
         if repeat is not None:
             engine = repeat.recorder()
@@ -159,6 +160,8 @@ def _accepted(x1: Any, x2: Any, out: Any,
 
         return CUPY, judged(x1, x2, out, arguments), x1, x2, on_device_of(x1)
     reason, x1, x2 = host_operands(x1, x2, out)
+    if kind_of(out) in ("scalar", "like") and out is not None:
+        np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
     if reason is not None:
         raise TypeError(f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
     product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)

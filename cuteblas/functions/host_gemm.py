@@ -9,6 +9,7 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from .counters import tally
+from .named import NATIVE
 
 __all__ = ["host_gemm"]
 
@@ -20,13 +21,18 @@ def host_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
     """Multiply NumPy arrays: see :func:`cuteblas.functions.gemms.prepare` for the arguments, which are checked.
 
     Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in int32. ``precision`` and ``variant``
-    choose among kernels and mean nothing here.
+    choose among kernels and mean nothing here; an algorithm that kernels would refuse is refused.
 
     Returns
     -------
     array, dict
         C, and the epilogue's further results by name.
     """
+    if precision not in NATIVE:
+        from .rehearsal import rehearse_gemm
+
+        rehearse_gemm(a, b, {"conj_a": conj_a, "conj_b": conj_b, "alpha": alpha, "beta": beta, "c": c, "out": out, "output": output,
+                             "compute": compute, "epilogue": epilogue, "precision": precision, "order": order})
     kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
     sums = np.dtype(compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name))
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))

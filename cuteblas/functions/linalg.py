@@ -13,7 +13,7 @@ from .counters import tally
 from .dots import dot_for, outer_for, settle_dot, tensordot_for
 from .expressions import stand_in
 from .memory import Memory, strides_by_order
-from .named import checked_how
+from .named import NATIVE, How, checked_how
 from .products import matmul as any_matmul
 from .routing import by_numpy, sent_back, take, without_kernels
 from .transposes import matrix_transpose
@@ -99,6 +99,8 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     count = len(arrays)
     taken = take(function, operands, out) if count else "numpy"
     if isinstance(taken, str):
+        if taken == "numpy" and how.precision not in NATIVE and count > 1:
+            _rehearse_chain(operands, out, how)
         result = sent_back(taken, how, lambda *given, **named: multi_dot(given, precision=precision, **named), function,
                            tuple(operands), named)
         return by_numpy(function, taken, np.linalg.multi_dot, operands, **named) if result is None else result
@@ -108,15 +110,11 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     if strange is not None:
         return without_kernels(function, lambda *given, **out: np.linalg.multi_dot(given, **out), taken, strange, operands, named)
     if count == 2:
-        return dot_for(function, taken.arrays[0], taken.arrays[1], out, how)
+        return dot_for(function, operands[0], operands[1], out, how)
     ranks = [len(x.shape) for x in taken.memories]
-    if count < 2 or not (1 <= ranks[0] <= 2 and 1 <= ranks[-1] <= 2 and set(ranks[1:-1]) <= {2}):
+    if count < 2 or not _are_chain(ranks):
         return np.linalg.multi_dot([stand_in(x) for x in taken.memories])
-    matrices = list(taken.arrays)
-    if ranks[0] == 1:
-        matrices[0] = matrices[0][None, :]
-    if ranks[-1] == 1:
-        matrices[-1] = matrices[-1][:, None]
+    matrices = _matrices(taken.arrays)
     tree = _cheapest([x.shape for x in matrices])
     _judge(tree, [taken.engine.memory(x) for x in matrices], taken.out_memory)
 
@@ -129,6 +127,64 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     if ranks[0] == ranks[-1] == 1:
         return result[0, 0]
     return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
+
+
+def _are_chain(ranks: Sequence[int]) -> bool:
+    """Whether these are matrices, but the first and the last, which may be vectors."""
+    return 1 <= ranks[0] <= 2 and 1 <= ranks[-1] <= 2 and set(ranks[1:-1]) <= {2}
+
+
+def _matrices(arrays: Sequence[Any]) -> list[Any]:
+    """The arrays of a chain as matrices."""
+    first, *between, last = arrays
+    return [first[None, :] if first.ndim == 1 else first, *between, last[:, None] if last.ndim == 1 else last]
+
+
+def _rehearse_chain(operands: Sequence[Any], out: Any, how: How) -> None:
+    """Plan a chain that NumPy multiplies.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What the call would raise if kernels answered it.
+    """
+    from .rehearsal import rehearse_product, taken
+
+    arrays = taken(operands, out)
+    if arrays is None or (len(arrays) > 2 and not _are_chain([x.ndim for x in arrays])):
+        return
+    matrices: Sequence[Any] = arrays if len(arrays) == 2 else _matrices(arrays)
+
+    def product(chain: _Tree, out: Any = None) -> Any:
+        if isinstance(chain, int):
+            return matrices[chain]
+        return rehearse_product(settle_dot, (product(chain[0]), product(chain[1])), out, how, {})
+
+    product((0, 1) if len(arrays) == 2 else _cheapest([x.shape for x in matrices]), out)
+
+
+def _rehearse_power(a: Any, n: Any, how: How) -> None:
+    """Plan the products of a power that NumPy computes, which are all alike.
+
+    Raises
+    ------
+    ValueError
+        What the call would raise if kernels answered it.
+    """
+    from .rehearsal import rehearse_matmul, taken
+
+    arrays = taken((a,), None)
+    try:
+        power = index(n)
+    except TypeError:
+        return
+    if arrays is None or arrays[0].ndim < 2 or arrays[0].shape[-1] != arrays[0].shape[-2] or abs(power) < 2:
+        return
+    x = arrays[0]
+    if power < 0:
+        inverse = np.linalg.inv(np.ones((1, 1), x.dtype))
+        x = stand_in(Memory(x.shape, (), inverse.dtype))
+    rehearse_matmul(x, x, None, how.precision, {})
 
 
 def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
@@ -182,6 +238,8 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
     function, how = "linalg.matrix_power", checked_how(precision)
     taken = take(function, (a,))
     if isinstance(taken, str):
+        if taken == "numpy" and how.precision not in NATIVE:
+            _rehearse_power(a, n, how)
         result = sent_back(taken, how, partial(matrix_power, precision=precision), function, (a, n), {})
         return by_numpy(function, taken, np.linalg.matrix_power, a, n) if result is None else result
     (x,), (memory,) = taken.arrays, taken.memories

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["AS_PLANNED", "BY_NUMPY", "PRECISIONS", "How", "check_variant", "checked_how", "checked_precision", "refuse_variant"]
+__all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "How", "check_variant", "checked_how", "checked_precision",
+           "refuse_variant"]
 
 PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6", "tf32")
+
+NATIVE = frozenset(("auto", "ieee"))
+"""Those that every product has. The others are refused for some types and shapes, whoever answers the call."""
 
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"
 

@@ -10,7 +10,7 @@ import numpy as np
 from .backends import current_backend
 from .counters import tally
 from .kinds import kind_of, own_call
-from .named import BY_NUMPY, check_variant, checked_precision, refuse_variant
+from .named import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 
 __all__ = ["MatmulArguments", "delegate", "fast_paths", "host_operands", "matmul", "single_out"]
 
@@ -125,6 +125,10 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         return _cupy.matmul(x1, x2, out, precision, variant, arguments)
     if current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
+        if precision not in NATIVE:
+            from .rehearsal import rehearse_matmul
+
+            rehearse_matmul(x1, x2, out, precision, arguments)
         result = np.matmul(x1, x2, out=out, **arguments)
         _by_numpy.tick()
         return result

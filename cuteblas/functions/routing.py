@@ -15,13 +15,13 @@ from .counters import tally
 from .expressions import Expression, stand_in
 from .kinds import kind_of, own_call, own_types
 from .memory import Memory
-from .named import AS_PLANNED, BY_NUMPY, How, refuse_variant
+from .named import AS_PLANNED, BY_NUMPY, NATIVE, How, refuse_variant
 
 if TYPE_CHECKING:
     from .contractions import ProductEngine
 
-__all__ = ["Settle", "Taken", "answer", "by_numpy", "key_of", "refused", "repeat", "repeaters", "sent_back", "take",
-           "without_kernels"]
+__all__ = ["Settle", "Taken", "answer", "by_numpy", "key_of", "refuse_number", "refused", "repeat", "repeaters", "sent_back",
+           "take", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -97,6 +97,19 @@ def take(function: str, operands: Sequence[Any], out: Any = None) -> Taken | str
     return Taken(EMULATOR, arrays, tuple(EMULATOR.memory(x) for x in arrays), out)
 
 
+def refuse_number(call: Callable[..., Any], operands: Sequence[Any], out: Any) -> None:
+    """Refuse an ``out`` that is no array beside CuPy arrays, in the words that NumPy has for this function.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if out is not None and kind_of(out) in ("scalar", "like") and "cupy" in map(kind_of, operands):
+        shown = (stand_in(Memory(x.shape, (), np.dtype(bool))) if kind_of(x) == "cupy" else x for x in operands)
+        call(*shown, out=out)
+
+
 def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any, **arguments: Any) -> Any:
     """Let NumPy answer, and count the route."""
     result = call(*operands, **arguments)
@@ -163,8 +176,14 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     if result is not None:
         return result
     named = arguments if out is None else {"out": out, **arguments}
+    refuse_number(call, operands, out)
     taken = take(function, operands, out)
     if isinstance(taken, str):
+        if taken == "numpy" and how.precision not in NATIVE:
+            from .rehearsal import rehearse_product
+
+            rehearse_product(settle, operands, out, how, arguments)
+
         def again(*operands: Any, out: Any = None, **named: Any) -> Any:
             return answer(function, call, settle, operands, out, how, **named)
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cuteblas
+import cuteblas.linalg
 
 from . import reference
 from .agreement import agree
@@ -165,6 +166,17 @@ def test_outs_of_outer_may_be_wider_and_of_another_type():
     call("outer", a, b, out=np.zeros((3, 4), "D"))
     assert cuteblas.stats()["outer"]["copies"] == {"out: has more elements than the result": 1,
                                                    "out: is complex128, computed in float32": 1}
+
+
+@pytest.mark.parametrize("first", [[1], [[1, 2], [3, 4]], [], [[]], True, 2, np.float32(2), np.int8(1), np.ones(0, "f4"),
+                                   np.ones((0, 0), "i4")])
+@pytest.mark.parametrize("second", [[], [[]], [[], []], ()])
+@pytest.mark.parametrize("name", ["dot", "inner", "vdot"])
+def test_lists_without_elements(name, first, second):
+    """They have the type of the operand before them."""
+    agree(getattr(cuteblas, name), getattr(np, name), first, second)
+    agree(getattr(cuteblas, name), getattr(np, name), second, first)
+    agree(lambda *x: cuteblas.linalg.multi_dot(x), lambda *x: np.linalg.multi_dot(x), first, second)
 
 
 @pytest.mark.parametrize("call", ["numpy", "emulator"])
