@@ -245,10 +245,14 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
     from .engines import plan_for
     from .fused import fused_call
 
-    engine, call = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
+    engine, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
     device, runs_on = _place(engine, call.arrays["a"], card)
-    shown = f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> {_described(call.result)}"
-    return Explanation(shown, runs_on, call.copies, plan_for(call.problem, device))
+    shown = (f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
+             f"{_described(call.result if out is None else out)}")
+    copies = (*(reason for reason, _memory in casts), *call.copies)
+    computed = np.dtype(call.problem.a.dtype)
+    copying = sum(_copying_seconds(x, replace(x, dtype=computed), device) for _reason, x in casts)
+    return Explanation(shown, runs_on, copies, plan_for(call.problem, device), copying)
 
 
 def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | None = None,

@@ -31,20 +31,39 @@ __all__ = ["fused_call", "fused_matmul"]
 
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
-               arguments: Mapping[str, Any]) -> tuple[Engine, GemmCall]:
-    """What :func:`fused_matmul` would run by kernels."""
+               arguments: Mapping[str, Any]) -> tuple[Engine, GemmCall, list[tuple[str, Memory]]]:
+    """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or after it, each with its reason.
+
+    Nothing is written.
+    """
     calls: list[GemmCall] = []
-
-    def noted(engine: Engine) -> Callable[..., Any]:
-        def multiply(a: Any, b: Any, *, function: str, **others: Any) -> tuple[None, dict[str, Any]]:
-            calls.append(prepare(engine, a, b, precision=precision, variant=variant, **others))
-            return None, {}
-        return multiply
-
     engine, product, x1, x2, place = _accepted(x1, x2, out, arguments)
+    reader: Any = _Reader(engine)
+
+    def multiply(a: Any, b: Any, *, function: str, **others: Any) -> tuple[None, dict[str, Any]]:
+        calls.append(prepare(reader, a, b, precision=precision, variant=variant, **others))
+        return None, {}
+
     with place:
-        _fused(engine, noted(engine), product, x1, x2, out, as_bound(epilogue))
-    return engine, calls[0]
+        _fused(reader, multiply, product, x1, x2, out, as_bound(epilogue))
+    reasons = [(f"{name}: {readable(engine.memory(x), product.dtype).reason}", engine.memory(x))
+               for name, x in (("x1", x1), ("x2", x2)) if readable(engine.memory(x), product.dtype).reason]
+    if out is not None and out.dtype != product.dtype:
+        reasons.append((f"out: is {out.dtype}, computed in {product.dtype}", engine.memory(out)))
+    return engine, calls[0], reasons
+
+
+class _Reader:
+    """An engine that writes nothing."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def assign(self, dst: Any, src: Any) -> None:
+        """Leave ``dst`` as it is."""
 
 
 def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,

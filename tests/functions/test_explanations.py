@@ -159,6 +159,24 @@ def test_floors_count_the_products_of_tensor_cores():
     assert six.floor.arithmetic_s == pytest.approx(2 * split.arithmetic_s) and six.seconds > six.floor.seconds
 
 
+@pytest.mark.parametrize("backend", ["numpy", "emulator"])
+def test_nothing_is_written(backend):
+    """Not even with an epilogue, and where the result is cast: `out` got what had not been computed."""
+    a, out = np.ones((64, 64), "f4"), np.full((64, 64), 7.0)
+    with cuteblas.backend(backend):
+        for epilogue in (None, "relu"):
+            told = cuteblas.explain(a, a, out=out, epilogue=epilogue)
+            assert told.copies == ("out: is float64, computed in float32",) and (out == 7).all() and told.copying_s > 0
+        mixed = cuteblas.explain(a, a.astype("f8"), epilogue="relu")
+    assert mixed.copies == ("x1: is float32, computed in float64",) and mixed.plan.problem.a.dtype == "float64"
+
+
+def test_arrays_of_ours_are_explained_as_what_they_hold():
+    x = cuteblas.asarray(np.ones((64, 32), "f4"))
+    assert cuteblas.explain(x, x.T).plan == cuteblas.explain(np.ones((64, 32), "f4"), np.ones((64, 32), "f4").T).plan
+    assert cuteblas.explain_copy(x.T).plan.family == "transpose" and cuteblas.explain(x, x.T, epilogue="relu").plan is not None
+
+
 class Elements(HTMLParser):
     """What a page is made of."""
 
