@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
 from .backends import current_backend
 from .engines import EMULATOR, Engine
@@ -21,7 +22,7 @@ from .gemms import GemmCall, gemm, prepare, refuse_shared_outputs
 from .gufunc import Product, judge
 from .host_gemm import host_gemm
 from .kinds import kind_of
-from .memory import Memory, contiguous_strides
+from .memory import Memory
 from .named import BY_NUMPY, check_variant, refuse_variant
 from .problems import has_kernels, readable
 from .products import host_operands
@@ -193,17 +194,20 @@ def _fused(engine: Engine, multiply: Callable[..., Any], product: Product, x1: A
     refuse_shared_outputs(engine, bound, {"x1": x1, "x2": x2, "out": out})
     a = _matrices(_of_type(engine, x1, product.dtype), product.core1, 0)
     b = _matrices(_of_type(engine, x2, product.dtype), product.core2, 1)
-    casts = out is not None and out.dtype != product.dtype
-    strides = product.strides if out is None else contiguous_strides(product.shape, product.dtype.itemsize)
-    result = out if out is not None and not casts else engine.empty(Memory(product.shape, strides, product.dtype))
+    result = engine.empty(Memory(product.shape, product.strides, product.dtype)) if out is None else out
     missing = (len(product.core1) == 1, len(product.core2) == 1)
-    _c, auxiliary = multiply(a, b, out=_result_matrices(result, product.core3, missing), epilogue=bound, function="matmul")
-    if casts:
-        engine.assign(out, result)
-    elif out is None and product.shape == () and isinstance(result, np.ndarray):
+    name, output = product.dtype.name, _stored(result.dtype)
+    _c, auxiliary = multiply(a, b, out=_result_matrices(result, product.core3, missing), output=output,
+                             compute=None if output == name else accumulator_of(name, name, name), epilogue=bound, order="C",
+                             function="matmul")
+    if out is None and product.shape == () and isinstance(result, np.ndarray):
         result = result[()]
-    answer = out if out is not None else result
-    return (answer, auxiliary) if auxiliary else answer
+    return (result, auxiliary) if auxiliary else result
+
+
+def _stored(dtype: np.dtype) -> str:
+    """The type that an epilogue's results are rounded to: that of the array they go to, or the widest that kernels have."""
+    return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"
 
 
 def _of_type(engine: Engine, x: Any, dtype: np.dtype) -> Any:

@@ -20,6 +20,8 @@ from .common import OperandAccess, combine, matrix_at
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix"]
 
+_MOST_BYTES = 16                        # of one access
+
 Pieces = AbstractContextManager[tuple[IntLike, Tensor]]
 
 
@@ -203,7 +205,7 @@ class Epilogue:
             if pieces is None:
                 k.copy(tCrD, target, width=self._c.width, guard=inside)
             else:
-                k.copy(tCrD, target, width=run)
+                k.copy(tCrD, target, width=min(run, _MOST_BYTES // dtype(self._output).bytes))
 
         if pieces is None:
             with k.loops(rest) as at:

@@ -71,6 +71,31 @@ def test_out_of_another_type_order_and_overlap(to):
         close(out, want, 16)
 
 
+@cuteblas.epilogue
+def thirds(acc, *, by=None):
+    result = acc / np.float64(3) if by is None else acc * by
+    return result, {"same": result}
+
+
+@pytest.mark.parametrize("kinds, operand", [
+    (("f4", "f8"), None), (("f4", "D"), None), (("i4", "f8"), None), (("f4", "f8"), np.full((1, 14), 1 / 3)), (("f8", "f4"), None),
+    (("f2", "f8"), None), (("f4", "D"), np.full((1, 14), 1j / 3)), (("f4", ">f8"), None), (("f4", "g"), None)])
+def test_out_of_another_type_gets_what_the_function_computes(to, kinds, operand):
+    """The sums have the type of the product, the function computes from them as in NumPy, and that is rounded once."""
+    source, target = kinds
+    a, b = (RNG.integers(-3, 4, s).astype(source) for s in ((20, 9), (9, 14)))
+    if target in (">f8", "g") and not isinstance(to(a), np.ndarray):
+        pytest.skip("a GPU has no such type")
+    out = to(np.zeros((20, 14), target))
+    e = thirds() if operand is None else thirds(by=to(operand))
+    result, more = cuteblas.matmul(to(a), to(b), out=out, epilogue=e)
+    acc = a.astype("f4" if source == "f2" else source) @ b.astype("f4" if source == "f2" else source)
+    want = acc / np.float64(3) if operand is None else acc * operand
+    assert result is out
+    np.testing.assert_array_equal(host(out), want.astype(target))
+    assert host(more["same"]).dtype == want.dtype and host(more["same"]).flags.c_contiguous
+
+
 def test_mixed_types_are_promoted_as_without(to):
     a, b = RNG.integers(-9, 9, (7, 8)).astype("i2"), RNG.standard_normal((8, 5)).astype("f4")
     result = cuteblas.matmul(to(a), to(b), epilogue=epilogues.clamp(lo=-3.0, hi=3.0))
