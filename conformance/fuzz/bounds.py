@@ -65,9 +65,9 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray) -> Bound:
         terms = _again(call, lambda x: np.ones(x.shape, "d"))
         finite = [np.abs(x[np.isfinite(x)].astype(wide)) for x in operands]
         largest = [float(x.max()) if x.size else 0.0 for x in finite]
-        count = len(operands) if call.function != "linalg.matrix_power" else 8
+        count = len(operands) if call.base != "linalg.matrix_power" else 8
         most = float(np.prod([max(x, 1.0) for x in largest])) if count > 2 else 1.0
-        if call.function == "linalg.matrix_power":
+        if call.base == "linalg.matrix_power":
             most = max(largest[0], 1.0) ** 8 * (operands[0].shape[-1] or 1) ** 8
         size = np.asarray(np.abs(size), real)
         factor = (2.0 if dtype.kind == "c" else 1.0) * max(count - 1, 1)
@@ -75,7 +75,7 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray) -> Bound:
         radius = factor * u * roundings * size + factor * (terms + 2) * real.type(info.smallest_subnormal) * most
         if dtype.char == "e" and (count > 2 or call.keyword("optimize")):       # products in between are rounded too
             radius = radius + 2.0**-11 * count * size * 1.1
-        if call.function == "linalg.multi_dot" and len({x.dtype for x in given}) > 1:
+        if call.base == "linalg.multi_dot" and len({x.dtype for x in given}) > 1:
             exact = expected                    # each product has the type of its own two operands
             narrow = max(float(np.finfo(x.dtype).eps) for x in given if x.dtype.kind in "fc")
             radius = radius + narrow * (roundings + 4) * size
@@ -191,7 +191,7 @@ def _arguments(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> list[A
     """The positional arguments, without ``out``, operands changed."""
     arrays = arrays_of(call)
     places = _places(call)
-    if call.function in ("dot", "outer", "matmul", "vecdot", "matvec", "vecmat"):
+    if call.base in ("dot", "outer", "matmul", "vecdot", "matvec", "vecmat"):
         given = call.arguments[:2]
     else:
         given = call.arguments
@@ -207,7 +207,7 @@ def _changed(argument: Argument, arrays: list[np.ndarray], change: Callable[[np.
 def _places(call: Call) -> range:
     """Where among the positional arguments operands stand."""
     count = len(call.arguments)
-    if call.function == "einsum":
+    if call.base == "einsum":
         spelled = isinstance(evaluated(call.arguments[0], [None] * len(call.views)), str)
         return range(1, count) if spelled else range(0, count // 2 * 2, 2)
-    return range(min(count, 1 if call.function in ("linalg.multi_dot", "linalg.matrix_power") else 2))
+    return range(min(count, 1 if call.base in ("linalg.multi_dot", "linalg.matrix_power") else 2))

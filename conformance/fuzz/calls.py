@@ -99,6 +99,11 @@ class Call:
     views: tuple[View, ...] = ()
     memories: tuple[Memory, ...] = ()
 
+    @property
+    def base(self) -> str:
+        """The function's name in ``cuteblas``; under NumPy's name it is called on arrays of ours."""
+        return self.function.removeprefix("np.")
+
     def keyword(self, name: str) -> Argument | None:
         """The argument of that name, if it is given."""
         return dict(self.keywords).get(name)

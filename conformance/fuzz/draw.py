@@ -33,8 +33,8 @@ class Pools:
         The most multiplications of a call, about.
     layouts : mapping
         Weights of the ways in which arrays lie in memory.
-    hosts : bool
-        Whether NumPy arrays and lists may stand beside the backend's own arrays.
+    on_gpu : bool
+        Whether arrays are CuPy's, beside which there are no lists.
     """
 
     dtypes: Mapping[str, float]
@@ -42,7 +42,7 @@ class Pools:
     extents: Mapping[int, float]
     work: int
     layouts: Mapping[str, float]
-    hosts: bool = True
+    on_gpu: bool = False
 
 
 class Draw:
@@ -133,7 +133,7 @@ class Building:
         writeable = not self.draw.chance(0.01)
         kind = self._layout(dtype, layout)
         strides, shift = self._laid_out(shape, itemsize, "C" if kind == "broadcast" else kind)
-        others = [view for view in self.views if (view.dtype == "O") == (dtype == "O")]
+        others = [view for view in self.views if _refers(view.dtype) == _refers(dtype)]
         if others and self.draw.chance(0.25):
             other = self.draw.choice(others)
             if other.shape == shape and other.dtype == dtype and self.draw.chance(0.5) and _distinct(other):
@@ -148,7 +148,7 @@ class Building:
         """An array, or now and then the list of its elements, or a number in place of an array of no dimensions."""
         if not shape and self.draw.chance(0.5):
             return self.number()
-        if self.draw.pools.hosts and self.draw.chance(0.02) and prod(shape) <= 24:
+        if not self.draw.pools.on_gpu and self.draw.chance(0.02) and prod(shape) <= 24:
             return Code(repr(np.array([self.draw.integer(0, 3) for _ in range(prod(shape))]).reshape(shape).tolist()))
         return self.array(shape, dtype)
 
@@ -200,7 +200,7 @@ class Building:
     def _layout(self, dtype: str, layout: str | None) -> str:
         """The way asked for or a random one; references to objects are aligned."""
         layout = layout or self.draw.weighted(self.draw.pools.layouts)
-        return "sliced" if dtype == "O" and layout in ("odd", "misaligned") else layout
+        return "sliced" if _refers(dtype) and layout in ("odd", "misaligned") else layout
 
     def _laid_out(self, shape: tuple[int, ...], itemsize: int, layout: str) -> tuple[tuple[int, ...], int]:
         """Strides in bytes, and by how many bytes the array begins further on."""
@@ -230,6 +230,11 @@ class Building:
         elif draw.chance(0.2):
             shift = itemsize * draw.integer(1, 4)
         return tuple(strides), shift
+
+
+def _refers(dtype: str) -> bool:
+    """Whether elements of a type are references to objects, which no other bytes may stand for."""
+    return np.dtype(dtype).hasobject
 
 
 def _distinct(view: View) -> bool:

@@ -37,7 +37,7 @@ def near(draw: Draw, call: Call) -> Call:
         if np.dtype(view.dtype).kind in "iufc":
             return _with_view(call, i, dtype=dtype)
     if kind == 3:
-        shift = draw.choice((1, np.dtype(view.dtype).itemsize, 8)) if view.dtype != "O" else 8
+        shift = draw.choice((1, np.dtype(view.dtype).itemsize, 8)) if not np.dtype(view.dtype).hasobject else 8
         return _room(_with_view(call, i, offset=view.offset + shift))
     if kind in (4, 5):
         fresh = Building(draw)

@@ -14,7 +14,7 @@ import cuteblas.blas
 
 from .calls import Argument, Call, Items, Operand
 from .draw import Draw
-from .functions import copies, einsums, epilogues, products, routines
+from .functions import arrays, copies, einsums, epilogues, products, routines
 
 __all__ = ["FUNCTIONS", "Function", "out_views"]
 
@@ -42,6 +42,8 @@ class Function:
         function of a product.
     weight : float
         How often it is called.
+    on_gpu : bool
+        Whether it is called on CuPy's arrays.
     """
 
     name: str
@@ -50,14 +52,17 @@ class Function:
     reference: Callable[..., Any]
     judgement: Judgement
     weight: float = 1.0
+    on_gpu: bool = True
 
 
 def out_views(call: Call) -> list[int]:
     """Indices of the views that a call is asked to write to."""
     found = []
     argument: Argument | None
-    position = _OUT_POSITIONS.get(call.function)
+    position = _OUT_POSITIONS.get(call.base)
     given: list[Argument | None] = [*call.arguments[position:position + 1]] if position is not None else []
+    if arrays.in_place(call.function):
+        given.append(next(iter(call.arguments), None))
     if call.keyword("overwrite_c") is not None:
         given.append(call.keyword("c"))
     for argument in (*given, call.keyword("out")):
@@ -121,6 +126,12 @@ def _functions() -> dict[str, Function]:
             found[name] = Function(name, make, _named(cuteblas, name), reference, kind, _HEAVY.get(name, 1.0))
     for name, make in routines.MAKERS.items():
         found[name] = Function(name, make, _named(cuteblas, name), routines.REFERENCES[name], "routine", 0.5)
+    for name, make in arrays.MAKERS.items():
+        called = arrays.callable_of(name)
+        by_ours = name.removeprefix("np.") in found
+        reference = found[name.removeprefix("np.")].reference if by_ours else called
+        multiplies = by_ours and found[name.removeprefix("np.")].judgement == "product"
+        found[name] = Function(name, make, called, reference, "product" if multiplies else "exact", 0.08, arrays.on_gpu(name))
     for name, make in epilogues.MAKERS.items():
         found[name] = Function(name, make, epilogues.OURS[name], epilogues.REFERENCES[name], "epilogue", 2.0)
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 import numpy as np
 
 from .calls import Argument, Call, Code, Memory, Operand, Program, View
@@ -16,6 +18,8 @@ def python_of(program: Program, backend: str) -> str:
     lines = ["import numpy as np", *(["import cupy"] if gpu else []), "import cuteblas"]
     if any(call.function.startswith("blas.") for call in program.calls):
         lines.append("import cuteblas.blas")
+    lines += [f"import {module}" for module in ("operator", "copy") if any(
+        call.function.startswith(f"{module}.") for call in program.calls)]
     if any(call.function.startswith("epilogues.") for call in program.calls):
         lines.append("from conformance.fuzz.functions import epilogues")
     for call in program.calls:
@@ -44,7 +48,13 @@ def _lines(call: Call, gpu: bool, emulated: bool) -> list[str]:
         if view.holder == "ours":
             lines.append(f"{name} = cuteblas.ndarray({name})")
     spelled = [_spelled(x, names) for x in call.arguments] + [f"{key}={_spelled(x, names)}" for key, x in call.keywords]
-    ours = f"{_named(call.function)}({', '.join(spelled)})"
+    kind, _, name = call.function.partition(".")
+    if kind == "attribute":
+        ours = f"{spelled[0]}.{name}"
+    elif kind == "method":
+        ours = f"{spelled[0]}.{name}({', '.join(spelled[1:])})"
+    else:
+        ours = f"{_named(call.function)}({', '.join(spelled)})"
     if emulated:
         lines.append('with cuteblas.backend("emulator"):')
         ours = "    " + ours.strip()
@@ -54,7 +64,8 @@ def _lines(call: Call, gpu: bool, emulated: bool) -> list[str]:
 
 
 def _named(function: str) -> str:
-    return function if function.startswith("epilogues.") else f"cuteblas.{function}"
+    return function if function.startswith(("epilogues.", "np.", "operator.", "copy.")) or function in dir(builtins) \
+        else f"cuteblas.{function}"
 
 
 def _whole(view: View, memory: Memory) -> bool:

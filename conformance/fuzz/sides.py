@@ -36,16 +36,18 @@ POOLS = {
     "numpy": Pools(_FLOATS | _INTEGERS, _ODD, _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS),
     "definition": Pools(_FLOATS | _INTEGERS, _ODD, _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS),
     "emulator": Pools(_FEW_FLOATS | _FEW_INTEGERS, _ODD, _SMALL | {33: 0.3, 64: 0.2, 65: 0.2}, 2**13, _LAYOUTS),
-    "host": Pools(_FLOATS | _INTEGERS, ("<f4",), _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS, hosts=False),
+    "host": Pools(_FLOATS | _INTEGERS, ("<f4",), _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS, on_gpu=True),
     "cuda": Pools(_FLOATS | _INTEGERS, ("<f4",), _SMALL | {31: 0.5, 33: 0.5, 64: 0.7, 65: 0.4, 128: 0.4, 129: 0.3, 257: 0.2}, 2**20,
-                  _LAYOUTS, hosts=False)}
+                  _LAYOUTS, on_gpu=True)}
 
 
 def why_unavailable(name: str) -> str | None:
     """Why a backend cannot work here; ``None`` if it can."""
     if name in ("host", "cuda") and find_spec("cupy") is None:
         return f"CuPy is not installed: {INSTALL}"
-    return {"emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable}.get(name, lambda: None)()
+    if name == "emulator":
+        return emulator.why_unavailable()
+    return runtime.why_unavailable() if name == "cuda" else None
 
 
 class Side:
@@ -61,7 +63,7 @@ class Side:
     """
 
     name = "numpy"
-    on_gpu = False
+    on_gpu: bool = False
 
     def __init__(self) -> None:
         self.functions: dict[str, Callable[..., Any]] = {name: function.ours for name, function in FUNCTIONS.items()}
