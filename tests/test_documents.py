@@ -6,6 +6,7 @@ Blocks of a file are run in order and share their names: ``python`` blocks as sc
 
 from __future__ import annotations
 
+import json
 import re
 from doctest import ELLIPSIS, DocTestParser, DocTestRunner
 from pathlib import Path
@@ -61,6 +62,14 @@ def test_plots_are_drawn_from_the_data(name, words, tmp_path):
     drawn, committed = ((folder / name).read_text(encoding="utf-8") for folder in (tmp_path, PERFORMANCE))
     assert words <= {element.text for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")}
     assert drawn == committed or f"Matplotlib v{matplotlib.__version__}" not in committed
+
+
+def test_host_times_on_numpy_arrays_are_those_of_the_data():
+    text = (PERFORMANCE / "host.md").read_text(encoding="utf-8")
+    data = json.loads((PERFORMANCE / "data" / "x86-host-numpy.json").read_text(encoding="utf-8"))
+    rows = [(row["case"], 1e6 * row["ours_s"], 1e6 * row["rival_s"]) for row in data["figures"]["host"]]
+    lines = [f"| `{case}` | {ours:.2f} | {theirs:.2f} | {ours - theirs:.2f} |" for case, ours, theirs in rows]
+    assert len(lines) == 8 and "\n".join(lines) in text and data["about"]["command"] in text
 
 
 def test_every_page_is_listed():

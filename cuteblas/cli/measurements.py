@@ -39,7 +39,7 @@ _GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
 _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
 _TRANSPOSE_SIZES, _PRODUCT_SIZES, _VARIANT_DTYPES = ((8192,),), ((5120, 5120, 4096), (1024, 1024, 8192)), ("float32",)
 _EPILOGUE_SIZES, _EPILOGUE_DTYPES, _EPILOGUES = ((1024,), (4096,)), ("float32", "float16"), 3
-_HOST_EXTENTS, _HOST_CALLS, _HOST_TURNS = (16, 16), 200, 10
+_HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
 _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 
 Row = dict[str, Any]
@@ -356,8 +356,9 @@ def _host(machine: Any, which: Selection) -> Iterator[Row]:
     for case, calls in _host_calls(machine.rival).items():
         for call in calls:
             machine.host_interval(call, _HOST_CALLS)
-        taken = [[machine.host_interval(call, _HOST_CALLS) / _HOST_CALLS for call in calls]
-                 for _ in range(_HOST_TURNS * which.repeats)]
+        turns = max(1, _HOST_CALLS // machine.host_turn)
+        taken = [[machine.host_interval(call, machine.host_turn) / machine.host_turn for call in calls]
+                 for _ in range(turns * which.repeats)]
         ours, rival = (median(column) for column in zip(*taken, strict=True))
         yield {"case": case, "ours_s": ours, "rival_s": rival, "ratio": rival / ours}
 

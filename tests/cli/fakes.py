@@ -13,6 +13,7 @@ class FakeGpu:
     name = "a fake GPU"
     rival = np
     rival_name = "cupy"
+    host_turn = 200
 
     def __init__(self, seconds=(1.0,)):
         self._seconds, self._taken = cycle(seconds), {}
