@@ -41,3 +41,12 @@ def test_statistics(arrays):
     x, y = named(arrays.put(A), "ij"), named(A, "ij")
     for call in (lambda z: z.mean("i"), lambda z: z.std("j"), lambda z: xr.cov(z, z, "i"), lambda z: (z - z.mean("i")).transpose()):
         arrays.agree(call(x).data, call(y).data)
+
+
+@pytest.mark.parametrize("call", [
+    lambda z: z.rolling(i=3).mean(), lambda z: z.shift(i=1), lambda z: z.pad(j=1), lambda z: z.differentiate("i"), lambda z: z.T,
+    lambda z: z.assign_coords(i=np.arange(20.0)).cumulative_integrate("i"), lambda z: z.quantile(0.5, "i"), lambda z: z.diff("j"),
+    lambda z: z.where(z > 0), lambda z: z.stack(k=("i", "j")), lambda z: z.groupby_bins("i", 2).mean(), lambda z: z.sortby("i")])
+def test_what_looks_for_more_than_the_standard_has(arrays, call):
+    result, expected = (call(named(x, "ij").assign_coords(i=np.arange(20))) for x in (arrays.put(A), A))
+    arrays.agree(result.data, expected.data)

@@ -1,18 +1,385 @@
-"""NumPy's functions on CuPy arrays, by CuPy's functions of other parameters.
+"""NumPy's functions on CuPy arrays where CuPy's functions have other parameters, take fewer types or return others.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, reduce
+from importlib import import_module
+from inspect import BoundArguments, Parameter, Signature, signature
 from typing import Any
 
 import cupy
+import cupyx
+import numpy as np
 
-__all__ = ["by_cupy"]
+from ..functions._cupy import on_device_of
+
+__all__ = ["by_cupy", "item", "method_by_cupy", "raising"]
+
+# Parameters of NumPy's functions that are arrays: lists and, of some functions, numbers in their places become arrays of CuPy's.
+_ARRAYS = frozenset({
+    "a", "a1", "a2", "append", "ar1", "ar2", "arr", "array", "ary", "b", "bins", "condition", "element", "fill_value", "filt", "fp",
+    "m", "p", "prepend", "sample", "src", "test_elements", "to_begin", "to_end", "v", "val", "values", "w", "weights", "where", "x",
+    "x1", "x2", "xp", "y"})
+_SEQUENCES = frozenset({"arrays", "choicelist", "condlist", "tup"})
+_VARIADIC = frozenset({"args", "arys", "xi"})
+_NUMBERS_TOO = frozenset({np.array_equal, np.array_equiv, np.broadcast_arrays, np.ediff1d, np.interp, np.isin, np.atleast_1d,
+                          np.atleast_2d, np.atleast_3d, np.broadcast_to})
+# What makes no difference on a GPU: there are no subclasses, sorting is stable, and sets are sorted.
+_WITHOUT_EFFECT = {"subok": (True, False), "stable": (None, True, False), "sorted": (True, False), "device": (None,),
+                   "kind": (None, "quicksort", "heapsort", "mergesort", "stable", "introselect", "sort", "table")}
+_WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_power"), "Singular matrix"),
+          "cholesky": "Matrix is not positive definite", "lstsq": "SVD did not converge in Linear Least Squares",
+          **dict.fromkeys(("svd", "svdvals", "pinv", "matrix_rank", "cond", "norm", "matrix_norm"), "SVD did not converge"),
+          **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "roots"), "Eigenvalues did not converge")}
+_MANY = frozenset({Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD})
+_BY_PLACE = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
+_OF_NAN = frozenset({np.linalg.eigh, np.linalg.eigvalsh, np.linalg.inv, np.linalg.solve})     # which return NaN for it
+_TUPLES = frozenset({np.atleast_1d, np.atleast_2d, np.atleast_3d, np.gradient})
+_BOOLS = frozenset({np.allclose, np.array_equal, np.array_equiv})
+# Methods that are NumPy's functions of the same names.
+_METHODS = frozenset({"all", "any", "argmax", "argmin", "argsort", "choose", "clip", "cumprod", "cumsum", "max", "mean", "min",
+                      "prod", "put", "round", "searchsorted", "std", "sum", "take", "var"})
+_IGNORED_BY_METHODS = {"sort": ("kind", "stable"), "astype": ("subok",)}
 
 
-def by_cupy(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
-    """A function of NumPy on CuPy arrays, one of which is ``some``; ``NotImplemented`` if CuPy has none of that name."""
-    return some.__array_function__(function, (cupy.ndarray,), arguments, named)
+def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None, arguments: tuple[Any, ...], named: dict[str, Any],
+            some: cupy.ndarray) -> Any:
+    """A function of NumPy on CuPy arrays, one of which is ``some``: ours, or CuPy's.
+
+    Returns
+    -------
+    object
+        Of the type that NumPy's function returns; ``NotImplemented`` if CuPy has no such function.
+
+    Raises
+    ------
+    TypeError
+        For parameters that CuPy's function does not have.
+    numpy.linalg.LinAlgError
+        Where NumPy raises it: singular matrices and what does not converge are looked for, which waits for the GPU.
+    """
+    own = ours or _OWN.get(function)
+    theirs = () if own else _theirs(function)
+    if not (own or theirs):
+        return NotImplemented
+    described = _signature(function)
+    with on_device_of(some), raising(function.__name__):
+        if described is None:
+            return (own or theirs[0])(*arguments, **named)
+        given = described.bind(*arguments, **named)
+        _make_arrays(given, function)
+        if own:
+            return own(*given.args, **given.kwargs)
+        call = next((x for x in theirs if not _lacking(x, given)), theirs[0])
+        try:
+            return _as_numpys(function, _called(call, given), given)
+        except np.linalg.LinAlgError:
+            if function not in _OF_NAN or not any(cupy.isnan(x).any() for x in given.args if isinstance(x, cupy.ndarray)):
+                raise
+            with cupyx.errstate(linalg="ignore"):
+                return _as_numpys(function, _called(call, given), given)
+
+
+@contextmanager
+def raising(function: str) -> Iterator[None]:
+    """Let CuPy's linear algebra look for what did not succeed, and say it in NumPy's words.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        For singular matrices and what does not converge.
+    """
+    try:
+        with cupyx.errstate(linalg="raise"):
+            yield
+    except np.linalg.LinAlgError as error:
+        if "devInfo" not in str(error) and "info" not in str(error):
+            raise                       # one of NumPy's own
+        raise np.linalg.LinAlgError(_WORDS.get(function, str(error))) from error
+    except RuntimeError as error:
+        if type(error).__name__ != "CUSOLVERError":
+            raise
+        raise np.linalg.LinAlgError(_WORDS.get(function, str(error))) from error
+
+
+@cache
+def _theirs(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
+    """CuPy's function in the place of NumPy's, and that of the Array API standard."""
+    place, name = function.__module__.split(".")[1:], function.__name__
+    found = []
+    for package in (cupy, import_module("array_api_compat.cupy")):
+        try:
+            theirs = getattr(reduce(getattr, place, package), name)
+        except AttributeError:
+            continue
+        if theirs is not function:
+            found.append(theirs)
+    return tuple(found)
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> Signature | None:
+    """The parameters of a function, where it tells them."""
+    try:
+        return signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _make_arrays(given: BoundArguments, function: Callable[..., Any]) -> None:
+    """Put arrays in the places of lists, and of numbers if these are not taken."""
+    def made(x: Any) -> Any:
+        of_numbers = function in _NUMBERS_TOO and isinstance(x, (int, float, complex, np.generic))
+        return cupy.asarray(x) if of_numbers or isinstance(x, (list, tuple)) else x
+
+    for name, value in given.arguments.items():
+        if name in _ARRAYS:
+            given.arguments[name] = made(value)
+        elif name in _VARIADIC or (name in _SEQUENCES and isinstance(value, (list, tuple))):
+            given.arguments[name] = type(value)(map(made, value)) if type(value) in (list, tuple) else [*map(made, value)]
+        elif name == "operands" and value and isinstance(value[0], str):         # of einsum, whose lists may be subscripts
+            given.arguments[name] = tuple(map(made, value))
+
+
+def _called(theirs: Callable[..., Any], given: BoundArguments) -> Any:
+    """Call CuPy's function with what NumPy's was given, by CuPy's names.
+
+    Raises
+    ------
+    TypeError
+        For a parameter that it does not have.
+    """
+    described = _signature(theirs)
+    if described is None:
+        return theirs(*given.args, **given.kwargs)
+    lacking = _lacking(theirs, given)
+    if lacking:
+        raise TypeError(f"CuPy's {theirs.__name__} has no {lacking[0]!r}")
+    arguments: list[Any] = []
+    named: dict[str, Any] = {}
+    names = _renamed(given.signature, described)
+    for parameter in given.signature.parameters.values():
+        name = names.get(parameter.name)
+        if parameter.name not in given.arguments:
+            if name is not None and described.parameters[name].default is Parameter.empty and parameter.kind not in _MANY:
+                named[name] = parameter.default
+            continue
+        value = given.arguments[parameter.name]
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            arguments += value
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            named |= value
+        elif name is not None and not _makes_no_difference(parameter, value):
+            if described.parameters[name].kind is Parameter.POSITIONAL_ONLY or (not named and parameter.default is Parameter.empty):
+                arguments.append(value)
+            else:
+                named[name] = value
+    return theirs(*arguments, **named)
+
+
+def _lacking(theirs: Callable[..., Any], given: BoundArguments) -> list[str]:
+    """The arguments of a call for which CuPy's function has no parameter."""
+    described = _signature(theirs)
+    if described is None:
+        return []
+    names = _renamed(given.signature, described)
+    return [name for name, value in given.arguments.items() if name not in names and not (
+        _makes_no_difference(parameter := given.signature.parameters[name], value)
+        or value is parameter.default or (parameter.kind in _MANY and not value))]
+
+
+@cache
+def _renamed(numpys: Signature, cupys: Signature) -> Mapping[str, str]:
+    """CuPy's names of NumPy's parameters: the same, or that in the same place."""
+    theirs = list(cupys.parameters.values())
+    many = {p.kind: p.name for p in theirs if p.kind in _MANY}
+    names: dict[str, str] = {}
+    for i, parameter in enumerate(numpys.parameters.values()):
+        by_place = theirs[i] if i < len(theirs) and theirs[i].name not in numpys.parameters else None
+        if parameter.name in cupys.parameters:
+            names[parameter.name] = parameter.name
+        elif parameter.kind in _MANY:
+            names |= {parameter.name: many[parameter.kind]} if parameter.kind in many else {}
+        elif by_place is not None and by_place.kind in _BY_PLACE and parameter.kind in _BY_PLACE:
+            names[parameter.name] = by_place.name
+    return names
+
+
+def _makes_no_difference(parameter: Parameter, value: Any) -> bool:
+    """Whether an argument may be left out."""
+    return value is np._NoValue or (isinstance(value, (bool, str, type(None)))
+                                    and value in _WITHOUT_EFFECT.get(parameter.name, ()))
+
+
+def _as_numpys(function: Callable[..., Any], result: Any, given: BoundArguments) -> Any:
+    """A result of the type that NumPy's function returns."""
+    if function in _BOOLS:
+        return bool(result)
+    if function in _TUPLES and type(result) is list:
+        return tuple(result)
+    named = _named_tuple(function) if type(result) is tuple and given.arguments.get("mode") != "raw" else None
+    return result if named is None else named(*result)
+
+
+@cache
+def _named_tuple(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The named tuple that a function of ``numpy.linalg`` returns."""
+    if function not in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet, np.linalg.svd):
+        return None
+    return type(function(np.eye(1)))
+
+
+# -- what CuPy lacks --------------------------------------------------------------------------------------------------------------
+def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | None = None) -> Any:
+    """``numpy.take``. Out-of-range indices wrap unless ``mode`` is named: to look for them waits for the GPU."""
+    size = a.size if axis is None else a.shape[axis]
+    indices = cupy.asarray(indices)
+    if mode == "raise" and ((indices < -size) | (indices >= size)).any():
+        raise IndexError(f"index out of bounds for axis {0 if axis is None else axis} with size {size}")
+    if mode not in (None, "raise", "wrap", "clip"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    return a.take(cupy.clip(indices, 0, size - 1) if mode == "clip" else indices, axis, out)
+
+
+def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    """``numpy.choose``, also of a list of arrays."""
+    if not isinstance(choices, cupy.ndarray):
+        choices = cupy.stack(cupy.broadcast_arrays(*map(cupy.asarray, choices)))
+    dtype = choices.dtype if out is None else out.dtype
+    return cupy.asarray(a).choose(choices.astype(dtype, copy=False), out, mode)
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None,
+          dtype: Any = None, **named: Any) -> Any:
+    """``numpy.clip``, whose bounds have two names."""
+    low, high = (other if bound is None or bound is np._NoValue else bound for bound, other in ((a_min, min), (a_max, max)))
+    low, high = (cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
+    if dtype is not None or named:
+        raise TypeError(f"CuPy's clip has no {next(iter(named), 'dtype')!r}")
+    return cupy.positive(a, out) if low is high is None else cupy.clip(a, low, high, out)
+
+
+def _lexsort(keys: Any, axis: int = -1) -> Any:
+    """``numpy.lexsort`` of a sequence or an array of keys."""
+    keys = keys if isinstance(keys, cupy.ndarray) else cupy.stack([*map(cupy.asarray, keys)])
+    if axis not in (-1, keys.ndim - 2) or keys.ndim > 2:
+        raise TypeError(f"CuPy's lexsort has vectors as keys, got an axis of {axis} and {keys.ndim - 1} dimensions")
+    return cupy.lexsort(keys)
+
+
+def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """``numpy.copyto``."""
+    cupy.copyto(dst, src, casting, None if where is True else cupy.asarray(where))
+
+
+def _ascontiguousarray(a: Any, dtype: Any = None) -> Any:
+    """``numpy.ascontiguousarray`` of what is no array yet."""
+    return cupy.ascontiguousarray(cupy.asarray(a), dtype)
+
+
+def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
+         aweights: Any = None, *, dtype: Any = None) -> Any:
+    """``numpy.cov`` without weights: CuPy subtracts the mean of all numbers alike."""
+    if fweights is not None or aweights is not None:
+        raise TypeError("CuPy's cov is none with weights: it subtracts the mean without them")
+    return cupy.cov(m, y, rowvar, bias, ddof, dtype=dtype)
+
+
+def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """``numpy.count_nonzero``."""
+    return (a != 0).sum(axis, dtype=np.intp, keepdims=True) if keepdims else cupy.count_nonzero(a, axis)
+
+
+_JOINED = {"sum": (cupy.add, 0), "prod": (cupy.multiply, 1), "max": (cupy.maximum, None), "min": (cupy.minimum, None),
+           "any": (None, False), "all": (None, True)}
+
+
+def _reduction(name: str) -> Callable[..., Any]:
+    """A reduction with ``where`` and ``initial``, of which CuPy has neither."""
+    join, identity = _JOINED[name]
+
+    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = np._NoValue,
+             where: Any = True) -> Any:
+        has_initial = initial is not np._NoValue
+        if where is not True and where is not np._NoValue:
+            if identity is None and not has_initial:
+                raise ValueError(f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to "
+                                 "specify 'initial'")
+            a = cupy.where(cupy.asarray(where), a, a.dtype.type(initial if identity is None else identity))
+        named = {} if dtype is None else {"dtype": dtype}
+        named |= {} if keepdims is np._NoValue else {"keepdims": keepdims}
+        if identity is None and has_initial and a.size == 0:
+            a = cupy.full((1,) * a.ndim, initial, a.dtype) if axis is None else a
+        result = getattr(a, name)(axis, out=out, **named)
+        if has_initial and join is not None:
+            result = join(result, result.dtype.type(initial), **({} if out is None else {"out": out}))
+        return result
+
+    return call
+
+
+def _without_dtype(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction whose parameters do not have ``dtype`` between the axis and ``out``."""
+    return lambda a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=True: call(
+        a, axis, None, out, keepdims, initial, where)
+
+
+def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    """``numpy.mean``."""
+    keepdims = False if keepdims is np._NoValue else keepdims
+    if where is True or where is np._NoValue:
+        return a.mean(axis, dtype, out, keepdims)
+    mask = cupy.broadcast_to(cupy.asarray(where), a.shape)
+    total = _reduction("sum")(a, axis, dtype or (None if a.dtype.kind in "fc" else float), None, keepdims, where=mask)
+    mean = (total / mask.sum(axis, keepdims=keepdims)).astype(total.dtype, copy=False)
+    if out is None:
+        return mean
+    out[...] = mean
+    return out
+
+
+def _deviation(name: str) -> Callable[..., Any]:
+    """``numpy.std`` and ``numpy.var``, whose ``ddof`` has two names."""
+    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+             where: Any = True, mean: Any = np._NoValue, correction: Any = np._NoValue) -> Any:
+        if not (where is True or where is np._NoValue) or mean is not np._NoValue:
+            raise TypeError(f"CuPy's {name} has no {'mean' if mean is not np._NoValue else 'where'!r}")
+        ddof = ddof if correction is np._NoValue else correction
+        return getattr(a, name)(axis, dtype, out, ddof, False if keepdims is np._NoValue else keepdims)
+
+    return call
+
+
+_OWN: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.take: _take, np.choose: _choose, np.clip: _clip, np.lexsort: _lexsort, np.copyto: _copyto, np.cov: _cov, np.mean: _mean,
+    np.count_nonzero: _count_nonzero, np.std: _deviation("std"), np.var: _deviation("var"), np.sum: _reduction("sum"),
+    np.prod: _reduction("prod"), **{getattr(np, name): _without_dtype(_reduction(name.removeprefix("a")))
+                                    for name in ("max", "min", "amax", "amin")},
+    np.any: _without_dtype(_reduction("any")), np.all: _without_dtype(_reduction("all"))}
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------------------
+def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """A method of NumPy's arrays on a CuPy array, with NumPy's arguments."""
+    if name in _METHODS:
+        return by_cupy(getattr(np, name), None, (data, *arguments), named, data)
+    ignored = _IGNORED_BY_METHODS.get(name, ())
+    return getattr(data, name)(*arguments, **{key: value for key, value in named.items() if key not in ignored})
+
+
+def item(data: cupy.ndarray, *index: Any) -> Any:
+    """An element as Python's number: by no index, by one of the elements in C order, or by one of each axis."""
+    index = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
+    if len(index) == 1 and data.ndim != 1:
+        size, flat = data.size, index[0]
+        if not -size <= flat < size:
+            raise IndexError(f"index {flat} is out of bounds for size {size}")
+        index = np.unravel_index(flat % size, data.shape)
+    if index and len(index) != data.ndim:
+        raise ValueError("incorrect number of indices for array")
+    return data[tuple(map(int, index))].item() if index else data.item()

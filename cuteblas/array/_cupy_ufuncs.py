@@ -11,9 +11,29 @@ from typing import Any
 import cupy
 import numpy as np
 
-__all__ = ["by_cupy"]
+__all__ = ["by_cupy", "operands"]
 
+_LOGICAL = frozenset({np.logical_and, np.logical_not, np.logical_or, np.logical_xor})       # CuPy's do not take complex numbers
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
+
+
+def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
+    """Operands as CuPy takes them: arrays in place of lists, numbers in place of NumPy's arrays without axes.
+
+    NumPy itself makes such arrays of its scalars before it asks other types, in comparisons.
+
+    Raises
+    ------
+    ValueError
+        For an integer to the power of a negative one, in NumPy's words: CuPy computes something.
+    """
+    made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x[()] if type(x) is np.ndarray and x.ndim == 0 else x
+                  for x in inputs])
+    if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    if ufunc in _LOGICAL:
+        return tuple([x != 0 if isinstance(x, cupy.ndarray) and x.dtype.kind == "c" else x for x in made])
+    return made
 
 
 def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:

@@ -88,6 +88,10 @@ class ndarray:
             from ._cupy_ufuncs import by_cupy
 
             call = by_cupy(ufunc, method)
+        if type(self._data) is not np.ndarray:
+            from ._cupy_ufuncs import operands
+
+            inputs = operands(ufunc, *unwrapped(inputs))
         if named:
             return _call(call, ufunc.__name__, inputs, named)
         raw = unwrapped(inputs)
@@ -102,13 +106,14 @@ class ndarray:
             return self._made_like(function.__name__, arguments, named)
         if function is np.array_repr:
             return _repr(*arguments, **named)
-        ours = _ours().get(function)
-        return _call(ours or partial(_by_library, function), function.__name__, arguments, named)
+        return _call(partial(_by_library, function), function.__name__, arguments, named)
 
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
         """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where CuPy has no such argument."""
         with made_on(self.device) as library:
-            make = getattr(library, name, None)
+            make: Any = getattr(library, name, None)
+            if library is not np and name in ("ascontiguousarray", "asfortranarray"):
+                make = partial(_of_anything, library, make)
             given = {key: value for key, value in named.items() if key != "device" or value is not None}
             return NotImplemented if make is None else _call(make, name, arguments, given)
 
@@ -152,6 +157,11 @@ class ndarray:
             raise TypeError('Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first; '
                             '`cupy.from_dlpack(x)` is a CuPy array of the same memory.')
         return np.asarray(self._data, dtype, copy=copy)
+
+    def __cupy_override_elementwise_kernel__(self, kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """CuPy's ufuncs and element-wise kernels by their own names, with an array of ours among the operands."""
+        result = _call(kernel, getattr(kernel, "name", "a kernel"), arguments, named)
+        return next((x for x in arguments if type(result) is ndarray and x is result._data), result)    # it was written into
 
     # There is no __cuda_array_interface__: CuPy would take every ufunc with a CuPy array on the left, our products among them.
     def __dlpack__(self, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
@@ -229,13 +239,28 @@ class ndarray:
         self._data.flat = unwrapped(value)
 
     def __getitem__(self, key: Any) -> Any:
-        data = self._data
-        return _selected(data, data[unwrapped(key)])
+        data, raw = self._data, unwrapped(key)
+        if type(data) is not np.ndarray:
+            _check_key(raw)
+        return _selected(data, data[raw])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raw = unwrapped(value)
-        require_one_place("assignment", (self._data, raw))
-        self._data[unwrapped(key)] = raw
+        data, raw, raw_value = self._data, unwrapped(key), unwrapped(value)
+        require_one_place("assignment", (data, raw_value))
+        if type(data) is not np.ndarray:
+            _check_key(raw)
+            if isinstance(raw_value, (list, tuple)):
+                with made_on(self.device) as library:
+                    raw_value = library.asarray(raw_value)
+        data[raw] = raw_value
+
+    def item(self, *index: Any) -> Any:
+        """An element as Python's object: the only one, or by an index, as of NumPy's arrays."""
+        if type(self._data) is np.ndarray or not index:
+            return self._data.item(*index)
+        from ._cupy_functions import item
+
+        return item(self._data, *index)
 
     def __len__(self) -> int:
         return len(self._data)
@@ -248,7 +273,8 @@ class ndarray:
         return bool(np.any(self == x))
 
     def __bool__(self) -> bool:
-        return bool(self._data)
+        data = self._data
+        return bool(data if data.size else np.empty(data.shape))       # CuPy's without elements are false, NumPy's ambiguous
 
     def __int__(self) -> int:
         return int(self._data)
@@ -295,6 +321,9 @@ class ndarray:
 
     def dot(self, b: Any, out: Any = None) -> Any:
         """Dot product with another array: see :func:`cuteblas.dot`."""
+        if isinstance(b, (list, tuple)) and type(self._data) is not np.ndarray:
+            with made_on(self.device) as library:
+                b = library.asarray(unwrapped(b))
         return _call(dot, "dot", (self, b), {} if out is None else {"out": out})
 
     def copy(self, order: str = "C") -> ndarray:
@@ -423,6 +452,19 @@ def _selected(data: Any, result: Any) -> Any:
     return result if element else wrapped(result)
 
 
+def _check_key(key: Any) -> None:
+    """Refuse what CuPy takes for an index and NumPy does not.
+
+    Raises
+    ------
+    IndexError
+        In NumPy's words.
+    """
+    for part in key if type(key) is tuple else (key,):
+        if isinstance(part, (float, complex, str, bytes, np.inexact)):
+            np.empty(0)[part]           # type: ignore[index]
+
+
 def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None = None,
           suppress_small: bool | None = None) -> str:
     """What Python makes the array of again, by :func:`cuteblas.array`; as ``numpy.array_repr``."""
@@ -480,17 +522,25 @@ def as_given(result: Any, given: list[Any]) -> Any:
 
 
 def _by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """A function of NumPy by the library whose arrays the arguments are; by NumPy where there are none to be seen.
+    """A function of NumPy by ours, or the library whose arrays the arguments are; by NumPy where there are none to be seen.
 
     Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would look for our arrays again, in
     containers that are not known here.
     """
+    ours = _ours().get(function)
     on_gpu = next((x for x in leaves((arguments, named)) if kind_of(x) == "cupy"), None)
     if on_gpu is not None:
         from ._cupy_functions import by_cupy
 
-        return by_cupy(function, arguments, named, on_gpu)
+        return by_cupy(function, ours, arguments, named, on_gpu)
+    if ours is not None:
+        return ours(*arguments, **named)
     return np.ndarray.__array_function__(_SOME, function, (), arguments, named)
+
+
+def _of_anything(library: Any, make: Callable[..., Any], a: Any, dtype: Any = None) -> Any:
+    """A function of CuPy's that takes arrays alone, on whatever makes one."""
+    return make(library.asarray(a), dtype)
 
 
 @cache
@@ -520,7 +570,19 @@ def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
     if type(other) is not type(data):
         other = unwrapped(other)
         require_one_place("an operator", (data, other))
+        if type(data) is not np.ndarray:
+            return _operated_on_gpu(call, data, other)
     return call(data, other)
+
+
+def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> Any:
+    """The same with what CuPy does not take."""
+    from ._cupy_ufuncs import operands
+
+    if call in (operator.eq, operator.ne) and (other is None or isinstance(other, (str, bytes))):
+        with made_on(device_of(data)) as library:
+            return library.full(data.shape, call is operator.ne)
+    return call(data, operands(np.power if call in (operator.pow, operator.ipow) else np.add, data, other)[1])
 
 
 def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
@@ -611,12 +673,12 @@ def _define_operators() -> None:
 def _define_members() -> None:
     """Give the class every public method and attribute of NumPy's arrays that it does not define itself."""
     def method(name: str) -> Callable[..., Any]:
-        if name in ("item", "tolist"):          # Python's objects, as they are
-            return lambda self, /, *arguments: getattr(self._data, name)(*arguments)
+        if name == "tolist":                    # Python's objects, as they are
+            return lambda self, /: self._data.tolist()
 
         def call(self: ndarray, /, *arguments: Any, **named: Any) -> Any:
             if arguments or named:
-                return _call(getattr(self._data, name), name, arguments, named, self)
+                return _call(_method(self._data, name), name, arguments, named, self)
             result = getattr(self._data, name)()
             return self if result is self._data else wrapped(result)
 
@@ -629,6 +691,15 @@ def _define_members() -> None:
     for name in dir(np.ndarray):
         if not (name.startswith("_") or name in vars(ndarray)):
             _define(name, method(name) if callable(getattr(np.ndarray, name)) else attribute(name))
+
+
+def _method(data: Any, name: str) -> Callable[..., Any]:
+    """A method of the wrapped array that takes NumPy's arguments."""
+    if type(data) is np.ndarray:
+        return getattr(data, name)
+    from ._cupy_functions import method_by_cupy
+
+    return lambda *arguments, **named: method_by_cupy(data, name, arguments, named)
 
 
 def _define(name: str, member: Any) -> None:

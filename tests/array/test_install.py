@@ -448,8 +448,8 @@ def test_wrong_results_are_found(monkeypatch, place, entry):
     count = iter(range(100))
     index = list(PLACES).index(place)
 
-    def wrong(plan, addresses):             # two products for each hook: one before it, one through it
-        right(plan, addresses)
+    def wrong(plan, addresses, *scalars):   # two products for each hook: one before it, one through it
+        right(plan, addresses, *scalars)
         if next(count) == 2 * index + 1:
             out = plan.problem.c
             reference._view(addresses[2], out.dtype, (1,), (1,))[...] += 1

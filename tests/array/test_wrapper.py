@@ -315,6 +315,46 @@ def test_array_protocol():
     np.testing.assert_array_equal(np.array([x, x]), [A, A])
 
 
+def test_what_cannot_be_had():
+    """The limits that docs/arrays.md names."""
+    x = ndarray(np.array([1.0, 2, 3]))
+    total = kept = x.sum()
+    total += 1
+    assert kept == 7
+    rows = ndarray(np.arange(12).reshape(6, 2))
+    with pytest.warns(UserWarning, match="duplicates after shuffling"):
+        np.random.default_rng(0).shuffle(rows)
+    assert len(set(map(tuple, rows.tolist()))) < 6
+    shuffled = ndarray(np.arange(6))[np.random.default_rng(0).permutation(6).tolist()]
+    assert type(shuffled) is ndarray and sorted(shuffled.tolist()) == [*range(6)]
+    polynomial, plain = np.polynomial.polynomial, x._data
+    assert polynomial.polyvalfromroots(x, x).shape != polynomial.polyvalfromroots(plain, plain).shape
+    assert polynomial.polyval(x, np.eye(3)).shape != polynomial.polyval(plain, np.eye(3)).shape
+    assert (polynomial.polyval(x, [1, 2]) == polynomial.polyval(plain, [1, 2])).all()
+    assert type(np.r_[x, x]) is type(np.lib.stride_tricks.as_strided(x, (2,))) is type(np.vectorize(abs)(x)) is np.ndarray
+    with pytest.raises(TypeError, match="bytes-like"):
+        memoryview(x)
+    assert bytearray(ndarray(np.array([1, 2]))) == b"\1\2" and bytes(x.data) == plain.tobytes()
+    for product in (cuteblas.matmul, cuteblas.vecdot):
+        assert not any(hasattr(product, name) for name in ("reduce", "nin", "signature"))
+
+
+def test_what_pandas_and_xarray_want():
+    pandas = pytest.importorskip("pandas")
+    xarray = pytest.importorskip("xarray")
+    x, series = ndarray(np.array([1.0, 2, 3])), pandas.Series([1.0, 2, 3])
+    for result in (series + x, x + series, pandas.Index([0.0, 0, 1]) * x, x * series, series @ x, pandas.Series(x)):
+        assert type(result).__module__.partition(".")[0] in ("pandas", "numpy")
+    assert (x * series).tolist() == [1, 4, 9] and series @ x == x @ series == 14
+    frame = pandas.DataFrame(np.ones((3, 3)))
+    with pytest.raises(ValueError, match="Unable to coerce"):
+        frame + ndarray(np.ones((3, 3)))
+    assert (frame + np.asarray(ndarray(np.ones((3, 3))))).shape == (3, 3)
+    assert not series.isin(x).any() and series.isin(np.asarray(x)).all() and series.iloc[x > 1].tolist() == [1, 2, 2]
+    named = xarray.DataArray(x, dims="t", coords={"t": x})
+    assert type(named.data) is type((named + x).data) is type(named.sum().data) is ndarray and type(named.t.data) is np.ndarray
+
+
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_other_types_answer_operators_themselves():
     class Silent:

@@ -1,7 +1,7 @@
 """The Array API standard for ``cuteblas.ndarray``: all of version 2024.12, with the extensions ``linalg`` and ``fft``.
 
 Products are those of this package, all other functions those of array-api-compat for the library of the data. It is what
-``__array_namespace__`` returns. Beyond the standard there are ``float16``, and ``einsum``, which xarray looks for here.
+``__array_namespace__`` returns. Beyond the standard there are ``float16``, and NumPy's functions that xarray looks for here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,13 @@ from typing import Any
 
 import numpy as _np
 from array_api_compat.numpy import __array_namespace_info__ as _Info
+from numpy import cumsum as cumsum
+from numpy import gradient as gradient
+from numpy import isin as isin
+from numpy import lib as lib
+from numpy import pad as pad
+from numpy import quantile as quantile
+from numpy import transpose as transpose
 
 from ...functions import einsum as einsum
 from .. import devices as _devices
@@ -51,7 +58,8 @@ _functions = _generated(MAIN, "", __name__)
 globals().update(_functions, **{name: getattr(_np, name) for name in (*CONSTANTS, *DTYPES, "float16")})
 
 __all__ = sorted((*CONSTANTS, *DTYPES, *_functions, "__array_api_version__", "__array_namespace_info__", "asarray",
-                  "einsum", "fft", "float16", "from_dlpack", "linalg"))
+                  "cumsum", "einsum", "fft", "float16", "from_dlpack", "gradient", "isin", "lib", "linalg", "pad", "quantile",
+                  "transpose"))
 
 
 def __dir__() -> list[str]:

@@ -68,7 +68,14 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
         raw, here = tuple(copied_to(x, target) if kind_of(x) in ("numpy", "cupy") else x for x in raw), target
     with made_on(here) as library:
         ours = getattr(_OURS.get(part), name, None) if arrays else None
-        result = (ours or getattr(_compatible(library.__name__, part), name))(*raw, **raw_named)
+        call = ours or getattr(_compatible(library.__name__, part), name)
+        if here == CPU:
+            result = call(*raw, **raw_named)
+        else:
+            from .._cupy_functions import raising
+
+            with raising(name):
+                result = call(*raw, **raw_named)
     if isinstance(result, np.finfo):
         return _FloatInfo(result)
     result = as_given(result, [x for x in positional if type(x) is ndarray])
