@@ -36,7 +36,6 @@ _WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_p
           "cholesky": "Matrix is not positive definite", "lstsq": "SVD did not converge in Linear Least Squares",
           **dict.fromkeys(("svd", "svdvals", "pinv", "matrix_rank", "cond", "norm", "matrix_norm"), "SVD did not converge"),
           **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "roots"), "Eigenvalues did not converge")}
-_MANY = frozenset({Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD})
 _BY_PLACE = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
 _OF_NAN = frozenset({np.linalg.eigh, np.linalg.eigvalsh, np.linalg.inv, np.linalg.solve})     # which return NaN for it
 _TUPLES = frozenset({np.atleast_1d, np.atleast_2d, np.atleast_3d, np.gradient})
@@ -109,15 +108,15 @@ def raising(function: str) -> Iterator[None]:
 
 @cache
 def _theirs(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    """CuPy's function in the place of NumPy's, and that of the Array API standard."""
+    """CuPy's function in the place of NumPy's; that of the Array API standard where CuPy has none, or one of fewer parameters."""
     place, name = function.__module__.split(".")[1:], function.__name__
-    found = []
+    found: list[Callable[..., Any]] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
         try:
             theirs = getattr(reduce(getattr, place, package), name)
         except AttributeError:
             continue
-        if theirs is not function:
+        if theirs is not function and (not found or place):
             found.append(theirs)
     return tuple(found)
 
@@ -154,8 +153,11 @@ def _called(theirs: Callable[..., Any], given: BoundArguments) -> Any:
     TypeError
         For a parameter that it does not have.
     """
+    for name, value in [*given.arguments.items()]:
+        if _makes_no_difference(name, value):
+            del given.arguments[name]
     described = _signature(theirs)
-    if described is None:
+    if described is None or _takes_anything(described):
         return theirs(*given.args, **given.kwargs)
     lacking = _lacking(theirs, given)
     if lacking:
@@ -164,56 +166,52 @@ def _called(theirs: Callable[..., Any], given: BoundArguments) -> Any:
     named: dict[str, Any] = {}
     names = _renamed(given.signature, described)
     for parameter in given.signature.parameters.values():
-        name = names.get(parameter.name)
-        if parameter.name not in given.arguments:
-            if name is not None and described.parameters[name].default is Parameter.empty and parameter.kind not in _MANY:
-                named[name] = parameter.default
+        name = names.get(parameter.name, "")
+        if parameter.name in given.arguments:
+            value = given.arguments[parameter.name]
+        elif name and parameter.default is not Parameter.empty and described.parameters[name].default is Parameter.empty:
+            value = parameter.default
+        else:
             continue
-        value = given.arguments[parameter.name]
-        if parameter.kind is Parameter.VAR_POSITIONAL:
-            arguments += value
-        elif parameter.kind is Parameter.VAR_KEYWORD:
-            named |= value
-        elif name is not None and not _makes_no_difference(parameter, value):
-            if described.parameters[name].kind is Parameter.POSITIONAL_ONLY or (not named and parameter.default is Parameter.empty):
-                arguments.append(value)
-            else:
-                named[name] = value
+        if name and (described.parameters[name].kind is Parameter.POSITIONAL_ONLY or (
+                not named and parameter.default is Parameter.empty)):
+            arguments.append(value)
+        elif name:
+            named[name] = value
     return theirs(*arguments, **named)
+
+
+def _takes_anything(described: Signature) -> bool:
+    return any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in described.parameters.values())
 
 
 def _lacking(theirs: Callable[..., Any], given: BoundArguments) -> list[str]:
     """The arguments of a call for which CuPy's function has no parameter."""
     described = _signature(theirs)
-    if described is None:
+    if described is None or _takes_anything(described):
         return []
-    names = _renamed(given.signature, described)
+    numpys, names = given.signature.parameters, _renamed(given.signature, described)
     return [name for name, value in given.arguments.items() if name not in names and not (
-        _makes_no_difference(parameter := given.signature.parameters[name], value)
-        or value is parameter.default or (parameter.kind in _MANY and not value))]
+        _makes_no_difference(name, value) or value is numpys[name].default or (isinstance(value, (tuple, dict)) and not value))]
 
 
 @cache
 def _renamed(numpys: Signature, cupys: Signature) -> Mapping[str, str]:
     """CuPy's names of NumPy's parameters: the same, or that in the same place."""
     theirs = list(cupys.parameters.values())
-    many = {p.kind: p.name for p in theirs if p.kind in _MANY}
     names: dict[str, str] = {}
     for i, parameter in enumerate(numpys.parameters.values()):
         by_place = theirs[i] if i < len(theirs) and theirs[i].name not in numpys.parameters else None
         if parameter.name in cupys.parameters:
             names[parameter.name] = parameter.name
-        elif parameter.kind in _MANY:
-            names |= {parameter.name: many[parameter.kind]} if parameter.kind in many else {}
         elif by_place is not None and by_place.kind in _BY_PLACE and parameter.kind in _BY_PLACE:
             names[parameter.name] = by_place.name
     return names
 
 
-def _makes_no_difference(parameter: Parameter, value: Any) -> bool:
+def _makes_no_difference(name: str, value: Any) -> bool:
     """Whether an argument may be left out."""
-    return value is np._NoValue or (isinstance(value, (bool, str, type(None)))
-                                    and value in _WITHOUT_EFFECT.get(parameter.name, ()))
+    return value is np._NoValue or (isinstance(value, (bool, str, type(None))) and value in _WITHOUT_EFFECT.get(name, ()))
 
 
 def _as_numpys(function: Callable[..., Any], result: Any, given: BoundArguments) -> Any:
@@ -251,7 +249,7 @@ def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     if not isinstance(choices, cupy.ndarray):
         choices = cupy.stack(cupy.broadcast_arrays(*map(cupy.asarray, choices)))
     dtype = choices.dtype if out is None else out.dtype
-    return cupy.asarray(a).choose(choices.astype(dtype, copy=False), out, mode)
+    return cupy.asarray(a).choose(choices.astype(dtype, copy=False), out=out, mode=mode)
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None,
@@ -295,8 +293,8 @@ def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return (a != 0).sum(axis, dtype=np.intp, keepdims=True) if keepdims else cupy.count_nonzero(a, axis)
 
 
-_JOINED = {"sum": (cupy.add, 0), "prod": (cupy.multiply, 1), "max": (cupy.maximum, None), "min": (cupy.minimum, None),
-           "any": (None, False), "all": (None, True)}
+_JOINED = {"sum": ("add", 0), "prod": ("multiply", 1), "max": ("maximum", None), "min": ("minimum", None), "any": (None, False),
+           "all": (None, True)}
 
 
 def _reduction(name: str) -> Callable[..., Any]:
@@ -317,7 +315,7 @@ def _reduction(name: str) -> Callable[..., Any]:
             a = cupy.full((1,) * a.ndim, initial, a.dtype) if axis is None else a
         result = getattr(a, name)(axis, out=out, **named)
         if has_initial and join is not None:
-            result = join(result, result.dtype.type(initial), **({} if out is None else {"out": out}))
+            result = getattr(cupy, join)(result, result.dtype.type(initial), **({} if out is None else {"out": out}))
         return result
 
     return call

@@ -262,6 +262,9 @@ class ndarray:
 
         return item(self._data, *index)
 
+    def __delitem__(self, key: Any) -> None:
+        raise ValueError("cannot delete array elements")
+
     def __len__(self) -> int:
         return len(self._data)
 

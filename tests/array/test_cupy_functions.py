@@ -6,13 +6,16 @@ import copy
 import operator
 import pickle
 from collections import deque
+from contextlib import nullcontext
 from inspect import Parameter, signature
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing.overrides import get_overridable_numpy_array_functions
 
 import cuteblas
+from cuteblas.array import wrapper
 from cuteblas.array.wrapper import ndarray
 
 from .test_dispatch import CALLS
@@ -48,7 +51,7 @@ def test_parameters(function):
     numpys, cupys = functions._signature(function), functions._signature(functions._theirs(function)[0])
     if numpys is None or cupys is None or function in functions._OWN:
         pytest.skip("no signature, or a function of our own")
-    if any(p.kind in functions._MANY for p in cupys.parameters.values()):
+    if functions._takes_anything(cupys):
         pytest.skip("CuPy's function takes anything")
     positional = [p for p in numpys.parameters.values() if p.kind in functions._BY_PLACE]
     needed = {p.name: object() for p in positional if p.default is Parameter.empty}
@@ -90,7 +93,7 @@ def test_translations(call, expected):
             raise
 
 
-# -- on a GPU ---------------------------------------------------------------------------------------------------------------------
+# -- calls ------------------------------------------------------------------------------------------------------------------------
 A = np.arange(12, dtype=np.float64).reshape(3, 4)
 V = np.array([3, 1, 2, 1])
 B = A > 4
@@ -132,13 +135,16 @@ FURTHER = [
     (np.inner, V, [1, 2, 3, 4]), (np.matmul, A, [1.0, 2, 3, 4]), (np.vecdot, A, [1.0, 2, 3, 4]), (np.vdot, V, [1, 2, 3, 4]),
     (np.tensordot, A, A.tolist(), {"axes": 2}), (np.kron, [1, 2], V), (np.linalg.multi_dot, [S, S.tolist(), S]),
     (np.add, A, [1, 2, 3, 4]), (np.add, [1, 2, 3, 4], A), (np.power, V, -1), (np.maximum, A, [[5], [6], [7]]),
-    (np.less, np.float32(2), A), (np.divmod, V, [2, 2, 2, 2]), (np.stack, deque([A, A])),
-    (np.vstack, deque([A, [1, 2, 3, 4]])), (np.percentile, A, [25, 50]), (np.linalg.norm, A, 2)]
+    (np.less, np.float32(2), A), (np.divmod, V, [2, 2, 2, 2]), (np.stack, deque([A, A])), (np.vstack, [A, [1, 2, 3, 4]]),
+    (np.percentile, A, [25, 50]), (np.linalg.norm, A, 2), (np.linalg.cholesky, S, {"upper": True}),
+    (np.linalg.matrix_rank, A, {"rtol": 0.1}), (np.linalg.pinv, A, {"rtol": 0.1}), (np.clip, A, A - 1, A + 1),
+    (np.cov, A, {"ddof": 0}), (np.logical_and, A + 1j, A), (np.put, A, [99], 3, {"mode": "raise"}),
+    (np.linalg.qr, A, {"mode": "raw"}), (np.linalg.inv, np.full((2, 2), np.nan)), (np.einsum, "ij,ij", A, A.tolist())]
 # What CuPy does not have; each is refused, by a TypeError or in CuPy's words, and none is answered wrongly.
 LACKING = [
     (np.block, [[A, A]]), (np.insert, V, 1, 5), (np.linalg.svd, S, {"hermitian": True}),
     (np.sum, A, 0, float, None, False, {"x": 1}), (np.std, A, {"where": B}), (np.clip, A, 2, 3, {"dtype": "f4"}),
-    (np.cov, V, V, {"aweights": V}), (np.lexsort, (V, V), {"axis": 0}), (np.linalg.pinv, A, {"hermitian": True}),
+    (np.cov, V, V, {"aweights": V}), (np.linalg.pinv, A, {"hermitian": True}),
     (np.quantile, A, 0.5, {"weights": A, "method": "inverted_cdf"}), (np.zeros_like, A, {"device": "cpu"}),
     (np.unpackbits, np.array([3], np.uint8), {"count": 3}), (np.spacing, A), (np.piecewise, A, [B], [lambda x: x])]
 # NumPy's functions in ``CALLS`` that CuPy does not have, or not for these arguments.
@@ -185,6 +191,198 @@ def both(function, arguments):
     return outcomes
 
 
+# -- CuPy's functions, played by NumPy's -----------------------------------------------------------------------------------------
+# Parameters of CuPy's functions that have to be arrays.
+STRICT = {"a", "a1", "a2", "arr", "arr1", "arr2", "b", "bins", "choices", "element", "fill_value", "fp", "mask", "p", "src",
+          "test_elements", "to_begin", "to_end", "v", "values", "x", "xp", "y"}
+
+
+class Played:
+    """A function with the parameters of CuPy's, and as strict about lists, that NumPy answers."""
+
+    def __init__(self, theirs, numpys):
+        self.__name__, self.__signature__, self._numpys = theirs.__name__, signature(theirs), numpys
+        self._names = {name: numpy for numpy, name in functions._renamed(signature(numpys), self.__signature__).items()}
+
+    def __call__(self, *arguments, **named):
+        bound = self.__signature__.bind(*arguments, **named)
+        numpys, placed, given = signature(self._numpys).parameters, [], {}
+        for name, value in bound.arguments.items():
+            members = value if name in ("tup", "arrays", "xi", "args", "arys", "choicelist", "condlist") else ()
+            if (name in STRICT and isinstance(value, list)) or any(isinstance(x, list) for x in members):
+                raise AttributeError("'list' object has no attribute 'shape'")
+            kind = self.__signature__.parameters[name].kind
+            if kind is Parameter.VAR_POSITIONAL:
+                placed += value
+            elif kind is Parameter.VAR_KEYWORD:
+                given |= value
+            elif (theirs := numpys[self._names[name]]).kind is Parameter.POSITIONAL_ONLY or theirs.default is Parameter.empty:
+                placed.append(value)
+            else:
+                given[self._names[name]] = value
+        return self._numpys(*placed, **given)
+
+
+class PlayedCupy:
+    """NumPy in the place of CuPy, as far as functions of our own ask it."""
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    @staticmethod
+    def copyto(dst, src, casting, where):
+        assert not isinstance(src, list) and not isinstance(where, list)
+        np.copyto(dst, src, casting, True if where is None else where)
+
+
+@pytest.fixture
+def played(monkeypatch):
+    monkeypatch.setattr(functions, "cupy", PlayedCupy())
+    monkeypatch.setattr(functions, "on_device_of", lambda x: nullcontext())
+    real = functions._theirs
+    monkeypatch.setattr(functions, "_theirs", lambda function: tuple(
+        function if functions._signature(x) is None else Played(x, function) for x in real(function)))
+
+
+NOT_PLAYED = {"einsum", "dot", "inner", "vdot", "outer", "kron", "tensordot", "multi_dot", "matmul", "vecdot"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", [call for call in [*CALLS, *FURTHER] if not isinstance(call[0], np.ufunc)],
+                         ids=lambda call: call[0].__name__)
+def test_functions_played_by_numpy(played, call):
+    """Everything that a GPU is not needed for: the arguments that CuPy's functions get, ours in their place, and the results."""
+    function, *arguments = call
+    if function.__name__ in NOT_PLAYED or not (function in functions._OWN or functions._theirs(function)):
+        pytest.skip("ours, or not in CuPy")
+    if function is np.take and arguments[-1] == {"mode": "wrap"}:
+        pytest.skip("CuPy's indices wrap")
+    outcomes = []
+    for ask in (lambda given, named: function(*given, **named),
+                lambda given, named: functions.by_cupy(function, None, tuple(given), named, A)):
+        given = copy.deepcopy(arguments)
+        named = given.pop() if isinstance(given[-1], dict) else {}
+        outcomes.append((outcome(ask, given, named), [x for x in given if isinstance(x, np.ndarray)]))
+    (expected, expected_written), (result, written) = outcomes
+    if isinstance(expected, Exception):
+        assert isinstance(result, type(expected)), repr(result)
+        return
+    assert type(result).__name__ == type(expected).__name__ or isinstance(expected, np.generic), repr(result)
+    for r, e in zip(*(x if isinstance(x, (tuple, list)) else [x] for x in (result, expected)), strict=True):
+        np.testing.assert_array_equal(r, e)
+        assert np.asarray(r).dtype == np.asarray(e).dtype
+    for mine, numpys in zip(written, expected_written, strict=True):
+        np.testing.assert_array_equal(mine, numpys)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", [call for call in LACKING if not isinstance(call[0], np.ufunc)], ids=lambda call: call[0].__name__)
+def test_what_cupy_lacks_is_refused_before_it_is_asked(played, call):
+    function, *arguments = call
+    if any(functions._takes_anything(functions._signature(theirs)) for theirs in functions._theirs(function)):
+        pytest.skip("CuPy has to be asked")
+    named = arguments.pop() if isinstance(arguments[-1], dict) else {}
+    result = outcome(functions.by_cupy, function, None, tuple(arguments), named, A)
+    assert result is NotImplemented or function is np.piecewise or (isinstance(result, TypeError) and (
+        "CuPy's" in str(result) or "unexpected keyword" in str(result) or "got multiple" in str(result))), repr(result)
+
+
+@pytest.mark.parametrize("name, arguments, named", [
+    ("take", ([9, -7],), {"mode": "clip"}), ("sum", (), {"where": B}), ("sum", (0,), {"initial": 2, "keepdims": True}),
+    ("max", (), {"initial": 99}), ("argsort", (), {"kind": "heapsort"}), ("clip", (2, 4), {}), ("clip", (A - 1, A + 1), {}),
+    ("clip", (), {"max": 4}), ("std", (), {"ddof": 1}), ("mean", (), {"where": B}), ("round", (), {"decimals": 1}),
+    ("searchsorted", (3,), {}), ("choose", ([A, -A],), {}), ("cumsum", (0,), {}), ("astype", ("f4",), {"subok": False})])
+def test_methods_played_by_numpy(played, name, arguments, named):
+    x = B.astype(int) if name == "choose" else A[0] if name == "searchsorted" else A
+    result = functions.method_by_cupy(x, name, arguments, named)
+    np.testing.assert_array_equal(result, getattr(x, name)(*arguments, **named))
+
+
+def test_items():
+    for index in ((), (3,), (-1,), (1, 2), ((0, 1),), (99,), (-13,), (1, 2, 3), (np.int64(2),)):
+        for x in (A, V, A[:1, :1], A[0, 0].reshape(())):
+            expected, result = outcome(x.item, *index), outcome(functions.item, x, *index)
+            assert type(result) is type(expected) and (isinstance(expected, Exception) or result == expected), (index, x)
+
+
+def test_linear_algebra_fails_in_numpys_words():
+    for function, raised, words in (("inv", np.linalg.LinAlgError("Error reported by getrf. devInfo = [1]"), "Singular matrix"),
+                                    ("cholesky", np.linalg.LinAlgError("devInfo = 2"), "Matrix is not positive definite"),
+                                    ("eigvals", type("CUSOLVERError", (RuntimeError,), {})("x"), "Eigenvalues did not converge"),
+                                    ("inv", np.linalg.LinAlgError("Last 2 dimensions of the array must be square"), "Last 2 dim")):
+        with pytest.raises(np.linalg.LinAlgError, match=words), functions.raising(function):
+            raise raised
+    with pytest.raises(RuntimeError, match="other"), functions.raising("inv"):
+        raise RuntimeError("other")
+
+
+# -- CuPy's arrays in host memory -------------------------------------------------------------------------------------------------
+@pytest.fixture
+def on_the_host(monkeypatch):
+    from tests.functions import host_cupy, reference
+
+    for name in ("plan_gemm", "plan_copy", "plan_contraction", "plan_reduction"):
+        monkeypatch.setattr(f"cuteblas.planning.{name}", reference.fake_plan)
+    host_cupy.install(monkeypatch)
+
+    def asarray(x, dtype=None):
+        return x if isinstance(x, cupy.ndarray) else host_cupy.on_gpu(np.array(x, dtype))
+
+    monkeypatch.setattr(cupy, "asarray", asarray)
+    library = SimpleNamespace(asarray=asarray, full=lambda shape, value: host_cupy.on_gpu(np.full(shape, value)),
+                              ascontiguousarray=lambda x, dtype: [x, dtype])
+    monkeypatch.setattr(wrapper, "made_on", lambda device: nullcontext(library))
+    yield host_cupy
+    host_cupy._cupy._ready.clear()
+    host_cupy._cupy.launcher_for.cache_clear()
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x @ [1.0, 2, 3], lambda x: [1.0, 2, 3] @ x, lambda x: np.matmul(x, [1.0, 2, 3]), lambda x: np.dot([[1.0, 2, 3]], x),
+    lambda x: x.dot([1.0, 2, 3]), lambda x: np.vecdot(x, [1.0, 2, 3]), lambda x: np.tensordot(x, S.tolist(), axes=1),
+    lambda x: np.linalg.multi_dot([x, S.tolist(), x]), lambda x: np.inner([1.0, 2, 3], x), lambda x: np.kron([1.0, 2], x),
+    lambda x: np.einsum("ij,jk->ik", x, S.tolist()), lambda x: np.linalg.multi_dot(deque([x, x])), lambda x: x == None,  # noqa: E711
+    lambda x: x != "text"])
+def test_lists_beside_arrays_on_a_gpu(on_the_host, call):
+    result = call(ndarray(on_the_host.on_gpu(S.copy())))
+    assert type(result) is ndarray and type(result._data) is cupy.ndarray
+    np.testing.assert_array_equal(on_the_host.on_host(result._data), call(S))
+
+
+def test_keys_are_numpys_on_a_gpu(on_the_host):
+    x = ndarray(on_the_host.on_gpu(S.copy()))
+    for wrong in (1.5, "field", (0, 2.0), 1j, b"a", np.float32(1)):
+        for call in (lambda wrong=wrong: x[wrong], lambda wrong=wrong: operator.setitem(x, wrong, 1)):
+            with pytest.raises(IndexError, match="only integers, slices"):
+                call()
+    assert x[1, ::2].shape == (2,) and x[..., None].shape == (3, 3, 1)
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(x[:0])
+    with pytest.raises(ValueError, match="Integers to negative integer powers are not allowed"):
+        ndarray(on_the_host.on_gpu(V.copy())) ** -1
+
+
+def test_kernels_of_cupy_by_their_own_names(on_the_host):
+    c = on_the_host.on_gpu(S.copy())
+    x = ndarray(on_the_host.on_gpu(S.copy()))
+    seen = []
+
+    def kernel(*arguments, **named):
+        seen.append(arguments)
+        return named.get("out", arguments[-1])
+
+    ask = x.__cupy_override_elementwise_kernel__
+    assert ask(kernel, x, c) is c and ask(kernel, c, x) is x and ask(kernel, c, x, out=c) is c
+    assert [type(argument) for arguments in seen for argument in arguments] == [cupy.ndarray] * 6
+
+
+def test_like_of_what_takes_arrays_alone(on_the_host):
+    x = ndarray(on_the_host.on_gpu(S.copy()))
+    made, dtype = np.ascontiguousarray([1, 2], like=x)
+    assert type(made) is ndarray and dtype is None and np.ascontiguousarray([1], "f4", like=x)[1] == "f4"
+
+
+# -- on a GPU ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", [call for call in [*CALLS, *FURTHER] if call[0].__name__ not in UNSPECIFIED],

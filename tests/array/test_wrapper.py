@@ -127,6 +127,7 @@ def test_views_share_memory():
     x.flat = 6
     assert (x._data == 6).all() and x.imag.shape == x.shape and x.mT.shape == (3, 2)
     assert 6 in x and 7 not in x
+    same(outcome(operator.delitem, x, 0), outcome(operator.delitem, A, 0))
 
 
 # Calls with arguments that NumPy accepts; all other methods are called without.
