@@ -27,6 +27,7 @@ from typing import Any
 
 from .. import runtime
 from ..blas.types import dtype_named
+from ..functions import backend
 from ..functions.named import PRECISIONS
 from .clients import clients, number_of_programs
 from .command import CommandError, positive, refuse_unwritable
@@ -95,7 +96,8 @@ def run(options: Namespace) -> int:
     about = {"command": shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]]), **about}
     for name, text in about.items():
         print(f"{name:<13}{text}")
-    return measure(machine, groups or list(GROUPS), which, options.json, about, options.svg)
+    with backend("numpy"):                  # whatever CUTEBLAS_BACKEND says of NumPy's arrays
+        return measure(machine, groups or list(GROUPS), which, options.json, about, options.svg)
 
 
 def _machine(options: Namespace) -> tuple[Any, dict[str, str]]:

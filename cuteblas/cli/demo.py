@@ -53,13 +53,13 @@ def run(options: Namespace) -> int:
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
     a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
-    try:
-        plans = explain(a, b), explain_copy(_turned(x))
-    except (ValueError, TypeError) as error:
-        raise CommandError(error) from None
-    print(reflowed(work.title))
-    _entry("runs on", f"{machine.name}{f'; no GPU: {reason}' if reason else ''}")
-    with np.errstate(all="ignore"):         # what overflows in NumPy may overflow here
+    with np.errstate(all="ignore"), backend("numpy"):       # what overflows in NumPy may overflow here
+        try:
+            plans = explain(a, b), explain_copy(_turned(x))
+        except (ValueError, TypeError) as error:
+            raise CommandError(error) from None
+        print(reflowed(work.title))
+        _entry("runs on", f"{machine.name}{f'; no GPU: {reason}' if reason else ''}")
         right = [_multiply(work, machine, a, b), _transpose(work, machine, x)]
         if reason is None:
             for told in plans:

@@ -10,7 +10,7 @@ from runpy import run_path
 import numpy as np
 import pytest
 
-from cuteblas import emulator
+from cuteblas import current_backend, emulator
 from cuteblas.cli import data, demo, main
 from cuteblas.cli.terminal import duration
 
@@ -148,6 +148,17 @@ def test_on_a_gpu_the_rival_is_cupy(fake_gpu, saved, capsys):
     assert "cuteblas.matmul 1 s, cupy.matmul 3 s: 3.00 times as fast" in text
     assert "cuteblas.ascontiguousarray 1 s, cupy.ascontiguousarray 3 s: 3.00 times as fast" in text
     assert "One kernel at work" not in text and "What a GPU gives" not in text and "all 2 results are right" in text
+
+
+def test_the_emulator_of_the_environment_is_not_given_large_products(no_gpu, no_compiler, saved, monkeypatch, capsys):
+    def multiplied(a, b):
+        seen.append(current_backend())
+        return np.matmul(a, b)
+
+    seen = []
+    monkeypatch.setenv("CUTEBLAS_BACKEND", "emulator")
+    monkeypatch.setattr(demo, "matmul", multiplied)
+    assert main(["demo", saved("x", np.ones((40, 30), "f4"))]) == 0 and seen == ["numpy"]
 
 
 def test_wrong_results_are_said_and_end_with_status_1(fake_gpu, saved, monkeypatch, capsys):
