@@ -130,7 +130,7 @@ def _functions() -> dict[str, Function]:
         called = arrays.callable_of(name)
         by_ours = name.removeprefix("np.") in found
         reference = found[name.removeprefix("np.")].reference if by_ours else called
-        multiplies = by_ours and found[name.removeprefix("np.")].judgement == "product"
+        multiplies = name == "operator.matmul" or (by_ours and found[name.removeprefix("np.")].judgement == "product")
         found[name] = Function(name, make, called, reference, "product" if multiplies else "exact", 0.08, arrays.on_gpu(name))
     for name, make in epilogues.MAKERS.items():
         found[name] = Function(name, make, epilogues.OURS[name], epilogues.REFERENCES[name], "epilogue", 2.0)

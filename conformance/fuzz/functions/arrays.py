@@ -22,7 +22,7 @@ Made = tuple[Sequence[Argument], Mapping[str, Argument]]
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor",
            "matmul")
-_OF_INTEGERS = frozenset(f"operator.{name}" for name in ("and_", "or_", "xor", "iand", "invert"))
+_OF_INTEGERS = frozenset(f"operator.{name}" for name in ("and_", "or_", "xor", "iand", "invert", "index"))
 _IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ipow", "iand", "imatmul", "ifloordiv")
 _UNARY = ("operator.neg", "operator.pos", "operator.invert", "abs", "np.exp", "np.sqrt", "np.isnan", "np.square", "np.conjugate",
           "np.sign", "np.floor", "np.isfinite", "np.real", "np.imag", "np.ravel", "np.copy", "np.flip", "np.atleast_2d",
@@ -34,7 +34,7 @@ _UNARY = ("operator.neg", "operator.pos", "operator.invert", "abs", "np.exp", "n
 _ATTRIBUTES = ("T", "mT", "shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "real", "imag")
 _PLAIN_METHODS = ("copy", "conj", "conjugate", "flatten", "ravel", "tolist", "item", "nonzero", "squeeze", "tobytes", "argsort",
                   "trace",
-                  "diagonal", "__len__", "__bool__", "__float__", "__copy__")
+                  "diagonal", "__len__", "__bool__", "__copy__")
 _REDUCTIONS = ("sum", "prod", "min", "max", "mean", "any", "all", "argmax", "argmin", "cumsum", "std", "var", "cumprod")
 _CONSTRUCTIVE = ("np.stack", "np.concatenate", "np.vstack", "np.hstack", "np.dstack", "np.block", "np.column_stack",
                  "np.linalg.multi_dot")
@@ -61,6 +61,23 @@ def _binary(b: Building) -> Made:
     x = b.array(shape)
     y = _partner(b, shape)
     return ([x, y] if b.draw.chance(0.7) else [y, x]), {}
+
+
+def _multiplied(b: Building) -> Made:
+    """Operands of ``@``."""
+    m, n, k = b.draw.extents(3)
+    batch = () if b.draw.chance(0.7) else (b.draw.integer(1, 3),)
+    x = b.array((*batch, m, k) if b.draw.chance(0.85) else (k,), holder="plain" if b.draw.chance(0.2) else "ours")
+    return [x, b.array((k, n) if b.draw.chance(0.85) else (k,), holder="ours" if b.view(x).holder == "plain" else None)], {}
+
+
+def _multiplied_in_place(b: Building) -> Made:
+    n, m = min(b.draw.extent(), 17), min(b.draw.extent(), 17)
+    return [b.array((m, n), b.base), b.array((n, n), b.base)], {}
+
+
+def _single(b: Building) -> Made:
+    return [b.array(() if b.draw.chance(0.6) else (1,) * b.draw.integer(1, 2))], {}
 
 
 def _ufunc(b: Building) -> Made:
@@ -163,6 +180,15 @@ def _broadcast(b: Building) -> Made:
     return [b.array(shape), Code(repr((2, *(n if n != 1 else 3 for n in shape))))], {}
 
 
+def _squares(b: Building) -> Made:
+    n = b.draw.integer(1, 4)
+    return [b.array((*((2,) if b.draw.chance(0.2) else ()), n, n), b.draw.choice(("<f8", "<f4", "<c16", "<i4")))], {}
+
+
+def _matrix(b: Building) -> Made:
+    return [b.array(_shape(b, 2))], {}
+
+
 def _square(b: Building) -> Made:
     n = b.draw.integer(0, 4)
     return [b.array((n, n), layout="C"), b.array((n, b.draw.integer(0, 3)))], {}
@@ -224,7 +250,10 @@ def _table() -> dict[str, Callable[[Building], Made]]:
               "np.broadcast_to": _broadcast, "np.linalg.solve": _square, "operator.getitem": _got, "operator.setitem": _set,
               "method.fill": _filled, "np.append": _binary, "np.broadcast_arrays": _binary, "np.array_equal": _binary,
               "np.copyto": _updated, "np.unique": _one, "method.dot": _binary,
-              "method.swapaxes": _two_axes}
+              "method.swapaxes": _two_axes, "operator.matmul": _multiplied, "operator.imatmul": _multiplied_in_place}
+    table |= dict.fromkeys(("bool", "float", "int", "complex", "operator.index", "method.item", "method.__bool__"), _single)
+    table |= dict.fromkeys(("np.linalg.det", "np.linalg.slogdet"), _squares)
+    table |= dict.fromkeys(("np.fliplr", "np.trace", "np.diagonal", "np.linalg.qr", "attribute.mT", "method.diagonal"), _matrix)
     return table
 
 
