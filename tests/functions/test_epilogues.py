@@ -1,9 +1,13 @@
 """Epilogues: decoration, binding, tracing, types, and every refusal in its words."""
 
+import builtins
+import functools
 import math
 import os
 import pickle
 import re
+import time
+from types import ModuleType, SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -603,6 +607,104 @@ def test_what_a_function_reads_may_change(function, change):
         change(patch)
         assert digest(bound) != before
     assert digest(bound) == before
+
+
+class Number(float):
+    """A number that could have attributes."""
+
+
+def scaled_by_attribute(x):
+    return x * scaled_by_attribute.factor
+
+
+@epilogue
+def of_itself(acc):
+    return acc * of_itself.factor
+
+
+@functools.wraps(np.clip)
+def disguised(x):
+    return x * SETTINGS["factor"]
+
+
+MODULE, NUMBER, RECORD = ModuleType("settings"), Number(2.0), np.zeros((), "f4,f4")[()]
+MODULE.inner = ModuleType("settings.inner")
+scaled_by_attribute.factor = of_itself.factor = MODULE.factor = MODULE.inner.factor = NUMBER.factor = 2.0
+RANDOM = np.random.default_rng(0)
+
+
+def with_import(acc):
+    import math as m
+
+    return acc * m.pi
+
+
+@pytest.mark.parametrize("function, change, kept", [
+    (lambda acc: scaled_by_attribute(acc), lambda patch: patch.setattr(scaled_by_attribute, "factor", 3.0), True),
+    (lambda acc: acc * scaled_by_attribute.factor, lambda patch: patch.setattr(scaled_by_attribute, "factor", 3.0), True),
+    (lambda acc: of_itself(acc), lambda patch: patch.setattr(of_itself, "factor", 3.0), True),
+    (of_itself.function, lambda patch: patch.setattr(of_itself, "factor", 3.0), True),
+    (lambda acc: acc * MODULE.factor, lambda patch: patch.setattr(MODULE, "factor", 3.0), True),
+    (lambda acc: acc * MODULE.inner.factor, lambda patch: patch.setattr(MODULE.inner, "factor", 3.0), True),
+    (lambda acc: acc * MODULE.inner.factor, lambda patch: patch.setattr(MODULE, "inner", SimpleNamespace(factor=3.0)), True),
+    (lambda acc: np.exp(acc), lambda patch: patch.setattr(np, "exp", np.sqrt), True),
+    (lambda acc: acc * math.sqrt(2), lambda patch: patch.setattr(math, "sqrt", lambda x: x), True),
+    (lambda acc: acc * abs(-2), lambda patch: patch.setitem(globals(), "abs", lambda x: x), True),
+    (lambda acc: acc * pow(2, 1), lambda patch: patch.setattr(builtins, "pow", lambda x, y: 3), True),
+    (lambda acc: (lambda m: acc * m.factor)(MODULE), lambda patch: patch.setattr(MODULE, "factor", 3.0), False),
+    (lambda acc: acc * NUMBER.factor, lambda patch: patch.setattr(NUMBER, "factor", 3.0), False),
+    (lambda acc: disguised(acc), lambda patch: patch.setitem(SETTINGS, "factor", 3.0), False),
+    (lambda acc: acc * RECORD["f0"], lambda patch: RECORD.setfield(1, "f4"), False),
+    (lambda acc: acc * vars(MODULE)["factor"], lambda patch: patch.setattr(MODULE, "factor", 3.0), False),
+    (lambda acc: acc * of_itself.__dict__["factor"], lambda patch: patch.setattr(of_itself, "factor", 3.0), False),
+    (with_import, lambda patch: patch.setattr(math, "pi", 3.0), False),
+])
+def test_attributes_may_change(function, change, kept):
+    """Where what is read can be known, a trace is kept; the function is run with every call where it cannot."""
+    made = epilogue(function)
+    before = digest(made())
+    assert digest(made()) == before and (made.known.captures is not None) == kept
+    with pytest.MonkeyPatch.context() as patch:
+        change(patch)
+        assert digest(made()) != before
+
+
+def test_what_is_different_every_time_is_asked_every_time():
+    numbers = iter(range(100))
+    for function in (lambda acc: acc * np.random.random(), lambda acc: acc * RANDOM.random(),      # noqa: NPY002
+                     lambda acc: acc * time.perf_counter(), lambda acc: acc * next(numbers)):
+        bound = epilogue(function)()
+        assert digest(bound) != digest(bound)
+
+
+def test_an_attribute_that_appears():
+    def helper(x):
+        return x * getattr(helper, "factor", 1.0)
+
+    def either(x):
+        try:
+            return x * helper.other
+        except AttributeError:
+            return x
+
+    def made(function):
+        return lambda acc: function(acc)
+
+    for function, name in ((helper, "factor"), (either, "other")):
+        bound = epilogue(made(function))()
+        before = digest(bound)
+        setattr(helper, name, 3.0)
+        assert digest(bound) != before
+        delattr(helper, name)
+        assert digest(bound) == before
+
+
+def test_ready_epilogues_and_plain_functions_are_kept():
+    for function in (lambda acc: epilogues.gelu(acc) + np.float32(1), lambda acc: np.where(acc > 0, acc, np.finfo(np.float32).eps),
+                     lambda acc: epilogues.drelu_bgrad(acc, x=acc), lambda acc: acc * math.pi + sum(x for x in (1, 2))):
+        made = epilogue(function)
+        resolve(made(), **F32)
+        assert made.known.captures is not None and made.known.captures.unchanged()
 
 
 def test_closures_and_defaults_may_change():

@@ -351,3 +351,15 @@ def test_equal_types_that_are_not_the_same() -> None:
     for char in "lql":
         x = on_gpu(np.ones((2, 2), char))
         assert cuteblas.dot(x, x).dtype.char == char
+
+
+@cuteblas.epilogue
+def with_attribute(acc: Any) -> Any:
+    return acc * with_attribute.factor
+
+
+def test_what_an_epilogue_reads_is_part_of_the_key() -> None:
+    x = on_gpu(np.ones((2, 2), "f4"))
+    for factor in (2.0, 2.0, 3.0, 2.0):
+        with_attribute.factor = factor
+        assert (on_host(cuteblas.matmul(x, x, epilogue=with_attribute)) == 2 * factor).all()

@@ -1,146 +1,258 @@
-"""What a function reads besides its arguments, so that a trace of it is used again only while all of that is unchanged."""
+"""What a function reads besides its arguments, so that a trace of it is used again only while all of that is unchanged.
+
+Values that cannot change in themselves (numbers, strings, NumPy's functions and types) are told from others by their identity, at
+every place that the function takes them from: a variable that it captures, a global name, an attribute of a module, of a function
+or of an epilogue. What could change while it stays the same object, like a list or an object with attributes, makes the function
+opaque: there is no telling without running it.
+"""
 
 from __future__ import annotations
 
-import builtins
+import cmath
 import dis
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .epilogue import Epilogue
+from .tracing import ARRAY_FUNCTIONS
+
 __all__ = ["Captures", "captures"]
 
-_TRUSTED = frozenset({"numpy", "math", "cmath", "ml_dtypes", "scipy", "cuteblas"})
-"""Libraries whose functions do not change while a program runs."""
-_UNCHANGING = (int, float, complex, str, bytes, bool, type(None), np.generic, np.dtype, np.ufunc)
+_IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(...), range})
 _PURE = frozenset({"abs", "bool", "complex", "dict", "divmod", "enumerate", "float", "int", "isinstance", "len", "list", "map",
                    "max", "min", "pow", "range", "reversed", "round", "sum", "tuple", "zip", "TypeError", "ValueError"})
 """Builtins that depend on their arguments alone."""
-
-_Found = list[tuple[Any, Any, Any]]
+_PURE_OF_NUMPY = frozenset({*ARRAY_FUNCTIONS, np.finfo, np.iinfo, np.dtype, np.result_type, np.promote_types, np.can_cast,
+                            np.issubdtype, np.isscalar, np.ndim, np.shape, np.size, np.asarray, np.array, np.prod, np.ndarray})
+"""Likewise; those that ask for random numbers, files or settings are not among them."""
+_STATEFUL_SCALARS = np.void, np.object_, np.datetime64
+"""Types whose values refer to other memory, or that know what time it is."""
+_OWN = "cuteblas.epilogues", "cuteblas.functions.epilogues"
+"""Modules of this package whose functions depend on their arguments alone."""
+_FIELDS_OF_EPILOGUES = frozenset({"function", "parameters", "inputs", "operands", "rows", "columns", "known"})
+_ABSENT = object()
 
 
 class _Opaque(Exception):
     """The function reads something that could change without a trace."""
 
 
+class _Function(NamedTuple):
+    """A function, and what it was."""
+
+    function: FunctionType
+    code: CodeType
+    defaults: Any
+    keywords: Any
+    attributes: dict[str, Any]
+    size: int
+
+
 class Captures:
-    """Everything that a function and its helpers read, and what it was.
+    """Everything that a function and its helpers read, and what it was."""
 
-    Parameters
-    ----------
-    found : list of (place, key, value)
-        A closure's cell and ``None``, a namespace and a name, or a function and the name of an attribute; and what was there.
-    """
-
-    def __init__(self, found: _Found):
-        self._cells = [(place, value) for place, _key, value in found if isinstance(place, CellType)]
-        self._names = [(place, key, value) for place, key, value in found if isinstance(place, dict)]
-        self._functions = [(place, key, value) for place, key, value in found if isinstance(place, FunctionType)]
+    def __init__(self) -> None:
+        self._functions: list[_Function] = []
+        self._cells: list[tuple[CellType, Any]] = []
+        self._items: list[tuple[Mapping[str, Any], str, Any]] = []
+        self._sizes: list[tuple[Mapping[str, Any], int]] = []
 
     def unchanged(self) -> bool:
         """Whether everything is still what it was."""
+        for function, code, defaults, keywords, attributes, size in self._functions:        # loops: this is asked in every call
+            if function.__code__ is not code or function.__defaults__ is not defaults or function.__kwdefaults__ is not keywords \
+                    or function.__dict__ is not attributes or len(attributes) != size:
+                return False
         try:
-            return (all(getattr(function, name) is value for function, name, value in self._functions)
-                    and all(cell.cell_contents is value for cell, value in self._cells)
-                    and all(_look_up(namespace, name) is value for namespace, name, value in self._names))
+            for cell, value in self._cells:
+                if cell.cell_contents is not value:
+                    return False
         except ValueError:              # a cell was emptied
             return False
+        for names, name, value in self._items:
+            if names.get(name, _ABSENT) is not value:
+                return False
+        for names, size in self._sizes:         # noqa: SIM110
+            if len(names) != size:
+                return False
+        return True
 
+    def gather(self, function: FunctionType) -> None:
+        """Note what a function reads, and what those that it calls read.
 
-def captures(function: FunctionType) -> Captures | None:
-    """What a function reads, or ``None`` if some of it could change unnoticed: a list, an object with attributes, a module of the
-    user's, a random number."""
-    found: _Found = []
-    try:
-        _gather(function, found, set())
-    except _Opaque:
-        return None
-    return Captures(found)
+        Raises
+        ------
+        _Opaque
+            If some of it could change unnoticed.
+        """
+        if _is_own(function) or any(noted.function is function for noted in self._functions):
+            return
+        attributes, keywords = function.__dict__, function.__kwdefaults__
+        self._functions.append(_Function(function, function.__code__, function.__defaults__, keywords, attributes, len(attributes)))
+        self._judge(function.__defaults__ or ())
+        for names in (keywords or {}, attributes):
+            for name, value in names.items():
+                self._items.append((names, name, value))
+                self._judge(value)
+        free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for read in _reads(function.__code__):
+            if read.captured and read.name not in free:
+                continue                # a variable of an enclosing function that is traced as well
+            self._follow(self._captured(free[read.name]) if read.captured else self._named(function, read.name), read.attributes)
 
-
-def _look_up(namespace: dict[str, Any], name: str) -> Any:
-    return namespace[name] if name in namespace else getattr(builtins, name, _Opaque)
-
-
-def _gather(function: FunctionType, found: _Found, seen: set[int]) -> None:
-    if id(function) in seen:
-        return
-    seen.add(id(function))
-    found += ((function, "__code__", function.__code__), (function, "__defaults__", function.__defaults__))
-    _judge(function.__defaults__ or (), found, seen)
-    for name, value in (function.__kwdefaults__ or {}).items():
-        found.append((function.__kwdefaults__, name, value))
-        _judge(value, found, seen)
-    for cell in function.__closure__ or ():
+    def _captured(self, cell: CellType) -> Any:
         try:
             value = cell.cell_contents
         except ValueError:
             raise _Opaque from None
-        found.append((cell, None, value))
-        _judge(value, found, seen)
-    for name in _global_names(function.__code__):
-        value = _look_up(function.__globals__, name)
-        if value is _Opaque:
+        self._cells.append((cell, value))
+        return value
+
+    def _named(self, function: FunctionType, name: str) -> Any:
+        names: Mapping[str, Any] = function.__globals__
+        if name not in names:
+            self._items.append((names, name, _ABSENT))
+            names = function.__builtins__           # type: ignore[attr-defined]
+            if name not in names or name not in _PURE:
+                raise _Opaque
+            self._items.append((names, name, names[name]))
+            return None
+        self._items.append((names, name, names[name]))
+        return names[name]
+
+    def _follow(self, value: Any, attributes: tuple[str, ...]) -> None:
+        """Note attributes of modules, up to what is no module."""
+        for name in attributes:
+            if type(value) is not ModuleType:
+                break
+            names = vars(value)
+            if name not in names:
+                raise _Opaque
+            self._items.append((names, name, names[name]))
+            value = names[name]
+        self._judge(value)
+
+    def _judge(self, value: Any) -> None:
+        """Follow helpers; refuse what could change inside while it stays the same object."""
+        kind = type(value)
+        if kind in _IMMUTABLE or _is_pure(value):
+            return
+        if kind is tuple or kind is frozenset:
+            for item in value:
+                self._judge(item)
+        elif kind is FunctionType:
+            self.gather(value)
+        elif kind is Epilogue:
+            self._gather_epilogue(value)
+        else:
             raise _Opaque
-        found.append((function.__globals__, name, value))
-        if name in function.__globals__:
-            _judge(value, found, seen)
-        elif name not in _PURE:
-            raise _Opaque
+
+    def _gather_epilogue(self, value: Epilogue) -> None:
+        names = vars(value)
+        if any(noted is names for noted, _count in self._sizes):
+            return
+        self._sizes.append((names, len(names)))
+        own = {*_FIELDS_OF_EPILOGUES, *vars(Epilogue)}
+        for name, attribute in names.items():
+            if name not in own and not (name.startswith("__") and name.endswith("__")):
+                self._items.append((names, name, attribute))
+                self._judge(attribute)
+        self._items.append((names, "function", value.function))
+        self.gather(value.function)
 
 
-def _judge(value: Any, found: _Found, seen: set[int]) -> None:
-    """Follow helpers; refuse what could change inside while it stays the same object."""
-    if isinstance(value, tuple):
-        for item in value:
-            _judge(item, found, seen)
-    elif isinstance(value, _UNCHANGING) or _of_trusted_library(value):
-        return
-    elif isinstance(value, FunctionType):
-        _gather(value, found, seen)
-    elif isinstance(getattr(value, "__wrapped__", None), FunctionType) and _of_trusted_library(type(value)):     # an epilogue
-        _gather(value.__wrapped__, found, seen)
-    else:
-        raise _Opaque
+def captures(function: FunctionType) -> Captures | None:
+    """What a function reads, or ``None`` if some of it could change unnoticed: an element of a list, an attribute of an object, a
+    random number."""
+    found = Captures()
+    try:
+        found.gather(function)
+    except _Opaque:
+        return None
+    return found
 
 
-def _of_trusted_library(value: Any) -> bool:
-    if isinstance(value, ModuleType):
-        name = value.__name__
-    elif isinstance(value, type | BuiltinFunctionType | FunctionType | type(np.where)):
-        name = value.__module__ or ""
-    else:
+def _is_own(function: FunctionType) -> bool:
+    """Whether a function is one of this package that depends on its arguments alone. Its globals tell: ``__module__`` can be copied
+    from another function, as ``functools.wraps`` does."""
+    name = function.__globals__.get("__name__", "")
+    return type(name) is str and (name in _OWN or name.startswith(f"{_OWN[1]}."))
+
+
+def _is_pure(value: Any) -> bool:
+    """Whether a value never changes and, if it is called, depends on its arguments alone."""
+    kind = type(value)
+    if kind is np.ufunc:
+        return True
+    if isinstance(value, np.dtype):
+        return value.metadata is None and not value.hasobject
+    if isinstance(value, np.generic):
+        return kind.__module__ in ("numpy", "ml_dtypes") and not isinstance(value, _STATEFUL_SCALARS)
+    if kind is BuiltinFunctionType and (value.__self__ is math or value.__self__ is cmath):
+        return True
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return value.__module__ in ("numpy", "ml_dtypes") and not issubclass(value, _STATEFUL_SCALARS)
+    try:
+        return value in _PURE_OF_NUMPY if callable(value) else False
+    except TypeError:                   # what has no hash
         return False
-    return name.partition(".")[0] in _TRUSTED
+
+
+# -- what a function's code reads -------------------------------------------------------------------------------------------------
+class _Read(NamedTuple):
+    """A name that a function reads, whether it is a variable of an enclosing function, and which attributes of it are taken at
+    once."""
+
+    name: str
+    captured: bool
+    attributes: tuple[str, ...]
+
+
+_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_CAPTURED = frozenset({"LOAD_DEREF"})
+_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_NO_TELLING = frozenset({
+    "IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_SUPER_ATTR", "LOAD_LOCALS"})
 
 
 @lru_cache(maxsize=1024)
-def _global_names(code: CodeType) -> tuple[str, ...]:
-    """The global names that a function reads, its inner functions included.
+def _reads(code: CodeType) -> tuple[_Read, ...]:
+    """What a function reads, its inner functions included.
 
     Raises
     ------
     _Opaque
-        If it imports something of the user's, writes a global name, or asks NumPy for random numbers.
+        If it imports something, makes classes, writes global names, or looks behind the objects that it has.
     """
     return tuple(dict.fromkeys(_walk(code)))
 
 
-def _walk(code: CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        match instruction.opname:
-            case "LOAD_GLOBAL" | "LOAD_NAME":
-                yield instruction.argval
-            case "IMPORT_NAME" if instruction.argval.partition(".")[0] not in _TRUSTED:
+def _walk(code: CodeType) -> Iterator[_Read]:
+    name: str | None = None
+    captured, attributes = False, []
+    for instruction in (*dis.get_instructions(code), None):
+        what = None if instruction is None else instruction.opname
+        if what == "EXTENDED_ARG":
+            continue
+        if what in _ATTRIBUTE:
+            attribute = instruction.argval              # type: ignore[union-attr]
+            if attribute.startswith("__"):
                 raise _Opaque
-            case "STORE_GLOBAL" | "DELETE_GLOBAL" | "STORE_DEREF_GLOBAL":
-                raise _Opaque
-            case "LOAD_ATTR" | "LOAD_METHOD" if instruction.argval == "random":
-                raise _Opaque
+            attributes.append(attribute)
+            continue
+        if name is not None:
+            yield _Read(name, captured, tuple(attributes))
+        name, attributes = None, []
+        if what in _NO_TELLING:
+            raise _Opaque
+        if what in _GLOBAL or what in _CAPTURED:
+            name, captured = instruction.argval, what in _CAPTURED          # type: ignore[union-attr]
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _walk(inner)

@@ -17,8 +17,8 @@ import numpy as np
 from ...codegen.dtypes import DTYPES
 from ...codegen.epilogue import FUNCTIONS, Node
 
-__all__ = ["Input", "Reduction", "Traced", "apply", "cast", "constant", "named_type", "of_name", "stored_as", "traced_leaf",
-           "value_type"]
+__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "cast", "constant", "named_type", "of_name", "stored_as",
+           "traced_leaf", "value_type"]
 
 _MOST_OPERATIONS = 500                  # what a kernel can reasonably hold; recursive readers of a graph cope with it
 _DEFAULTS: dict[type, np.dtype] = {
@@ -225,7 +225,7 @@ class Traced:
         return apply(ufunc, *inputs)
 
     def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
-        own = _ARRAY_FUNCTIONS.get(function)
+        own = ARRAY_FUNCTIONS.get(function)
         if own is None:
             raise TypeError(f"epilogues have no numpy.{getattr(function, '__name__', function)}; {_offer()}")
         return own(*args, **arguments)
@@ -340,7 +340,7 @@ class Input:
     def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> Reduction:
         if function not in _REDUCTIONS:
             self._nothing_else()
-        return _ARRAY_FUNCTIONS[function](*args, **arguments)
+        return ARRAY_FUNCTIONS[function](*args, **arguments)
 
     def _nothing_else(self, *_: Any) -> NoReturn:
         raise TypeError(f"an epilogue may take sum, max or min of {self._name} over its axis K, and nothing else")
@@ -625,8 +625,9 @@ _REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
     np.sum: _reduction("sum"), np.max: _reduction("max"), np.amax: _reduction("max"), np.min: _reduction("min"),
     np.amin: _reduction("min"),
 }
-_ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.where: _where, np.clip: _clip, np.round: _round, np.around: _round, np.zeros_like: _like(0), np.ones_like: _like(1),
     np.real: operator.attrgetter("real"), np.imag: operator.attrgetter("imag"),
     np.iscomplexobj: lambda x: x.dtype.kind == "c", np.isrealobj: lambda x: x.dtype.kind != "c", **_REDUCTIONS,
 }
+"""Functions of NumPy that are no ufuncs, and what they make of values."""
