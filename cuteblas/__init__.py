@@ -11,6 +11,7 @@ layout algebra and the kernel generator below are ordinary subpackages: ``cutebl
 """
 
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .array import asarray, ndarray
 from .array.install import enabled, install, uninstall
@@ -47,28 +48,43 @@ from .functions import (
     vecmat,
 )
 
+if _TYPE_CHECKING:
+    from . import array as array
+    from . import blas as blas
+    from . import cli as cli
+    from . import codegen as codegen
+    from . import emulator as emulator
+    from . import epilogues as epilogues
+    from . import kernels as kernels
+    from . import layout as layout
+    from . import linalg as linalg
+    from . import planning as planning
+    from . import runtime as runtime
+    from .epilogues import epilogue as epilogue
+
 __version__ = "0.1.0"
 
 __all__ = ["Explanation", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot", "einsum",
-           "einsum_path", "enabled", "explain", "explain_copy", "inner", "install", "kron", "matmul", "matrix_transpose", "matvec",
-           "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes",
-           "tensordot", "transpose", "uninstall", "vdot", "vecdot", "vecmat"]
+           "einsum_path", "enabled", "epilogue", "explain", "explain_copy", "inner", "install", "kron", "matmul",
+           "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis",
+           "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot", "vecmat"]
 
 _SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "kernels", "layout", "linalg", "planning",
                           "runtime"})
 
 
-def __getattr__(name: str) -> object:
-    """Import a subpackage, or the decorator of epilogues, when it is first used."""
-    if name == "epilogue":
-        return _import_module(f"{__name__}.epilogues").epilogue
-    if name in _SUBPACKAGES:
-        return _import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not _TYPE_CHECKING:                                   # which would take any name for an object
+    def __getattr__(name: str) -> object:
+        """Import a subpackage, or the decorator of epilogues, when it is first used."""
+        if name == "epilogue":
+            return _import_module(f"{__name__}.epilogues").epilogue
+        if name in _SUBPACKAGES:
+            return _import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBPACKAGES})
+    return sorted({name for name in globals() if not name.startswith("_") or name.endswith("__")} | {*_SUBPACKAGES, "epilogue"})
 
 
 _obey_environment()

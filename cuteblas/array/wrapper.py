@@ -17,6 +17,7 @@ from ..functions import copy, dot, matmul
 from ..functions.kinds import kind_of, own_types
 from ..functions.products import fast_paths
 from .devices import CPU, checked_device, copied_to, device_of, made_on
+from .members import Members
 
 __all__ = ["as_given", "flatiter", "leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
 
@@ -29,8 +30,14 @@ _NOT_LOOKED_INTO = frozenset({int, float, complex, bool, str, bytes, slice, type
 _SOME = np.empty(0)
 
 
+if TYPE_CHECKING:
+    _Base = Members
+else:
+    _Base = object                      # a class of this package's own: what it has from NumPy's arrays is defined below
+
+
 @final
-class ndarray:
+class ndarray(_Base):
     """A NumPy or CuPy array whose products run on the kernels of this package.
 
     Whatever NumPy's arrays have, these have too: methods, attributes, operators, indexing. Results are of this type again, 0-d
@@ -65,9 +72,6 @@ class ndarray:
     __array_priority__ = 101
 
     _data: Any
-
-    if TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any: ...
 
     def __new__(cls, data: Any) -> ndarray:
         """Wrap an array."""
@@ -710,6 +714,8 @@ def _define(name: str, member: Any) -> None:
     member.__doc__ = getattr(np.ndarray, name).__doc__
     if not isinstance(member, property):
         member.__name__, member.__qualname__, member.__module__ = name, f"ndarray.{name}", ndarray.__module__
+        if name in vars(Members):
+            member.__wrapped__ = vars(Members)[name]    # whose signature help() shows
     setattr(ndarray, name, member)
 
 

@@ -51,6 +51,11 @@ class Explanation:
     copying_s: float = 0.0
 
     @property
+    def family(self) -> str:
+        """The family of the plan's kernels, such as ``"gemm_simt"``, empty without a plan."""
+        return "" if self.plan is None else self.plan.family
+
+    @property
     def source(self) -> str:
         """The CUDA C++ of the plan, empty without a plan."""
         return "" if self.plan is None else self.plan.source
