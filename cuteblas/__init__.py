@@ -11,7 +11,7 @@ layout algebra and the kernel generator below are ordinary subpackages: ``cutebl
 """
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from .array import asarray, ndarray
 from .array.install import enabled, install, uninstall
@@ -48,7 +48,7 @@ from .functions import (
     vecmat,
 )
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from . import array as array
     from . import blas as blas
     from . import cli as cli
@@ -73,7 +73,7 @@ _SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilog
                           "runtime"})
 
 
-if not _TYPE_CHECKING:                                   # which would take any name for an object
+if not TYPE_CHECKING:                                   # which would take any name for an object
     def __getattr__(name: str) -> object:
         """Import a subpackage, or the decorator of epilogues, when it is first used."""
         if name == "epilogue":
@@ -84,7 +84,7 @@ if not _TYPE_CHECKING:                                   # which would take any 
 
 
 def __dir__() -> list[str]:
-    return sorted({name for name in globals() if not name.startswith("_") or name.endswith("__")} | {*_SUBPACKAGES, "epilogue"})
+    return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
 _obey_environment()
