@@ -150,7 +150,7 @@ class ndarray(_Base):
         return _call(self._data.view, "view", arguments, named)
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
-        """The elements as a NumPy array.
+        """The elements as a NumPy array. Their type is left to NumPy, which casts what comes back as strictly as it casts its own.
 
         Raises
         ------
@@ -160,12 +160,11 @@ class ndarray(_Base):
         if self.device != CPU:
             raise TypeError('Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first; '
                             '`cupy.from_dlpack(x)` is a CuPy array of the same memory.')
-        return np.asarray(self._data, dtype, copy=copy)
+        return self._data.copy("K") if copy and dtype in (None, self._data.dtype) else self._data
 
     def __cupy_override_elementwise_kernel__(self, kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """CuPy's ufuncs and element-wise kernels by their own names, with an array of ours among the operands."""
-        result = _call(kernel, getattr(kernel, "name", "a kernel"), arguments, named)
-        return next((x for x in arguments if type(result) is ndarray and x is result._data), result)    # it was written into
+        return _call(kernel, getattr(kernel, "name", "a kernel"), arguments, named)
 
     # There is no __cuda_array_interface__: CuPy would take every ufunc with a CuPy array on the left, our products among them.
     def __dlpack__(self, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
@@ -395,8 +394,7 @@ class flatiter:
         return _wrap(self.base._data.flatten())
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
-        flat = _wrap(self.base._data.ravel() if copy is False else self.base._data.flatten())
-        return flat.__array__(dtype, copy=None if copy else copy)
+        return _wrap(self.base._data.ravel() if copy is False else self.base._data.flatten()).__array__()
 
 
 # -- ours and theirs --------------------------------------------------------------------------------------------------------------
@@ -514,6 +512,8 @@ def _call(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named
     raw, raw_named = unwrapped(arguments), unwrapped(named)
     require_one_place(name, (*(x._data for x in owner), raw, raw_named))
     result = call(*raw, **raw_named)
+    if result is not None and any(result is x for x in arguments):
+        return result                   # a plain array that was written into
     if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
         return wrapped(result)
     given = [x for x in leaves((owner, arguments)) if type(x) is ndarray] + [x for x in leaves(named.get("out")) if x is not None]

@@ -165,6 +165,13 @@ def test_out_of_any_type_is_returned():
     x = ndarray(A)
     assert np.ascontiguousarray([1], like=x) is not x and np.broadcast_arrays(x, x)[0].shape == (3, 4)
     assert np.clip(x, 1, 3, out=ours) is ours and np.sum(A, 0, out=(total := ndarray(np.empty(4)))) is total
+    into = np.empty((3, 3))
+    y = ndarray(S)
+    for call in (lambda: np.dot(y, S, into), lambda: np.matmul(S, y, into), lambda: cuteblas.dot(y, S, into),
+                 lambda: np.clip(y, 0, 1, into), lambda: y.cumsum(0, None, into), lambda: np.add(S, y, into),
+                 lambda: np.cumsum(y, 0, None, into), lambda: cuteblas.matmul(y, S, into), lambda: np.outer(y[0], S[0], into),
+                 lambda: np.take(y, [0, 1, 2], 0, into)):
+        assert call() is into
     with pytest.raises(TypeError, match="return arrays must be of ArrayType"):
         np.add(x, x, out=[1])
 

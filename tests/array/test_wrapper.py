@@ -316,6 +316,22 @@ def test_array_protocol():
     np.testing.assert_array_equal(np.array([x, x]), [A, A])
 
 
+@pytest.mark.parametrize("call", [
+    lambda x: np.take([5, 6, 7, 8, 9, 10, 11], x), lambda x: np.arange(9).take(x), lambda x: np.arange(6).repeat(x),
+    lambda x: np.arange(9).put(x, 1), lambda x: np.arange(9)[x], lambda x: np.asarray(x, "i4"), lambda x: np.array(x, "f4"),
+    lambda x: np.array(x, "f4", copy=False), lambda x: np.zeros(x), lambda x: np.add([1, 2, 3, 4, 5, 6], np.asarray(x)),
+    lambda x: np.ascontiguousarray(x, "i1"), lambda x: np.array(x, bool)], ids=range(12))
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+def test_numpy_casts_as_strictly_as_its_own(call):
+    for x in (A.ravel(), np.array([1.5]), np.array([2, 3, 1, 0, 1, 1]), np.array([1, 0, 1], bool), A.ravel() + 1j):
+        result, expected = (outcome(call, v) for v in (ndarray(x.copy()), x.copy()))
+        if isinstance(expected, Exception) or isinstance(result, Exception):
+            assert isinstance(result, Exception) and isinstance(expected, Exception)
+        else:
+            np.testing.assert_array_equal(result, expected)
+            assert np.asarray(result).dtype == np.asarray(expected).dtype
+
+
 def test_what_cannot_be_had():
     """The limits that docs/arrays.md names."""
     x = ndarray(np.array([1.0, 2, 3]))
