@@ -236,9 +236,13 @@ def _main(arguments: Sequence[str] | None) -> int:
     if needed is not None and (reason := needed.why_unavailable()) is not None:
         raise CommandError(f"--backend {chosen.backend} cannot run here: {reason}")
     refuse_unwritable(chosen.json)
+    names = _possible(chosen.routines)
+    for name, scalar in product(names, {x for pair in chosen.scalars for x in pair}):
+        if ROUTINES[name].compute != "int32" and abs(scalar) > float(np.finfo(ROUTINES[name].compute).max):
+            raise CommandError(f"{name}: alpha and beta are {ROUTINES[name].compute}, which has no {scalar:g}")
 
     rng = np.random.default_rng(chosen.seed)
-    wanted = cases(_possible(chosen.routines), chosen.sizes, chosen.trans, chosen.storage, chosen.scalars)
+    wanted = cases(names, chosen.sizes, chosen.trans, chosen.storage, chosen.scalars)
     outcomes = list(_table(list(wanted), chosen.backend, rng))
     counts = {verdict: sum(outcome.verdict == verdict for outcome in outcomes) for verdict in ("PASS", "MARGINAL", "FAIL")}
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))

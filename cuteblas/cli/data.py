@@ -109,10 +109,10 @@ def _load(name: str) -> np.ndarray:
         if begins.startswith(_ARCHIVE):
             raise DataError(f"{name} holds several arrays; save the one to multiply with numpy.save")
         if begins != MAGIC_PREFIX:
-            raise DataError(f"{name} is not a .npy file; numpy.save({str(Path(name).with_suffix('.npy'))!r}, x) writes one")
+            raise DataError(f"{name} is not a .npy file; numpy.save('x.npy', x) writes one")
         x = np.load(name, allow_pickle=False)
     except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror or error}") from error
+        raise DataError(f"{name or repr(name)} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, MemoryError) as error:
         if "allow_pickle" in str(error):
             raise DataError(f"{name} holds Python objects, which are no numbers") from None

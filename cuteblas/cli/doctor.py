@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
+from textwrap import fill
 
 from .. import emulator
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
 from ..runtime.cache import cache_directory, usage
 from ..runtime.errors import INSTALL
+from .terminal import columns
 
 __all__ = ["Finding", "findings"]
+
+_EDGE = 22                      # where what was found begins
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Finding:
 
     def __str__(self) -> str:
         line = f"{'--' if self.remedy else 'ok':4}{self.name:18}{self.text}"
-        return line + (f"\n{'':22}-> {self.remedy}" if self.remedy else "")
+        return line + (f"\n{'':{_EDGE}}-> {self.remedy}" if self.remedy else "")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -38,11 +42,17 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print the findings; the status is 0 whatever they are."""
-    found = list(findings())
-    print(*found, sep="\n")
+    for found in findings():
+        for line in str(found).splitlines():
+            print(_wrapped(line, " " * _EDGE))
     reason = why_unavailable()
-    print("\nmatmul and transpose run here on NumPy's BLAS " + ("and on GPU kernels" if reason is None else f"alone: {reason}"))
+    print(_wrapped("\nmatmul and transpose run here on NumPy's BLAS "
+                   + ("and on GPU kernels" if reason is None else f"alone: {reason}")))
     return 0
+
+
+def _wrapped(line: str, indent: str = "") -> str:
+    return fill(line, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
 
 
 def findings() -> Iterator[Finding]:

@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
     refuse_unwritable(options.svg, options.latex)
     try:
         layout = _derived(options)
-        lines, figure = _thread_values(options, layout) if options.tv else _values(options, layout)
+        lines, figure = _thread_values(options, layout) if options.tv is not None else _values(options, layout)
         print("\n".join(lines))
         if options.complement is not None:
             print(f"complement up to {options.complement}: {complement(layout, options.complement)}")
@@ -83,11 +83,11 @@ def run(options: Namespace) -> int:
 def _derived(options: Namespace) -> Any:
     """The layout after the operations that change it."""
     layout: Any = Layout.parse(options.layout)
-    if options.compose:
+    if options.compose is not None:
         layout = composition(layout, Layout.parse(options.compose))
-    if options.swizzle:
+    if options.swizzle is not None:
         layout = composition(_swizzle(options.swizzle), layout)
-    if options.tile:
+    if options.tile is not None:
         layout = zipped_divide(layout, _tiler(options.tile))
     return layout
 

@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+try:
+    import matplotlib as mpl
+except ImportError:
+    sys.exit("the plots need matplotlib: pip install -e '.[docs]'")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -101,6 +104,7 @@ def draw_transposes(file: Path) -> None:
 
 def main(folder: Path) -> None:
     """Write both plots."""
+    folder.mkdir(parents=True, exist_ok=True)
     mpl.rcParams |= {"svg.hashsalt": "cuteblas", "svg.fonttype": "none", "font.family": "sans-serif"}
     draw_products(folder / "products.svg")
     draw_transposes(folder / "transposes.svg")

@@ -121,7 +121,8 @@ def test_without_ml_dtypes_bfloat16_is_left_out(no_ml_dtypes, capsys):
 
 @pytest.mark.parametrize("arguments, sentence", [
     (["--backend", "cuda"], "--backend cuda cannot run here: none was asked for"),
-    (["--json", "missing/outcomes.json"], "there is no directory 'missing'")])
+    (["--json", "missing/outcomes.json"], "there is no directory 'missing'"),
+    (["--routines", "dgemm,sgemm", "--scalars", "1e300:1"], "sgemm: alpha and beta are float32, which has no 1e+300")])
 def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
     monkeypatch.chdir(tmp_path)

@@ -40,8 +40,14 @@ def test_no_command_prints_help(capsys):
     assert all(f"\n  {name} " in out for name in cli.COMMANDS) and "--version" in out and err == ""
 
 
-@pytest.mark.parametrize("name", ["cuteblas", "python -m cuteblas"])
-def test_version(name, capsys):
+@pytest.mark.parametrize("arguments, words", [(["help"], "commands:"), (["help", "cache"], "--clear")])
+def test_help_may_be_a_word(arguments, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 0 and words in capsys.readouterr().out
+
+
+def test_version(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
     assert stop.value.code == 0 and capsys.readouterr().out == f"cuteblas {cuteblas.__version__}\n"

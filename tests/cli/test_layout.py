@@ -90,6 +90,7 @@ def test_thread_value_layouts_as_text(capsys):
     (["(8,8)", "--to", "8"], "give the tile with --tv"), ([C_TV, "--tv", "(4,8)"], "is at 32, and the tile is [0,32)"),
     ([C_TV, "--tv", "128", "--mma", C_TV, B_TV], "has a tile (M,N)"), (["(8,8)", "--svg", "missing/out.svg"], "missing/out.svg"),
     (["8", "--swizzle", "1,0,1", "--complement", "9"], "expected a layout"), (["8", "--svg", "."], "it is a directory"),
+    (["8", "--tile", ""], "got 'the end'"), (["8", "--compose", ""], "got 'the end'"), (["8", "--swizzle", ""], "B,M,S"),
     (["8", "--swizzle", "99999999999,1,99999999999"], "an address has 64 bits")])
 def test_what_is_refused_is_one_sentence(arguments, sentence, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
