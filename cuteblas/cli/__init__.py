@@ -17,7 +17,7 @@ from .command import PROGRAM, CommandError, Parser, ended
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
-    "run": "run a CuPy program on these kernels; the word may be left out: python -m cuteblas PROGRAM ARGUMENT ...",
+    "run": "run a CuPy program on these kernels; the word may be left out",
     "demo": "multiply and transpose real data, check it against NumPy, show a kernel at work",
     "explain": "show the plan for shapes, without data",
     "kernels": "list the kernels, those that variant= names and those that planning chooses, or show one",

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..array.install import install_with_cupy
 from ..functions import stats
-from .command import ended
+from .command import PROGRAM, ended
 from .comparison import Recorder, compared
 from .terminal import wrapped
 
@@ -49,10 +49,10 @@ def run(options: Namespace) -> int:
         _show_from(None)
         raise error.with_traceback(None) from None
     except OSError as error:
-        print(f"python -m cuteblas: can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        print(f"{PROGRAM}: can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
         return 2
     except _NoProgram as error:
-        print(f"python -m cuteblas: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.status
     recorder = Recorder() if options.compare else None
 
@@ -115,7 +115,7 @@ def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
 
 def _first(arguments: list[str], of: str) -> str:
     if not arguments:
-        raise _NoProgram(f"{of} needs a program; python -m cuteblas run --help", 2)
+        raise _NoProgram(f"{of} needs a program; {PROGRAM} run --help", 2)
     return arguments[0]
 
 
