@@ -28,6 +28,7 @@ from .terminal import duration, paint, reflowed, shaded, side_by_side, wrapped
 
 _REPEATS, _SECONDS = 5, 2.0
 _WIDTH = 8                      # of the names before what is said
+_MORE = f"{PROGRAM} explain --verbose"
 _NEXT = f"""
 What to look at next
   {PROGRAM} kernels gemm_simt --source      # how it was made; its CUDA
@@ -64,7 +65,7 @@ def run(options: Namespace) -> int:
         if reason is None:
             for told in plans:
                 print()
-                show(told, with_picture=True)
+                show(told, with_picture=True, more=_MORE)
         else:
             right += _emulate(work)
             _measured_elsewhere(plans[0])
@@ -186,7 +187,7 @@ def _measured_elsewhere(told: Explanation) -> None:
         print(f"  {what:38}{duration(row['ours_s']):>10}{duration(row['rival_s']):>10}{row['rival_s'] / row['ours_s']:>6.1f} "
               "times as fast")
     print(reflowed("\nWhat it would run for the product above: planned, not measured"))
-    show(told, with_picture=False)
+    show(told, with_picture=False, more=_MORE)
 
 
 def _entry(name: str, text: str) -> None:
