@@ -100,7 +100,8 @@ def _two_mistakes(call: Call, error: BaseException) -> bool:
         return True
     if call.function.startswith(("blas.", "epilogues.")):           # TypeError and ValueError
         return True
-    accidents = ("dtype from an array", "return arrays must be of ArrayType", "only allowed as a keyword argument")
+    accidents = ("dtype from an array", "not within the valid range [0, 52)", "return arrays must be of ArrayType",
+                 "only allowed as a keyword argument")
     if any(words in str(error) for words in accidents):
         return True
     valid = (None, *(Code(repr(good)) for good in PRECISIONS))
@@ -124,8 +125,8 @@ def _may_refuse(call: Call, side: Side, error: BaseException | None) -> bool:
 def _may_answer(call: Call, side: Side, error: BaseException) -> bool:
     """Calls that are answered here and not by NumPy, as the documentation says."""
     words = str(error)
-    if words == "vectors" and call.function.startswith("epilogues."):
-        return True
+    if call.function.startswith("epilogues.") and (words == "vectors" or (words == "cast" and call.keyword("out") is not None)):
+        return True                             # the type of out is what counts
     if "return arrays must be of ArrayType" in words or "only allowed as a keyword argument" in words:
         return len(call.arguments) > 2          # what NumPy takes as ``out=`` only, here in third place too
     if "dtype from an array" in words:              # what has a dtype is one, but for NumPy's arrays
@@ -189,7 +190,7 @@ def _described(call: Call, side: Side, expected: Seen, got: Seen) -> Fault | Non
         return Fault("shape", f"{got.values.shape} in place of {expected.values.shape}")
     if expected.label == "scalar":
         return None
-    if got.argument != expected.argument and not (expected.label == "array" and call.function == "np.broadcast_arrays"):
+    if got.argument != expected.argument and call.function not in ("np.broadcast_arrays", "attribute.T"):
         return Fault("identity", f"the result is {_argument(got)}, in NumPy {_argument(expected)}")
     if got.place != expected.place and expected.values.size:
         return Fault("view", f"the result lies {_placed(got)}, in NumPy {_placed(expected)}")
@@ -309,7 +310,9 @@ def _type_of_sums(call: Call, result: np.dtype) -> np.dtype:
     alone = Call(call.function, call.arguments[:2] if call.base in ("dot", "outer", "matmul", "vecdot", "matvec", "vecmat")
                  else call.arguments, call.without("out").keywords, call.views, call.memories)
     outcome = perform(alone, _REFERENCE)
-    return outcome.seen.values.dtype if outcome.seen is not None else result
+    dtype = outcome.seen.values.dtype if outcome.seen is not None else result
+    summed_in_out = call.base == "einsum" and dtype.kind in "biu"
+    return np.result_type(dtype, result) if summed_in_out else dtype
 
 
 def _argument(seen: Seen) -> str:

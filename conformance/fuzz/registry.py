@@ -60,6 +60,8 @@ def out_views(call: Call) -> list[int]:
     found = []
     argument: Argument | None
     position = _OUT_POSITIONS.get(call.base)
+    if position is None and isinstance(ufunc := getattr(np, call.base, None), np.ufunc):
+        position = ufunc.nin
     given: list[Argument | None] = [*call.arguments[position:position + 1]] if position is not None else []
     if arrays.in_place(call.function):
         given.append(next(iter(call.arguments), None))

@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from ..planning.plan import Plan
-from ..planning.problem import DeviceInfo, GemmProblem
+from ..planning.problem import ContractionProblem, DeviceInfo, GemmProblem
 from .copies import check_out
 from .counters import tally
 from .engines import plan_for
@@ -214,7 +214,7 @@ def uploaded(table: np.ndarray) -> Any:
 
 def _scalars(plan: Plan, alpha: Any, beta: Any, numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """What a launch takes behind the addresses: the numbers of a product that is not a plain one."""
-    if not isinstance(plan.problem, GemmProblem):
+    if not isinstance(plan.problem, (GemmProblem, ContractionProblem)):
         return ()
     kinds = (alpha, plan.problem.alpha), (beta, plan.problem.beta)
     return (*(1 if kind == "device" else x for x, kind in kinds), numbers)

@@ -334,3 +334,10 @@ def test_singular_matrices_are_refused_as_by_numpy(monkeypatch, capturing):
     else:
         with pytest.raises(np.linalg.LinAlgError, match=r"^Singular matrix$"):
             cuteblas.linalg.matrix_power(on_gpu(np.zeros((2, 2))), -1)
+
+
+@pytest.mark.parametrize("precision", ["auto", "ieee", "fp16x3", "tf32"])
+def test_sums_that_are_doubled_after_the_product(precision):
+    """A sum along one operand alone, which an algorithm cannot read, is halved first; the launch behind it doubles by its alpha."""
+    x, y = np.float32([1, 2]), np.broadcast_to(np.float32([3]), (2,))
+    assert float(on_host(cuteblas.inner(on_gpu(x), on_gpu(y), precision=precision))) == 9

@@ -76,7 +76,7 @@ def _keywords(b: Building, operands: list[Argument], output: str | None, extents
     if draw.chance(0.2) and output is not None and dotted is None:
         keywords["out"] = b.out(tuple(extents[x] for x in output), result_dtype(b, operands))
     if draw.chance(0.07):
-        keywords["dtype"] = Code(repr(draw.dtype()))
+        keywords["dtype"] = Code(repr(draw.dtype().replace(">", "<")))       # NumPy adds in native order and says that it did not
     if draw.chance(0.08):
         keywords["casting"] = Code(repr(draw.choice(CASTINGS)))
     if draw.chance(0.08):

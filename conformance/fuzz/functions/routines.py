@@ -112,7 +112,7 @@ def _check_target(target: Any, shape: tuple[int, ...], types: Types, operands: t
         raise ValueError("shape of out")
     if not target.flags.writeable:
         raise ValueError("read-only")
-    same = c is target or (isinstance(c, np.ndarray) and c.__array_interface__["data"] == target.__array_interface__["data"]
+    same = c is target or (isinstance(c, np.ndarray) and c.__array_interface__["data"][0] == target.__array_interface__["data"][0]
                            and c.strides == target.strides and c.shape == target.shape)
     for x in (*operands, *(() if same else (c,))):
         if isinstance(x, np.ndarray) and np.shares_memory(x, target):
