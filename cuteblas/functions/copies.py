@@ -115,7 +115,7 @@ def check_out(a: Any, out: Any) -> None:
         raise ValueError(f"elements of out share memory: its shape is {out.shape} and its strides are {out.strides} bytes")
 
 
-def ascontiguousarray(a: Any, dtype: Any = None, *, variant: str | None = None) -> Any:
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str | None = None) -> Any:
     """The array itself if it is C-contiguous, else a C-contiguous copy, as ``numpy.ascontiguousarray``; 1-D for a scalar.
 
     Parameters
@@ -124,6 +124,8 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, variant: str | None = None) 
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
         Element type of the result. A change of type is left to NumPy or CuPy.
+    like : array, optional
+        Of a type that answers NumPy's functions itself: it makes the result.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
@@ -135,6 +137,9 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, variant: str | None = None) 
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
     check_variant(variant, "copy")
+    if like is not None:
+        refuse_variant(variant, "like= names who makes the result")
+        return np.ascontiguousarray(a, dtype, like=like)
     if kind_of(a) == "cupy":
         from ._cupy import contiguous
 
@@ -142,7 +147,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, variant: str | None = None) 
     return _contiguous("ascontiguousarray", np.ascontiguousarray, "C", a, dtype, variant)
 
 
-def asfortranarray(a: Any, dtype: Any = None, *, variant: str | None = None) -> Any:
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str | None = None) -> Any:
     """The array itself if it is Fortran-contiguous, else a Fortran-contiguous copy, as ``numpy.asfortranarray``; 1-D for a scalar.
 
     Parameters
@@ -151,6 +156,8 @@ def asfortranarray(a: Any, dtype: Any = None, *, variant: str | None = None) -> 
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
         Element type of the result. A change of type is left to NumPy or CuPy.
+    like : array, optional
+        Of a type that answers NumPy's functions itself: it makes the result.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
@@ -162,6 +169,9 @@ def asfortranarray(a: Any, dtype: Any = None, *, variant: str | None = None) -> 
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
     check_variant(variant, "copy")
+    if like is not None:
+        refuse_variant(variant, "like= names who makes the result")
+        return np.asfortranarray(a, dtype, like=like)
     if kind_of(a) == "cupy":
         from ._cupy_products import fortran
 

@@ -133,6 +133,20 @@ def test_arrays_that_cannot_receive_a_copy(out, error, message):
         cuteblas.copy(np.ones((2, 2)), "Z", out=np.ones((2, 2)))
 
 
+@pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray], ids=lambda call: call.__name__)
+def test_like_makes_arrays_of_that_type(call):
+    x = cuteblas.ndarray(np.ones((2, 2)))
+    for source in ([[1, 2], [3, 4]], np.ones((2, 3), order="F"), x, 3):
+        made = call(source, "f4", like=x)
+        assert type(made) is cuteblas.ndarray and made.dtype == np.float32 and made.ndim > 0
+        assert made.flags.f_contiguous if call is cuteblas.asfortranarray else made.flags.c_contiguous
+    assert type(call([1], like=np.ones(1))) is np.ndarray
+    with pytest.raises(TypeError, match="like"):
+        call([1], like=[1])
+    with pytest.raises(ValueError, match=r"variant='tma_copy' names a kernel, but like= names who makes the result"):
+        call(np.ones(2), like=x, variant="tma_copy")
+
+
 @pytest.mark.usefixtures("anywhere")
 def test_arrays_of_ours_are_transposed_in_place():
     x = cuteblas.ndarray(np.arange(12.0).reshape(3, 2, 2))
