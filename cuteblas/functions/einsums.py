@@ -364,7 +364,7 @@ def _judged(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | N
         shown["out"] = np.zeros(tuple(min(n, most) for n in out.shape), out.dtype)
         shown["out"].flags.writeable = out.writeable
     result = np.einsum(*with_operands(operands, arrays), optimize=["einsum_path", *path] if path else False, **shown)
-    dtype = result.dtype if out is None else np.result_type(*(x.dtype for x in memories), out.dtype)
+    dtype = np.asarray(result).dtype if out is None else np.result_type(*(x.dtype for x in memories), out.dtype)
     if arguments.get("dtype") is not None:
         dtype = np.dtype(arguments["dtype"])
     return dtype, ours or not isinstance(result, np.ndarray)

@@ -24,11 +24,13 @@ _FEW = 64                                       # products of a matrix that do n
 
 @dataclass(frozen=True)
 class _Load:
-    """An operand as a tensor with an axis for each of its indices whose extent is not 1, in the type of the products."""
+    """An operand as a tensor with an axis for each of its indices whose extent is not 1, in the type of the products: rounded to
+    that of the result first if it is float16, whose products are float32."""
 
     diagonal: str | None
     shape: tuple[int, ...] | None
     dtype: np.dtype
+    wide: np.dtype
 
     def of(self, x: np.ndarray) -> np.ndarray:
         """A view where the type allows it."""
@@ -36,7 +38,9 @@ class _Load:
             x = np.einsum(self.diagonal, x)
         if self.shape is not None:
             x = x.reshape(self.shape)
-        return x if x.dtype == self.dtype else _cast(x, self.dtype)
+        if x.dtype != self.dtype:
+            x = without_imaginary_part(x, self.dtype).astype(self.dtype)
+        return x if x.dtype == self.wide else x.astype(self.wide)
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
         return Program((), (), *ends)
     native = settled.dtype.newbyteorder("=")
     wide = native if native != np.float16 else np.dtype(np.float32)
-    loads, terms = zip(*(_load(term, shape, wide) for term, shape in zip(subscripts.terms, shapes, strict=True)), strict=True)
+    loads, terms = zip(*(_load(term, shape, native, wide) for term, shape in zip(subscripts.terms, shapes, strict=True)), strict=True)
     result = "".join(c for c in subscripts.result if any(c in term for term in terms))
     left, steps = list(terms), list[_Step]()
     for positions in _whole(path, len(terms)):
@@ -231,7 +235,7 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
     return Program(loads, tuple(steps), *ends, axes, shown, written)
 
 
-def _load(term: str, shape: tuple[int, ...], wide: np.dtype) -> tuple[_Load, str]:
+def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
     """How an operand is read, and its indices then."""
     letters = dict(zip(dict.fromkeys(term), ascii_letters, strict=False))
     extents = dict(zip(term, shape, strict=True))
@@ -239,7 +243,7 @@ def _load(term: str, shape: tuple[int, ...], wide: np.dtype) -> tuple[_Load, str
     if len(letters) < len(term):
         diagonal = f"{''.join(letters[c] for c in term)}->{''.join(letters.values())}"
     left = "".join(c for c in letters if extents[c] != 1)
-    return _Load(diagonal, tuple(extents[c] for c in left) if len(left) < len(letters) else None, wide), left
+    return _Load(diagonal, tuple(extents[c] for c in left) if len(left) < len(letters) else None, dtype, wide), left
 
 
 def _whole(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
@@ -310,8 +314,3 @@ def _one_mode(modes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
             return None
         extent, stride = extent * n, stride if extent > 1 else step
     return extent, stride
-
-
-def _cast(x: np.ndarray, wide: np.dtype) -> np.ndarray:
-    """An array in another type."""
-    return without_imaginary_part(x, wide).astype(wide)

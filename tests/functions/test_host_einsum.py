@@ -118,6 +118,15 @@ def test_float16_is_rounded_once():
     assert cuteblas.einsum("i,i,i->", x, x, np.full(200, 2.0**-14, np.float16)) == np.float16(200 * 300 * 300 / 2.0**14)
 
 
+def test_operands_are_rounded_to_the_type_of_the_result_first():
+    with np.errstate(all="ignore"):
+        assert np.isnan(cuteblas.einsum(",->", np.float32(1.9e21), 0.0, optimize=True, dtype="f2", casting="unsafe"))
+
+
+def test_an_object_is_no_number():
+    assert cuteblas.einsum(np.ones(0), [0], 2 - 1j, [], [], optimize=("greedy", 1000), dtype="O") == 0
+
+
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x[::-1], lambda x: x[:, ::-1]])
 def test_out_may_overlap_the_inputs(view):
     x = np.arange(9.0).reshape(3, 3)
