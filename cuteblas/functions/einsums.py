@@ -76,14 +76,23 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     >>> cuteblas.einsum("ij,j->i", [[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    if out is None and optimize is False and precision is variant is None and not arguments and len(operands) == 3:
-        text, x, y = operands
-        if type(text) is str and type(x) is type(y) is np.ndarray and x.size * y.size <= SMALL and current_backend() == "numpy":
-            result = np.einsum(text, x, y)
+    if precision is variant is None and not arguments and operands and type(operands[0]) is str and current_backend() == "numpy" \
+            and (out is None or type(out) is np.ndarray):
+        most = 1
+        for x in operands[1:]:
+            if type(x) is not np.ndarray:
+                break
+            most *= x.size
+        else:
+            small = out is None and optimize is False and most <= SMALL and len(operands) <= _MOST_OPERANDS
+            result = np.einsum(*operands) if small else _on_host(operands, *operands[1:], optimize=optimize, out=out)
             _by_numpy.tick()
             return result
     if (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
             and {kind_of(x) for x in operands_of(operands)} <= {"numpy", "scalar", "like"}:
+        if not (optimize is False or _is_auto(optimize)):       # NumPy's own products refuse it, its loop does not
+            ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]
+            np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)
         native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant,
                         **{**arguments, "dtype": swapped.newbyteorder("=")})
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native
@@ -216,7 +225,7 @@ def _is_view(subscripts: Subscripts) -> bool:
 
 
 # -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------
-_programs: dict[Any, Any] = {}                  # by all of a call that decides what it does: a Program, or None for NumPy itself
+_programs: dict[Any, Any] = {}                  # by all of a call that decides what it does
 _MOST_PROGRAMS = 4096
 
 
@@ -244,12 +253,14 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
             _programs[settled] = program
     except TypeError:                           # subscripts without a hash
         program = None
+    if program is _LOOP:
+        return np.einsum(*with_operands(operands, arrays), out=out, **arguments)
     if program is None:
         return _by_numpys_loops(operands, arrays, optimize, out, arguments)
     return program.run(arrays, out)
 
 
-_NO_KEY = object()
+_NO_KEY, _LOOP = object(), object()
 
 
 def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
@@ -285,7 +296,7 @@ def _is_auto(optimize: Any) -> bool:
 
 def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
              arguments: Mapping[str, Any]) -> Any:
-    """What a call on NumPy arrays does; ``None`` if NumPy itself has to answer.
+    """What a call on NumPy arrays does: a program, NumPy's plain loop, or what NumPy makes of it (``None``).
 
     Raises
     ------
@@ -301,7 +312,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     products = prod(subscripts.extents.values())
     once = len(arrays) == 2 and products == max(x.size for x in arrays)             # each element of one is needed once
     if ours and products <= (SMALL_ONCE if once else SMALL) and len(arrays) < _MOST_OPERANDS:
-        return None
+        return _LOOP
     path = _path(operands, subscripts, memories, optimize)
     dtype, scalar = _judged(operands, memories, out_memory, path, optimize, arguments)
     if not _is_number(dtype):

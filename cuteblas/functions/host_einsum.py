@@ -65,14 +65,14 @@ class _Pair:
         Where they are in the list of what is left.
     swapped : bool
         Whether the second one is the left factor.
-    alone : pair of tuple of int
-        Axes of each factor that nothing else has: sums over them come first.
+    sums : pair of _Loop or None
+        The sum of each factor over the axes that nothing else has, which comes first.
     axes : pair of tuple of int
         The others, in the order stack, rows, columns.
     shapes : pair of tuple of int
-        Of the stacks of matrices.
+        Of the stacks of matrices; where nothing is summed, of arrays that broadcast.
     stacked, groups : tuple of int
-        The shape of the result as a stack of matrices, and how many of its axes each axis of the stack is made of: those of the
+        The shape of the result as such a stack, and how many of its axes each axis of the stack is made of: those of the
         stack, of the rows of the left factor and of the columns of the right one.
     shape : tuple of int
         Of the result.
@@ -84,7 +84,7 @@ class _Pair:
 
     positions: tuple[int, ...]
     swapped: bool
-    alone: tuple[tuple[int, ...], tuple[int, ...]]
+    sums: tuple[_Loop | None, _Loop | None]
     axes: tuple[tuple[int, ...], tuple[int, ...]]
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     stacked: tuple[int, ...]
@@ -111,14 +111,15 @@ class _Pair:
 
     def _matrices(self, x: np.ndarray, i: int) -> np.ndarray:
         """A factor as a stack of matrices that BLAS can read."""
-        if self.alone[i]:
-            add = np.logical_or if x.dtype.kind == "b" else np.add
-            x = add.reduce(x, self.alone[i], dtype=x.dtype)
+        if (first := self.sums[i]) is not None:
+            x = first.run([x])
         x = x.transpose(self.axes[i]).reshape(self.shapes[i])
         return x if self.multiplies is np.multiply else _for_blas(x)
 
     def writes(self, modes: Sequence[tuple[int, int]], itemsize: int) -> bool:
         """Whether the result can be written at once to an array of these extents and strides (in bytes)."""
+        if self.multiplies is np.multiply:
+            return True
         stack, rows, _columns = self.groups
         parts = _one_mode(modes[:stack]), _one_mode(modes[stack:stack + rows]), _one_mode(modes[stack + rows:])
         if None in parts:
@@ -210,7 +211,8 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
         return Program((), (), *ends)
     native = settled.dtype.newbyteorder("=")
     wide = native if native != np.float16 else np.dtype(np.float32)
-    loads, terms = zip(*(_load(term, shape, native, wide) for term, shape in zip(subscripts.terms, shapes, strict=True)), strict=True)
+    loaded = [_load(term, shape, native, wide) for term, shape in zip(subscripts.terms, shapes, strict=True)]
+    loads, terms = (tuple(part) for part in zip(*loaded, strict=True))
     result = "".join(c for c in subscripts.result if any(c in term for term in terms))
     left, steps = list(terms), list[_Step]()
     for positions in _whole(path, len(terms)):
@@ -275,16 +277,20 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: 
     loop = _loop(positions, given, order)
     if loop is not None and summed and stack > 1 and m * n * k <= _FEW and not any(alone):
         return _loop(positions, given, kept), kept
-    front = (stack,) if batch else ()
+    both, down, along = ([stack] if batch else []), [m], [n]
+    if not summed:                              # any strides will do
+        both, down, along = ([extents[c] for c in part] for part in (batch, rows, columns))
+    first_shape = (*both, *down, *([k] if summed else [1] * len(along)))
+    second_shape = (*both, *([k] if summed else [1] * len(down)), *along)
     groups = (*batch, *rows, *summed), (*batch, *summed, *columns)
-    left = [[c for c in x if c not in sums] for x, sums in zip(terms, alone, strict=True)]
-    overflows = any(alone) and wide.kind in "fc"
-    if overflows and loop is None:
+    left = ["".join(c for c in x if c not in y) for x, y in zip(terms, alone, strict=True)]
+    if any(alone) and loop is None:
         return None, order
-    return _Pair(positions, swapped,
-                 tuple(tuple(x.index(c) for c in sums) for x, sums in zip(terms, alone, strict=True)),      # type: ignore[arg-type]
+    sums = tuple(_loop((0,), [x], y) if x != y else None for x, y in zip(terms, left, strict=True))
+    overflows = any(alone) and wide.kind in "fc"
+    return _Pair(positions, swapped, sums,                                                                  # type: ignore[arg-type]
                  tuple(tuple(x.index(c) for c in group) for x, group in zip(left, groups, strict=True)),    # type: ignore[arg-type]
-                 ((*front, m, k), (*front, k, n)), (*front, m, n), (len(batch), len(rows), len(columns)),
+                 (first_shape, second_shape), (*both, *down, *along), (len(batch), len(rows), len(columns)),
                  tuple(extents[c] for c in order), np.matmul if summed else np.multiply, loop if overflows else None), order
 
 
