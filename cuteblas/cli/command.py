@@ -14,12 +14,15 @@ status  meaning
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any, NoReturn
 
 from .terminal import columns, reflowed
@@ -105,7 +108,8 @@ def ended(work: Callable[[], int]) -> int:
     _take_any_text()
     try:
         try:
-            status = work()
+            with _interruptible():
+                status = work()
         finally:
             sys.stdout.flush()              # a full disk or a closed pipe speaks here and not when the interpreter ends
     except BrokenPipeError:
@@ -119,6 +123,26 @@ def ended(work: Callable[[], int]) -> int:
     finally:
         _drop_what_cannot_be_written()
     return status
+
+
+class _Interrupted(KeyboardInterrupt):
+    """Ctrl-C. A ``KeyboardInterrupt`` itself that passes through ``exec`` ends the interpreter by SIGINT, whatever is returned."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise :class:`_Interrupted`, where it would raise ``KeyboardInterrupt``."""
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Interrupted
+
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _say(sentence: str, status: int) -> int:

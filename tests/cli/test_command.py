@@ -163,6 +163,20 @@ def test_an_interrupt_ends_with_130(arguments):
     assert (process.returncode, err) == (130, b"")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_inside_of_exec_ends_with_130_too(tmp_path):
+    """CPython notes a KeyboardInterrupt that leaves ``exec``, as of dataclasses; ``-m`` then ends by SIGINT whatever the status."""
+    (tmp_path / "program.py").write_text("import sys, time; from cuteblas.cli.command import ended\n"
+                                         "sys.exit(ended(lambda: exec('print(flush=True); time.sleep(50)')))\n")
+    process = subprocess.Popen([sys.executable, "-m", "program"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
+                               env=environment())
+    process.stdout.readline()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"")
+
+
 def test_a_comparison_without_cupy():
     result = subprocess.run([*CUTEBLAS, "--compare", "-c", "pass"], capture_output=True, text=True, env=environment(), timeout=60)
     assert (result.returncode, result.stderr) == (0, "\ncuteblas: the program has not imported CuPy\n")
