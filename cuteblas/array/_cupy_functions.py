@@ -6,10 +6,11 @@ It imports CuPy, and is imported when the first of them arrives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache, reduce
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial, reduce
 from importlib import import_module
 from inspect import BoundArguments, Parameter, Signature, signature
+from itertools import takewhile
 from typing import Any
 
 import cupy
@@ -37,6 +38,7 @@ _WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_p
           **dict.fromkeys(("svd", "svdvals", "pinv", "matrix_rank", "cond", "norm", "matrix_norm"), "SVD did not converge"),
           **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "roots"), "Eigenvalues did not converge")}
 _BY_PLACE = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
+_UNCHANGED = nullcontext()
 _OF_NAN = frozenset({np.linalg.eigh, np.linalg.eigvalsh, np.linalg.inv, np.linalg.solve})     # which return NaN for it
 _TUPLES = frozenset({np.atleast_1d, np.atleast_2d, np.atleast_3d, np.gradient})
 _BOOLS = frozenset({np.allclose, np.array_equal, np.array_equiv})
@@ -67,21 +69,25 @@ def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None, argum
     if not (own or theirs):
         return NotImplemented
     described = _signature(function)
-    with on_device_of(some), raising(function.__name__):
-        if described is None:
+    with on_device_of(some), raising(function.__name__) if function.__module__ == "numpy.linalg" else _UNCHANGED:
+        if described is None or (own and not any(isinstance(x, (list, tuple)) for x in (*arguments, *named.values()))):
             return (own or theirs[0])(*arguments, **named)
-        given = described.bind(*arguments, **named)
-        _make_arrays(given, function)
-        if own:
-            return own(*given.args, **given.kwargs)
-        call = next((x for x in theirs if not _lacking(x, given)), theirs[0])
+        if not own and _fits(function, theirs[0], arguments, named):        # most calls: nothing to translate
+            call = theirs[0]
+        else:
+            given = described.bind(*arguments, **named)
+            _make_arrays(given, function)
+            if own:
+                return own(*given.args, **given.kwargs)
+            chosen = next((x for x in theirs if not _lacking(function, x, given)), theirs[0])
+            call, arguments, named = partial(_called, function, chosen), (given,), {}
         try:
-            return _as_numpys(function, _called(call, given), given)
+            return _as_numpys(function, call(*arguments, **named))
         except np.linalg.LinAlgError:
-            if function not in _OF_NAN or not any(cupy.isnan(x).any() for x in given.args if isinstance(x, cupy.ndarray)):
+            if function not in _OF_NAN or not cupy.isnan(some).any():
                 raise
             with cupyx.errstate(linalg="ignore"):
-                return _as_numpys(function, _called(call, given), given)
+                return _as_numpys(function, call(*arguments, **named))
 
 
 @contextmanager
@@ -145,7 +151,7 @@ def _make_arrays(given: BoundArguments, function: Callable[..., Any]) -> None:
             given.arguments[name] = tuple(map(made, value))
 
 
-def _called(theirs: Callable[..., Any], given: BoundArguments) -> Any:
+def _called(function: Callable[..., Any], theirs: Callable[..., Any], given: BoundArguments) -> Any:
     """Call CuPy's function with what NumPy's was given, by CuPy's names.
 
     Raises
@@ -156,57 +162,81 @@ def _called(theirs: Callable[..., Any], given: BoundArguments) -> Any:
     for name, value in [*given.arguments.items()]:
         if _makes_no_difference(name, value):
             del given.arguments[name]
-    described = _signature(theirs)
-    if described is None or _takes_anything(described):
+    names = _renamed(function, theirs)
+    if names is None:
         return theirs(*given.args, **given.kwargs)
-    lacking = _lacking(theirs, given)
+    lacking = _lacking(function, theirs, given)
     if lacking:
         raise TypeError(f"CuPy's {theirs.__name__} has no {lacking[0]!r}")
     arguments: list[Any] = []
     named: dict[str, Any] = {}
-    names = _renamed(given.signature, described)
-    for parameter in given.signature.parameters.values():
-        name = names.get(parameter.name, "")
-        if parameter.name in given.arguments:
-            value = given.arguments[parameter.name]
-        elif name and parameter.default is not Parameter.empty and described.parameters[name].default is Parameter.empty:
-            value = parameter.default
-        else:
+    for name, (cupys, by_place, default) in names.items():
+        value = given.arguments.get(name, default)
+        if value is Parameter.empty:
             continue
-        if name and (described.parameters[name].kind is Parameter.POSITIONAL_ONLY or (
-                not named and parameter.default is Parameter.empty)):
+        if by_place and not named:
             arguments.append(value)
-        elif name:
-            named[name] = value
+        else:
+            named[cupys] = value
     return theirs(*arguments, **named)
 
 
-def _takes_anything(described: Signature) -> bool:
-    return any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in described.parameters.values())
-
-
-def _lacking(theirs: Callable[..., Any], given: BoundArguments) -> list[str]:
+def _lacking(function: Callable[..., Any], theirs: Callable[..., Any], given: BoundArguments) -> list[str]:
     """The arguments of a call for which CuPy's function has no parameter."""
-    described = _signature(theirs)
-    if described is None or _takes_anything(described):
-        return []
-    numpys, names = given.signature.parameters, _renamed(given.signature, described)
-    return [name for name, value in given.arguments.items() if name not in names and not (
+    numpys, names = given.signature.parameters, _renamed(function, theirs)
+    return [] if names is None else [name for name, value in given.arguments.items() if name not in names and not (
         _makes_no_difference(name, value) or value is numpys[name].default or (isinstance(value, (tuple, dict)) and not value))]
 
 
 @cache
-def _renamed(numpys: Signature, cupys: Signature) -> Mapping[str, str]:
-    """CuPy's names of NumPy's parameters: the same, or that in the same place."""
-    theirs = list(cupys.parameters.values())
-    names: dict[str, str] = {}
+def _renamed(function: Callable[..., Any], theirs: Callable[..., Any]) -> Mapping[str, tuple[str, bool, Any]] | None:
+    """For NumPy's parameters CuPy's names, the same or that in the same place; whether the argument is given by its place; and the
+    default where only NumPy's has one. ``None`` if CuPy's function takes anything."""
+    numpys, cupys = _signature(function), _signature(theirs)
+    known = (*_BY_PLACE, Parameter.KEYWORD_ONLY)
+    if numpys is None or cupys is None or any(p.kind not in known for p in cupys.parameters.values()):
+        return None
+    in_order = list(cupys.parameters.values())
+    names: dict[str, tuple[str, bool, Any]] = {}
     for i, parameter in enumerate(numpys.parameters.values()):
-        by_place = theirs[i] if i < len(theirs) and theirs[i].name not in numpys.parameters else None
-        if parameter.name in cupys.parameters:
-            names[parameter.name] = parameter.name
-        elif by_place is not None and by_place.kind in _BY_PLACE and parameter.kind in _BY_PLACE:
-            names[parameter.name] = by_place.name
+        other = in_order[i] if i < len(in_order) and in_order[i].name not in numpys.parameters else None
+        theirs_of_place = other is not None and other.kind in _BY_PLACE and parameter.kind in _BY_PLACE
+        found = cupys.parameters.get(parameter.name, other if theirs_of_place else None)
+        if found is not None:
+            required = parameter.default is Parameter.empty
+            by_place = found.kind is Parameter.POSITIONAL_ONLY or (required and parameter.kind in _BY_PLACE)
+            default = parameter.default if found.default is Parameter.empty else Parameter.empty
+            names[parameter.name] = found.name, by_place, default
     return names
+
+
+def _fits(function: Callable[..., Any], theirs: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a call means the same to CuPy's function as it is."""
+    least, most, names = _shared(function, theirs)
+    return (least <= len(arguments) <= most and names.issuperset(named) and all(map(_is_plain, arguments))
+            and all(map(_is_plain, named.values())) and function not in _NUMBERS_TOO)
+
+
+@cache
+def _shared(function: Callable[..., Any], theirs: Callable[..., Any]) -> tuple[int, int, frozenset[str]]:
+    """How many arguments both functions need, how many they take by place in the same order, and what both call the same."""
+    renamed, numpys, cupys = _renamed(function, theirs), _signature(function), _signature(theirs)
+    if renamed is None or numpys is None or cupys is None:
+        return 0, -1, frozenset()
+    pairs = zip(numpys.parameters.values(), cupys.parameters.values(), strict=False)
+    in_order = list(takewhile(lambda pair: renamed.get(pair[0].name, ("",))[0] == pair[1].name
+                              and pair[0].kind in _BY_PLACE and pair[1].kind in _BY_PLACE
+                              and pair[0].name not in _WITHOUT_EFFECT, pairs))
+    least = sum(p.default is Parameter.empty for p in cupys.parameters.values())
+    names = {name for name, (same, _by_place, _default) in renamed.items() if name == same} - _WITHOUT_EFFECT.keys()
+    return least, len(in_order), frozenset(names)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether an argument needs no translation: an array, a list of arrays, or a number, a name or nothing."""
+    kind = type(x)
+    return x is None or kind in (int, float, bool, str) or isinstance(x, cupy.ndarray) or (
+        kind in (list, tuple) and bool(x) and all(isinstance(y, cupy.ndarray) for y in x))
 
 
 def _makes_no_difference(name: str, value: Any) -> bool:
@@ -214,14 +244,16 @@ def _makes_no_difference(name: str, value: Any) -> bool:
     return value is np._NoValue or (isinstance(value, (bool, str, type(None))) and value in _WITHOUT_EFFECT.get(name, ()))
 
 
-def _as_numpys(function: Callable[..., Any], result: Any, given: BoundArguments) -> Any:
+def _as_numpys(function: Callable[..., Any], result: Any) -> Any:
     """A result of the type that NumPy's function returns."""
     if function in _BOOLS:
         return bool(result)
     if function in _TUPLES and type(result) is list:
         return tuple(result)
-    named = _named_tuple(function) if type(result) is tuple and given.arguments.get("mode") != "raw" else None
-    return result if named is None else named(*result)
+    named = _named_tuple(function) if type(result) is tuple else None
+    if named is None or (function is np.linalg.qr and result[0].ndim != result[1].ndim):      # mode="raw"
+        return result
+    return named(*result)
 
 
 @cache

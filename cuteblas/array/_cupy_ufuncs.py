@@ -18,17 +18,14 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "m
 
 
 def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
-    """Operands as CuPy takes them: arrays in place of lists, numbers in place of NumPy's arrays without axes.
-
-    NumPy itself makes such arrays of its scalars before it asks other types, in comparisons.
+    """Operands as CuPy takes them: arrays in place of lists.
 
     Raises
     ------
     ValueError
         For an integer to the power of a negative one, in NumPy's words: CuPy computes something.
     """
-    made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x[()] if type(x) is np.ndarray and x.ndim == 0 else x
-                  for x in inputs])
+    made = tuple([cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in inputs])
     if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")
     if ufunc in _LOGICAL:

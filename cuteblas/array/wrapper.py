@@ -92,10 +92,11 @@ class ndarray(_Base):
             from ._cupy_ufuncs import by_cupy
 
             call = by_cupy(ufunc, method)
-        if type(self._data) is not np.ndarray:
+        if type(self._data) is not np.ndarray and method in ("__call__", "outer"):
             from ._cupy_ufuncs import operands
 
-            inputs = operands(ufunc, *unwrapped(inputs))
+            # NumPy makes arrays of its scalars before it asks other types, in comparisons.
+            inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0 else x for x in inputs]))
         if named:
             return _call(call, ufunc.__name__, inputs, named)
         raw = unwrapped(inputs)

@@ -39,10 +39,14 @@ class Recorder:
         return self.__signature__.bind(*arguments, **named).arguments
 
 
+def takes_anything(described):
+    return any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in described.parameters.values())
+
+
 def translated(function, *arguments, **named):
     """What CuPy's function would get."""
     given = signature(function).bind(*arguments, **named)
-    return functions._called(Recorder(functions._theirs(function)[0]), given)
+    return functions._called(function, Recorder(functions._theirs(function)[0]), given)
 
 
 @pytest.mark.parametrize("function", NUMPYS, ids=lambda function: f"{function.__module__}.{function.__name__}")
@@ -51,7 +55,7 @@ def test_parameters(function):
     numpys, cupys = functions._signature(function), functions._signature(functions._theirs(function)[0])
     if numpys is None or cupys is None or function in functions._OWN:
         pytest.skip("no signature, or a function of our own")
-    if functions._takes_anything(cupys):
+    if takes_anything(cupys):
         pytest.skip("CuPy's function takes anything")
     positional = [p for p in numpys.parameters.values() if p.kind in functions._BY_PLACE]
     needed = {p.name: object() for p in positional if p.default is Parameter.empty}
@@ -116,14 +120,14 @@ FURTHER = [
     (np.min, A, 1, {"where": B, "initial": 9}), (np.any, A, {"where": B}), (np.all, A, 0, {"where": B}),
     (np.std, A, {"correction": 1}), (np.var, A, 0, {"ddof": 1, "keepdims": True}), (np.max, np.empty(0)),
     (np.max, A, {"where": B}), (np.count_nonzero, B, {"axis": 0, "keepdims": True}), (np.sort, A, {"stable": True}),
-    (np.argsort, A, {"kind": "mergesort"}), (np.searchsorted, np.sort(V), [1, 2]), (np.isin, V, [1, 2]),
-    (np.isin, V, [1, 2], {"kind": "sort"}), (np.digitize, A, [1, 5]), (np.interp, A, [0, 4], [1.0, 2]),
-    (np.clip, A, {"min": 2, "max": 3}), (np.clip, A, [1, 2, 3, 4], 9), (np.clip, A, None, 3), (np.allclose, A, 3),
-    (np.array_equal, A, A.tolist()), (np.array_equal, A, 3), (np.array_equal, N, N, {"equal_nan": True}),
-    (np.array_equiv, A, [0]), (np.full_like, A, [1, 2, 3, 4]), (np.zeros_like, A, {"subok": False}),
-    (np.zeros_like, A, {"device": None}), (np.reshape, A, {"shape": (2, 6)}),
-    (np.reshape, A, {"shape": (2, 6), "copy": True}), (np.putmask, A, B, [1.0, 2]), (np.lexsort, (V, V)),
-    (np.ediff1d, V, 9, [1, 2]), (np.gradient, A, 2.0), (np.atleast_1d, 3, V), (np.polyval, [1, 2], V),
+    (np.argsort, A, {"kind": "mergesort"}), (np.searchsorted, np.sort(V), [1, 2]), (np.sort, A, -1, "mergesort"),
+    (np.zeros_like, A, "f4", "C", True), (np.isin, V, [1, 2]), (np.isin, V, [1, 2], {"kind": "sort"}),
+    (np.digitize, A, [1, 5]), (np.interp, A, [0, 4], [1.0, 2]), (np.clip, A, {"min": 2, "max": 3}),
+    (np.clip, A, [1, 2, 3, 4], 9), (np.clip, A, None, 3), (np.allclose, A, 3), (np.array_equal, A, A.tolist()),
+    (np.array_equal, A, 3), (np.array_equal, N, N, {"equal_nan": True}), (np.array_equiv, A, [0]),
+    (np.full_like, A, [1, 2, 3, 4]), (np.zeros_like, A, {"subok": False}), (np.zeros_like, A, {"device": None}),
+    (np.reshape, A, {"shape": (2, 6)}), (np.reshape, A, {"shape": (2, 6), "copy": True}), (np.putmask, A, B, [1.0, 2]),
+    (np.lexsort, (V, V)), (np.ediff1d, V, 9, [1, 2]), (np.gradient, A, 2.0), (np.atleast_1d, 3, V), (np.polyval, [1, 2], V),
     (np.linalg.svd, S, False), (np.linalg.svd, S, {"compute_uv": False}), (np.linalg.qr, S, "complete"),
     (np.linalg.qr, S, "r"), (np.linalg.eigh, S, "U"), (np.linalg.slogdet, np.stack([S, S])),
     (np.linalg.slogdet, np.zeros((2, 2))), (np.linalg.inv, np.zeros((2, 2))), (np.linalg.inv, np.zeros((3, 2, 2))),
@@ -202,9 +206,12 @@ class Played:
 
     def __init__(self, theirs, numpys):
         self.__name__, self.__signature__, self._numpys = theirs.__name__, signature(theirs), numpys
-        self._names = {name: numpy for numpy, name in functions._renamed(signature(numpys), self.__signature__).items()}
+        names = functions._renamed(numpys, theirs)
+        self._names = names and {found[0]: numpy for numpy, found in names.items()}
 
     def __call__(self, *arguments, **named):
+        if self._names is None:
+            return self._numpys(*arguments, **named)
         bound = self.__signature__.bind(*arguments, **named)
         numpys, placed, given = signature(self._numpys).parameters, [], {}
         for name, value in bound.arguments.items():
@@ -279,7 +286,7 @@ def test_functions_played_by_numpy(played, call):
 @pytest.mark.parametrize("call", [call for call in LACKING if not isinstance(call[0], np.ufunc)], ids=lambda call: call[0].__name__)
 def test_what_cupy_lacks_is_refused_before_it_is_asked(played, call):
     function, *arguments = call
-    if any(functions._takes_anything(functions._signature(theirs)) for theirs in functions._theirs(function)):
+    if any(takes_anything(functions._signature(theirs)) for theirs in functions._theirs(function)):
         pytest.skip("CuPy has to be asked")
     named = arguments.pop() if isinstance(arguments[-1], dict) else {}
     result = outcome(functions.by_cupy, function, None, tuple(arguments), named, A)
@@ -347,6 +354,18 @@ def test_lists_beside_arrays_on_a_gpu(on_the_host, call):
     result = call(ndarray(on_the_host.on_gpu(S.copy())))
     assert type(result) is ndarray and type(result._data) is cupy.ndarray
     np.testing.assert_array_equal(on_the_host.on_host(result._data), call(S))
+
+
+def test_scalars_are_no_arrays_of_the_host(on_the_host, monkeypatch):
+    """NumPy makes arrays of them before it asks, in comparisons; arrays without axes are arrays."""
+    x, seen = ndarray(on_the_host.on_gpu(S.copy())), []
+    ours = {ufunc: lambda *operands: seen.append(operands) for ufunc in (np.less, np.equal, np.add)}
+    monkeypatch.setattr(wrapper, "_ours", lambda: ours)
+    np.float32(2) < x, np.int64(2) == x, np.add(x, np.float32(1))
+    assert [type(next(y for y in operands if y is not x._data)) for operands in seen] == [np.float32, np.int64, np.float32]
+    for call in (lambda: x + np.array(1.0), lambda: np.add(x, ndarray(np.array(1.0))), lambda: x < ndarray(np.array(1.0))):
+        with pytest.raises(ValueError, match="needs its operands on one device"):
+            call()
 
 
 def test_keys_are_numpys_on_a_gpu(on_the_host):
