@@ -140,8 +140,10 @@ def _outside(exact: np.ndarray, bound: Bound, got: np.ndarray, expected: np.ndar
     """Where real parts are wrong."""
     wide, given = exact.dtype, got.astype(exact.dtype)
     with np.errstate(all="ignore"):
-        low, high = ((exact + sign * bound.radius).astype(bound.dtype.char.lower() if bound.dtype.kind == "c" else bound.dtype)
-                     .astype(got.dtype).astype(wide) for sign in (-1, 1))
+        ends = [exact + sign * bound.radius for sign in (-1, 1)]
+        ends += [end.astype(bound.dtype.char.lower() if bound.dtype.kind == "c" else bound.dtype) for end in ends]
+        ends = [end.astype(got.dtype).astype(wide) for end in ends]             # rounded once, or to the type of the sums before
+        low, high = np.minimum(ends[0], ends[2]), np.maximum(ends[1], ends[3])
         tiny = np.finfo(got.dtype).smallest_subnormal
         inside = (given >= low - tiny) & (given <= high + tiny)
     finite = np.isfinite(exact)

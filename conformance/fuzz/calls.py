@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-__all__ = ["Argument", "Call", "Code", "Items", "Memory", "Operand", "Program", "View", "from_json", "operands_in", "to_json"]
+__all__ = ["Argument", "Call", "Code", "Items", "Memory", "Operand", "Program", "View", "from_json", "operands_in",
+           "renamed", "to_json"]
 
 Holder = Literal["plain", "ours", "host"]
 
@@ -140,6 +141,15 @@ def operands_in(argument: Argument) -> Iterator[Operand]:
     elif isinstance(argument, Items):
         for item in argument.items:
             yield from operands_in(item)
+
+
+def renamed(argument: Argument, names: Mapping[int, int]) -> Argument:
+    """The argument with other views in the place of those that have a new name."""
+    if isinstance(argument, Operand):
+        return Operand(names.get(argument.view, argument.view))
+    if isinstance(argument, Items):
+        return replace(argument, items=tuple(renamed(item, names) for item in argument.items))
+    return argument
 
 
 def to_json(program: Program) -> str:

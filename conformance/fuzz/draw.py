@@ -33,8 +33,8 @@ class Pools:
         The most multiplications of a call, about.
     layouts : mapping
         Weights of the ways in which arrays lie in memory.
-    on_gpu : bool
-        Whether arrays are CuPy's, beside which there are no lists.
+    backend : str
+        On CuPy's arrays ("host", "cuda") there are no lists beside them.
     """
 
     dtypes: Mapping[str, float]
@@ -42,7 +42,12 @@ class Pools:
     extents: Mapping[int, float]
     work: int
     layouts: Mapping[str, float]
-    on_gpu: bool = False
+    backend: str
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether arrays are CuPy's."""
+        return self.backend in ("host", "cuda")
 
 
 class Draw:

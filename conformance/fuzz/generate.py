@@ -13,7 +13,7 @@ __all__ = ["program"]
 def program(seed: int, pools: Pools, function: str | None = None) -> Program:
     """The program of a seed; ``function`` is the only one that it calls."""
     draw = Draw(seed, pools)
-    name = function or draw.weighted({name: f.weight for name, f in FUNCTIONS.items() if f.on_gpu or not pools.on_gpu})
+    name = function or draw.weighted({name: f.weight for name, f in FUNCTIONS.items() if pools.backend not in f.left_out})
     call = FUNCTIONS[name].make(draw)
     calls = [spoiled(draw, call) if draw.chance(0.1) else call]
     while draw.chance(0.35) and len(calls) < 5:

@@ -8,10 +8,11 @@ from math import prod
 import numpy as np
 
 from .bounds import bound_of, bound_of_routine, bounds_of_epilogue, why_outside
-from .calls import Call, Code, Operand, View
+from .calls import Call, Code, Operand, View, operands_in
 from .draw import reach
+from .functions import routines
 from .functions.products import PRECISIONS
-from .registry import FUNCTIONS, out_views
+from .registry import FUNCTIONS, out_position, out_views
 from .run import Outcome, Seen, perform, separated
 from .sides import GUARD, Reference, Side
 
@@ -42,7 +43,7 @@ def judge(call: Call, side: Side) -> Fault | None:
     """Make a call on both sides; the first difference that is not allowed."""
     if any(_overlaps_itself(call.views[i]) for i in out_views(call)):
         return None                                 # what two elements in one place are is up to the order of the writes
-    if call.function.startswith(("method.", "attribute.")) and not _is_ours(call):
+    if call.function.startswith(("method.", "attribute.", "operator.getitem", "operator.setitem")) and not _is_ours(call):
         return None
     if call.function.startswith("np.") and isinstance(next(iter(call.arguments), None), Code) and call.base not in FUNCTIONS:
         return None                                 # NumPy looks at some arguments only, and never asks ours
@@ -98,7 +99,7 @@ def _two_mistakes(call: Call, error: BaseException) -> bool:
     """Whether there may be more than one reason to refuse a call: which comes first is not promised then."""
     if isinstance(error, IndexError):               # NumPy stumbles
         return True
-    if call.function.startswith(("blas.", "epilogues.")):           # TypeError and ValueError
+    if FUNCTIONS[call.function].judgement in ("routine", "epilogue"):           # TypeError and ValueError
         return True
     accidents = ("dtype from an array", "not within the valid range [0, 52)", "return arrays must be of ArrayType",
                  "only allowed as a keyword argument")
@@ -112,14 +113,15 @@ def _may_refuse(call: Call, side: Side, error: BaseException | None) -> bool:
     """Refusals that the documentation announces."""
     if isinstance(error, ValueError) and call.keyword("precision") not in (None, *(Code(repr(x)) for x in ("auto", "ieee"))):
         return True                             # an algorithm that this product has not
-    if call.function.startswith("blas.") and "not aligned to their size" in str(error) and side.name != "numpy":
+    if FUNCTIONS[call.function].judgement == "routine" and "not aligned to their size" in str(error) and side.name != "numpy":
         return True                             # elements that kernels cannot address
-    announced = ("complex value", "kernels have no", "out is not an array")
-    if call.function.startswith("epilogues.") and any(words in str(error) for words in announced):
+    of_epilogues = ("complex value", "kernels have no", "out is not an array")
+    if call.function.startswith("epilogues.") and any(words in str(error) for words in of_epilogues):
         return True
     if not side.on_gpu or error is None:
         return False
-    return any(words in str(error) for words in ("on one device", "no kernel", "cudaErrorInsufficientDriver", "unhashable type"))
+    on_devices = ("on one device", "no kernel", "interpreted as an integer", "cudaErrorInsufficientDriver", "unhashable type")
+    return any(words in str(error) for words in on_devices)
 
 
 def _may_answer(call: Call, side: Side, error: BaseException) -> bool:
@@ -230,6 +232,9 @@ def _label(call: Call, side: Side, expected: Seen) -> str:
 def _values(call: Call, side: Side, expected: Seen, got: Seen) -> Fault | None:
     if FUNCTIONS[call.function].judgement == "epilogue":
         return _values_of_epilogue(call, expected, got)
+    if expected.label == "sequence" and FUNCTIONS[call.function].judgement == "routine":
+        pairs = enumerate(zip(expected.items, got.items, strict=True))
+        return next(filter(None, (_values(routines.problem_of(call, i), side, e, g) for i, (e, g) in pairs)), None)
     if expected.label == "sequence":
         return next(filter(None, (_values(call, side, e, g) for e, g in zip(expected.items, got.items, strict=True))), None)
     if not isinstance(expected.values, np.ndarray):
@@ -299,7 +304,9 @@ def _equal(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _overlap(call: Call, outs: list[int]) -> bool:
-    others = {call.views[i].memory for i in call.used() if i not in outs}
+    position = out_position(call)
+    inputs = [x for i, x in enumerate(call.arguments) if i != position] + [x for key, x in call.keywords if key != "out"]
+    others = {call.views[operand.view].memory for x in inputs for operand in operands_in(x)}
     return any(call.views[i].memory in others for i in outs)
 
 

@@ -10,16 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 import cuteblas
-import cuteblas.blas
 
-from .calls import Argument, Call, Items, Operand
+from .calls import Argument, Call, operands_in
 from .draw import Draw
 from .functions import arrays, copies, einsums, epilogues, products, routines
 
-__all__ = ["FUNCTIONS", "Function", "out_views"]
+__all__ = ["FUNCTIONS", "Function", "out_position", "out_views"]
 
 Judgement = Literal["product", "exact", "routine", "epilogue"]
-_OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2, "epilogues.matmul": 3}
+_OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2, "epilogues.matmul": 3, "clip": 3}
 _WITH_PRECISION = frozenset({"matmul", "dot", "inner", "tensordot", "einsum", "linalg.matmul", "linalg.tensordot",
                              "linalg.multi_dot", "linalg.matrix_power"})
 _WITH_VARIANT = _WITH_PRECISION - {"linalg.multi_dot", "linalg.matrix_power"} | {"copy", "ascontiguousarray", "asfortranarray"}
@@ -42,8 +41,8 @@ class Function:
         function of a product.
     weight : float
         How often it is called.
-    on_gpu : bool
-        Whether it is called on CuPy's arrays.
+    left_out : frozenset of str
+        Backends on which it is not called.
     """
 
     name: str
@@ -52,26 +51,30 @@ class Function:
     reference: Callable[..., Any]
     judgement: Judgement
     weight: float = 1.0
-    on_gpu: bool = True
+    left_out: frozenset[str] = frozenset()
+
+
+def out_position(call: Call) -> int | None:
+    """Where among the positional arguments ``out`` may stand."""
+    position = _OUT_POSITIONS.get(call.base)
+    if position is None and isinstance(ufunc := getattr(np, call.base, None), np.ufunc):
+        return ufunc.nin
+    return position
 
 
 def out_views(call: Call) -> list[int]:
     """Indices of the views that a call is asked to write to."""
     found = []
     argument: Argument | None
-    position = _OUT_POSITIONS.get(call.base)
-    if position is None and isinstance(ufunc := getattr(np, call.base, None), np.ufunc):
-        position = ufunc.nin
+    position = out_position(call)
     given: list[Argument | None] = [*call.arguments[position:position + 1]] if position is not None else []
     if arrays.in_place(call.function):
         given.append(next(iter(call.arguments), None))
     if call.keyword("overwrite_c") is not None:
         given.append(call.keyword("c"))
     for argument in (*given, call.keyword("out")):
-        while isinstance(argument, Items) and argument.items:
-            argument = argument.items[0]
-        if isinstance(argument, Operand):
-            found.append(argument.view)
+        if argument is not None:
+            found += [operand.view for operand in operands_in(argument)]
     return found
 
 
@@ -127,13 +130,15 @@ def _functions() -> dict[str, Function]:
             kind: Judgement = "exact" if name == "einsum_path" else judgement
             found[name] = Function(name, make, _named(cuteblas, name), reference, kind, _HEAVY.get(name, 1.0))
     for name, make in routines.MAKERS.items():
-        found[name] = Function(name, make, _named(cuteblas, name), routines.REFERENCES[name], "routine", 0.5)
+        left_out = frozenset({"definition"}) if name in routines.GROUPS else frozenset[str]()       # has no launch for many
+        found[name] = Function(name, make, routines.OURS[name], routines.REFERENCES[name], "routine", 0.5, left_out)
     for name, make in arrays.MAKERS.items():
         called = arrays.callable_of(name)
         by_ours = name.removeprefix("np.") in found
         reference = found[name.removeprefix("np.")].reference if by_ours else called
-        multiplies = name == "operator.matmul" or (by_ours and found[name.removeprefix("np.")].judgement == "product")
-        found[name] = Function(name, make, called, reference, "product" if multiplies else "exact", 0.08, arrays.on_gpu(name))
+        multiplies = name in arrays.PRODUCTS or (by_ours and found[name.removeprefix("np.")].judgement == "product")
+        found[name] = Function(name, make, called, reference, "product" if multiplies else "exact", 0.08,
+                               frozenset() if arrays.on_gpu(name) else frozenset({"host", "cuda"}))
     for name, make in epilogues.MAKERS.items():
         found[name] = Function(name, make, epilogues.OURS[name], epilogues.REFERENCES[name], "epilogue", 2.0)
     return found

@@ -20,8 +20,8 @@ def python_of(program: Program, backend: str) -> str:
         lines.append("import cuteblas.blas")
     lines += [f"import {module}" for module in ("operator", "copy") if any(
         call.function.startswith(f"{module}.") for call in program.calls)]
-    if any(call.function.startswith("epilogues.") for call in program.calls):
-        lines.append("from conformance.fuzz.functions import epilogues")
+    lines += [f"from conformance.fuzz.functions import {module}" for module in ("epilogues", "routines") if any(
+        call.function.startswith(f"{module}.") for call in program.calls)]
     for call in program.calls:
         lines += _lines(call, gpu, backend in ("emulator", "definition"))
     return "\n".join(lines)
@@ -64,7 +64,7 @@ def _lines(call: Call, gpu: bool, emulated: bool) -> list[str]:
 
 
 def _named(function: str) -> str:
-    return function if function.startswith(("epilogues.", "np.", "operator.", "copy.")) or function in dir(builtins) \
+    return function if function.startswith(("epilogues.", "routines.", "np.", "operator.", "copy.")) or function in dir(builtins) \
         else f"cuteblas.{function}"
 
 

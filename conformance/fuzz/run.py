@@ -10,8 +10,8 @@ import numpy as np
 
 import cuteblas
 
-from .calls import Call, Memory
-from .registry import out_views
+from .calls import Call, Memory, View, renamed
+from .registry import out_position, out_views
 from .sides import GUARD, Side
 from .values import contents, evaluated
 
@@ -92,14 +92,15 @@ def perform(call: Call, side: Side) -> Outcome:
 
 def separated(call: Call) -> Call:
     """The call with every ``out`` in a memory of its own, apart from all operands."""
-    outs = out_views(call)
-    if not outs:
-        return call
-    views, memories = list(call.views), list(call.memories)
-    for i in outs:
+    views, memories, moved = list(call.views), list(call.memories), dict[int, int]()
+    for i in out_views(call):
         memories.append(memories[views[i].memory])
-        views[i] = replace(views[i], memory=len(memories) - 1)
-    return replace(call, views=tuple(views), memories=tuple[Memory, ...](memories))
+        views.append(replace(views[i], memory=len(memories) - 1))
+        moved[i] = len(views) - 1
+    position = out_position(call)
+    arguments = tuple(renamed(x, moved) if i == position else x for i, x in enumerate(call.arguments))
+    keywords = tuple((key, renamed(x, moved) if key == "out" else x) for key, x in call.keywords)
+    return Call(call.function, arguments, keywords, tuple[View, ...](views), tuple[Memory, ...](memories))
 
 
 def _seen(result: Any, arrays: list[Any], spans: list[tuple[int, int]]) -> Seen:

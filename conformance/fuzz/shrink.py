@@ -9,7 +9,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from .calls import Argument, Call, Code, Items, Memory, Operand, Program, View
+from .calls import Call, Code, Items, Memory, Operand, Program, View, renamed
 from .draw import reach
 from .values import FILLS, contents
 
@@ -213,17 +213,9 @@ def _tidy_call(call: Call) -> Call:
             values = (*memory.values, *("0",) * (count - len(memory.values)))[:count]
             memory = replace(memory, values=values)
         kept.append(replace(memory, count=count))
-    renamed = {i: n for n, i in enumerate(used)}
-    return Call(call.function, tuple(_renamed(x, renamed) for x in call.arguments),
-                tuple((key, _renamed(x, renamed)) for key, x in call.keywords), tuple(views), tuple(kept))
-
-
-def _renamed(argument: Argument, names: dict[int, int]) -> Argument:
-    if isinstance(argument, Operand):
-        return Operand(names[argument.view])
-    if isinstance(argument, Items):
-        return replace(argument, items=tuple(_renamed(item, names) for item in argument.items))
-    return argument
+    names = {i: n for n, i in enumerate(used)}
+    return Call(call.function, tuple(renamed(x, names) for x in call.arguments),
+                tuple((key, renamed(x, names)) for key, x in call.keywords), tuple(views), tuple(kept))
 
 
 def _with_view(call: Call, i: int, view: View) -> Call:

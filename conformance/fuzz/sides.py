@@ -32,13 +32,16 @@ _SMALL = {0: 0.5, 1: 2.0, 2: 3.0, 3: 3.0, 4: 2.0, 5: 2.0, 7: 2.0, 8: 2.0, 16: 1.
 _FEW_FLOATS = {"<f4": 8.0, "<f8": 4.0, "<c8": 1.0, "<c16": 0.5, "<f2": 1.5}
 _FEW_INTEGERS = {"|b1": 0.2, "|i1": 0.5, "<i4": 0.4, "<i8": 0.6, "|u1": 0.2}
 _ODD = (">f8", ">f4", ">i4", ">c8", "O", "<g", "G", "M8[D]", "m8[s]", ">u2", "S3", "U2")
-POOLS = {
-    "numpy": Pools(_FLOATS | _INTEGERS, _ODD, _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS),
-    "definition": Pools(_FLOATS | _INTEGERS, _ODD, _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS),
-    "emulator": Pools(_FEW_FLOATS | _FEW_INTEGERS, _ODD, _SMALL | {33: 0.3, 64: 0.2, 65: 0.2}, 2**13, _LAYOUTS),
-    "host": Pools(_FLOATS | _INTEGERS, ("<f4",), _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}, 2**15, _LAYOUTS, on_gpu=True),
-    "cuda": Pools(_FLOATS | _INTEGERS, ("<f4",), _SMALL | {31: 0.5, 33: 0.5, 64: 0.7, 65: 0.4, 128: 0.4, 129: 0.3, 257: 0.2}, 2**20,
-                  _LAYOUTS, on_gpu=True)}
+_LARGER = _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}
+_LARGEST = _SMALL | {31: 0.5, 33: 0.5, 64: 0.7, 65: 0.4, 128: 0.4, 129: 0.3, 257: 0.2}
+_NUMBERS = _FLOATS | _INTEGERS
+POOLS = {pools.backend: pools for pools in (
+    Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS, "numpy"),
+    Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS, "definition"),
+    Pools(_FEW_FLOATS | _FEW_INTEGERS, _ODD, _SMALL | {33: 0.3, 64: 0.2, 65: 0.2}, 2**13, _LAYOUTS, "emulator"),
+    Pools(_NUMBERS, ("<f4",), _LARGER, 2**15, _LAYOUTS, "host"),
+    Pools(_NUMBERS, ("<f4",), _LARGEST, 2**20, _LAYOUTS, "cuda"))}
+"""What calls are made from, by backend."""
 
 
 def why_unavailable(name: str) -> str | None:

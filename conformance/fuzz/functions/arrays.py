@@ -16,12 +16,14 @@ from ..calls import Argument, Call, Code, Items, Operand, View
 from ..draw import Building, Draw
 from . import copies, einsums, products
 
-__all__ = ["MAKERS", "callable_of", "in_place", "on_gpu"]
+__all__ = ["MAKERS", "PRODUCTS", "callable_of", "in_place", "on_gpu"]
 
 Made = tuple[Sequence[Argument], Mapping[str, Argument]]
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor",
            "matmul")
+PRODUCTS = ("operator.matmul", "operator.imatmul", "method.dot")
+"""What multiplies, by other names than those of functions."""
 _OF_INTEGERS = frozenset(f"operator.{name}" for name in ("and_", "or_", "xor", "iand", "invert", "index"))
 _IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ipow", "iand", "imatmul", "ifloordiv")
 _UNARY = ("operator.neg", "operator.pos", "operator.invert", "abs", "np.exp", "np.sqrt", "np.isnan", "np.square", "np.conjugate",

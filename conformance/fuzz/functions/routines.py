@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from cuteblas import blas
 from cuteblas.blas.types import ROUTINES, Types, resolved
 
-from ..calls import Argument, Call, Code
+from ..calls import Argument, Call, Code, Items
 from ..draw import Building, Draw
 from ..values import arrays_of, evaluated
 
-__all__ = ["MAKERS", "REFERENCES", "routine_of", "wide"]
+__all__ = ["GROUPS", "MAKERS", "OURS", "REFERENCES", "planned", "problem_of", "wide"]
 
 _NAMES = ("sgemm", "dgemm", "cgemm", "zgemm", "hgemm", "igemm", "gemm")
 _LETTERS = {0: "N", 1: "T", 2: "C", "H": "C"}
 _TRANS = ("0", "0", "0", "1", "2", "'N'", "'T'", "'C'", "'R'", "'t'", "'c'", "'n'", "'H'")
+GROUPS = ("blas.gemm_grouped", "blas.gemm_batched")
+"""What takes lists of operands."""
 _PARAMETERS = ("alpha", "a", "b", "beta", "c", "trans_a", "trans_b", "overwrite_c")
 
 
@@ -112,8 +116,9 @@ def _check_target(target: Any, shape: tuple[int, ...], types: Types, operands: t
         raise ValueError("shape of out")
     if not target.flags.writeable:
         raise ValueError("read-only")
+    own = [s for s, n in zip(target.strides, target.shape, strict=True) if n > 1]
     same = c is target or (isinstance(c, np.ndarray) and c.__array_interface__["data"][0] == target.__array_interface__["data"][0]
-                           and c.strides == target.strides and c.shape == target.shape)
+                           and c.shape == target.shape and [s for s, n in zip(c.strides, c.shape, strict=True) if n > 1] == own)
     for x in (*operands, *(() if same else (c,))):
         if isinstance(x, np.ndarray) and np.shares_memory(x, target):
             raise ValueError("overlap")
@@ -139,9 +144,60 @@ def _sums(dtype: np.dtype, numbers: list[Any], a: np.ndarray, b: np.ndarray, c: 
         return product + beta * c.astype(dtype) if beta != 0 and c is not None else product
 
 
-def routine_of(function: str) -> str:
-    """The routine's own name."""
-    return function.removeprefix("blas.")
+def _grouped(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
+             out: Any = None, dtype: Any = None, compute_dtype: Any = None) -> Any:
+    """Problems one after the other, none of which writes what another one uses."""
+    count = len(a)
+
+    def each(x: Any) -> list[Any]:
+        return list(x) if isinstance(x, (list, tuple)) else [x] * count
+
+    lists = [each(x) for x in (alpha, a, b, beta, c, trans_a, trans_b, out)]
+    if any(len(x) != count for x in lists):
+        raise ValueError("lengths")
+    problems = list(zip(*lists, strict=True))
+    apart = [_apart(problem, overwrite_c) for problem in problems]       # checked before the first one runs
+    for i, (_copied, target) in enumerate(apart):
+        used = [x for j, other in enumerate(problems) if i != j for x in (other[1], other[2], other[4], other[7])]
+        if isinstance(target, np.ndarray) and any(isinstance(x, np.ndarray) and np.shares_memory(x, target) for x in used):
+            raise ValueError("overlap")
+    gemm = reference("gemm")
+    for inputs, _target in apart:
+        gemm(*inputs[:-1], overwrite_c, out=inputs[-1], dtype=dtype, compute_dtype=compute_dtype)
+    return [gemm(*problem[:-1], overwrite_c, out=problem[-1], dtype=dtype, compute_dtype=compute_dtype) for problem in problems]
+
+
+def _apart(problem: tuple[Any, ...], overwrite_c: Any) -> tuple[list[Any], Any]:
+    """A problem on copies of what it writes, and the array that it writes."""
+    alpha, a, b, beta, c, trans_a, trans_b, out = problem
+    target = c if overwrite_c and out is None else out
+    again = [x.copy() if x is target and isinstance(x, np.ndarray) else x for x in (c, out)]
+    return [alpha, a, b, beta, again[0], trans_a, trans_b, again[1]], target
+
+
+def _batched(alpha: Any, a: Any, b: Any, *arguments: Any, **keywords: Any) -> Any:
+    if not isinstance(a, (list, tuple)):
+        return reference("gemm")(alpha, a, b, *arguments, **keywords)
+    if len({np.shape(x) for x in a}) > 1 or len({np.shape(x) for x in b}) > 1:
+        raise ValueError("shapes of lists")
+    return _grouped(alpha, a, b, *arguments, **keywords)
+
+
+def planned(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
+            out: Any = None, **keywords: Any) -> Any:
+    """``gemm`` by way of a plan that is executed."""
+    arrays = {name: x for name, x in (("c", c), ("out", out)) if x is not None}
+    plan = blas.plan(a, b, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, overwrite_c=overwrite_c, **arrays, **keywords)
+    return plan.execute(a, b, alpha=alpha, beta=beta, **arrays)
+
+
+def problem_of(call: Call, i: int) -> Call:
+    """One problem of a group, as a call of ``gemm``."""
+    def of(x: Argument) -> Argument:
+        return x.items[i] if isinstance(x, Items) else x
+
+    return replace(call, function="blas.gemm", arguments=tuple(map(of, call.arguments)),
+                   keywords=tuple((key, of(x)) for key, x in call.keywords))
 
 
 def wide(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.dtype]:
@@ -150,7 +206,8 @@ def wide(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.dtype]:
     given: dict[str, Any] = {"beta": 0, "c": None, "trans_a": 0, "trans_b": 0, "out": None, "dtype": None, "compute_dtype": None}
     given |= dict(zip(_PARAMETERS, (evaluated(x, arrays) for x in call.arguments), strict=False))
     given |= {key: evaluated(x, arrays) for key, x in call.keywords}
-    types = _typed(routine_of(call.function), *(given[x] for x in ("a", "b", "c", "out", "dtype", "compute_dtype")))
+    name = call.function.removeprefix("blas.")
+    types = _typed(name if name in ROUTINES else "gemm", *(given[x] for x in ("a", "b", "c", "out", "dtype", "compute_dtype")))
     compute = np.dtype(types.compute)
     real, whole = np.dtype("g"), np.dtype("G" if compute.kind == "c" else "g")
     a, b = (_seen(_array(given[x], types.operands), _letter(given[f"trans_{x}"])) for x in "ab")
@@ -205,6 +262,37 @@ def _make(name: str) -> Callable[[Draw], Call]:
     return make
 
 
+def _make_grouped(name: str) -> Callable[[Draw], Call]:
+    def make(draw: Draw) -> Call:
+        b = Building(draw)
+        types = ROUTINES[draw.choice(("sgemm", "dgemm", "cgemm", "hgemm", "igemm"))]
+        shapes = [draw.extents(3) for _ in range(draw.integer(1, 4))]
+        if name == "blas.gemm_batched":
+            shapes = shapes[:1] * len(shapes)
+        trans = [draw.choice(_TRANS[:7]) for _ in range(2)]
+        swapped = [_letter(evaluated(Code(t), [])) in "TC" for t in trans]
+        operands, output = np.dtype(types.operands).str, np.dtype(types.output).str
+        a = tuple(b.array((k, m) if swapped[0] else (m, k), operands) for m, _n, k in shapes)
+        y = tuple(b.array((n, k) if swapped[1] else (k, n), operands) for _m, n, k in shapes)
+        keywords: dict[str, Argument] = {"trans_a": Code(trans[0]), "trans_b": Code(trans[1])}
+        if draw.chance(0.5):
+            keywords["beta"] = _number(draw, types)
+            keywords["c"] = Items("list", tuple(b.array((m, n), output) for m, n, _k in shapes))
+        elif draw.chance(0.4):
+            keywords["out"] = Items("list", tuple(b.out((m, n), output) for m, n, _k in shapes))
+        alpha: Argument = _number(draw, types)
+        if name == "blas.gemm_grouped" and draw.chance(0.3):
+            alpha = Items("list", tuple(_number(draw, types) for _ in shapes))
+        return b.call(name, [alpha, Items("list", a), Items("list", y)], keywords)
+
+    return make
+
+
+def _make_planned(draw: Draw) -> Call:
+    call = _make("gemm")(draw)
+    return replace(call, function="routines.planned")
+
+
 def _number(draw: Draw, types: Types) -> Code:
     numbers = ["0", "1", "1", "-1", "2", "3"]
     if types.compute != "int32":
@@ -216,6 +304,12 @@ def _number(draw: Draw, types: Types) -> Code:
     return Code(draw.choice(numbers))
 
 
-MAKERS: dict[str, Callable[[Draw], Call]] = {f"blas.{name}": _make(name) for name in _NAMES}
-REFERENCES: dict[str, Callable[..., Any]] = {f"blas.{name}": reference(name) for name in _NAMES}
+MAKERS: dict[str, Callable[[Draw], Call]] = {
+    **{f"blas.{name}": _make(name) for name in _NAMES},
+    **{name: _make_grouped(name) for name in GROUPS}, "routines.planned": _make_planned}
+REFERENCES: dict[str, Callable[..., Any]] = {
+    **{f"blas.{name}": reference(name) for name in _NAMES}, "blas.gemm_grouped": _grouped, "blas.gemm_batched": _batched,
+    "routines.planned": reference("gemm")}
+OURS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(blas, name.removeprefix("blas.")) for name in MAKERS if name.startswith("blas.")}, "routines.planned": planned}
 
