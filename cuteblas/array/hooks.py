@@ -27,6 +27,7 @@ import numpy as np
 from cupy import _core
 
 from .. import runtime
+from .._forks import surviving
 from ..functions._cupy import repeated_matmul
 from ..functions.counters import stats, tally
 from ..functions.dots import dot, tensordot
@@ -98,7 +99,7 @@ class Switch:
         return self.everywhere
 
 
-_checking = Lock()
+_checking = surviving(Lock())
 SWITCH = Switch()
 
 

@@ -14,11 +14,13 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
+from .._forks import surviving
+
 __all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environment", "uninstall"]
 
 _VARIABLE = "CUTEBLAS_INSTALL"
 
-_lock = RLock()
+_lock = surviving(RLock())
 _blocks = 0             # how many ``with enabled()`` are open, in all threads
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from .._forks import use_cuda
 from ..functions.memory import Memory
 
 __all__ = ["at_address", "from_dlpack", "from_host", "in_stream"]
@@ -56,6 +57,7 @@ def _handle(stream: Any) -> int:
 
 def at_address(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], device: int | None) -> Any:
     """An array over memory of the device that somebody else owns; ``strides`` are in bytes."""
+    use_cuda()
     ordinal = cupy.cuda.runtime.getDevice() if device is None else device
     low, high = Memory(shape, strides, dtype).span
     memory = cupy.cuda.UnownedMemory(address + low, high - low, None, ordinal)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._forks import surviving
 from ..functions.memory import Memory, is_contiguous
 from .machines import Gpu, medians
 from .terminal import duration
@@ -39,7 +40,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: Counter[tuple[Any, tuple]] = Counter()
         self.unknown = 0
-        self._lock = Lock()
+        self._lock = surviving(Lock())
 
     def begin(self) -> None:
         """Watch the hooks from now on."""

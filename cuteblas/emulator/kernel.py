@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from .._forks import surviving
 from ..codegen.dtypes import DType
 from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 from .compiler import build
@@ -152,7 +153,7 @@ class _Launch(ctypes.Structure):
 
 
 # The runtime keeps the running block in one place, so launches take turns.
-_turn = threading.Lock()
+_turn = surviving(threading.Lock())
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from .._forks import forget_in_children
 from ..planning.plan import Plan
 from ..planning.problem import ContractionProblem, DeviceInfo, GemmProblem
 from .copies import check_out
@@ -491,5 +492,6 @@ def arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
     return new
 
 
+forget_in_children(_ready.clear)
 fast_paths[cupy.ndarray] = repeated_matmul
 repeaters[cupy.ndarray] = repeated

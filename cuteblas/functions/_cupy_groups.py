@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .._forks import forget_in_children
 from ..planning.grouped import Form
 from ..planning.plan import Plan
 from . import _cupy
@@ -55,6 +56,7 @@ class _Ready(NamedTuple):
 
 
 _ready: dict[tuple, _Ready] = {}
+forget_in_children(_ready.clear)
 
 
 def _key(function: str, products: Sequence[Product]) -> tuple | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import count
 from threading import Lock
 
+from .._forks import surviving
+
 __all__ = ["Tally", "reset_stats", "stats", "tally"]
 
-_lock = Lock()
+_lock = surviving(Lock())
 _tallies: dict[tuple[str, str, str], Tally] = {}
 
 

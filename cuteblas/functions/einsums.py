@@ -76,8 +76,8 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     >>> cuteblas.einsum("ij,j->i", [[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    if precision is variant is None and not arguments and operands and type(operands[0]) is str and current_backend() == "numpy" \
-            and (out is None or type(out) is np.ndarray):
+    if operands and type(operands[-1]) is np.ndarray and precision is variant is None and not arguments \
+            and type(operands[0]) is str and current_backend() == "numpy" and (out is None or type(out) is np.ndarray):
         most = 1
         for x in operands[1:]:
             if type(x) is not np.ndarray:
@@ -88,7 +88,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             result = np.einsum(*operands) if small else _on_host(operands, *operands[1:], optimize=optimize, out=out)
             _by_numpy.tick()
             return result
-    if (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
+    if arguments and (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
             and {kind_of(x) for x in operands_of(operands)} <= {"numpy", "scalar", "like"}:
         if not (optimize is False or _is_auto(optimize)):       # NumPy's own products refuse it, its loop does not
             ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .._forks import forget_in_children, use_cuda
+
 __all__ = ["Kind", "kind_of", "own_call", "own_types"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
@@ -28,6 +30,11 @@ def kind_of(x: object) -> Kind:
 
     ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs alone, ``"cupy"`` any CuPy array,
     ``"foreign"`` a type that answers ufuncs itself (NEP 13), ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.
+
+    Raises
+    ------
+    RuntimeError
+        For CuPy arrays in a process that was forked from one that had used CUDA.
     """
     return _kind_of_type(type(x))       # type: ignore[arg-type]      # mypy doubts that classes are hashable
 
@@ -40,7 +47,11 @@ def _kind_of_type(kind: type) -> Kind:
         return "subclass" if kind.__array_ufunc__ is np.ndarray.__array_ufunc__ else "foreign"
     cupy_array = getattr(sys.modules.get("cupy"), "ndarray", None)
     if cupy_array is not None and issubclass(kind, cupy_array):
+        use_cuda()
         return "cupy"
     if hasattr(kind, "__array_ufunc__"):
         return "foreign"
     return "scalar" if issubclass(kind, (int, float, complex, np.generic)) else "like"
+
+
+forget_in_children(_kind_of_type.cache_clear)

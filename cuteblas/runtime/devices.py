@@ -6,15 +6,20 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+from .._forks import REFUSAL, orphaned, use_cuda
 from ..planning.problem import COPY_EFFICIENCY, DeviceInfo
 from .errors import INSTALL, require
 
 __all__ = ["available", "capturing", "device_info", "is_captured", "why_unavailable"]
 
 
-@cache
 def why_unavailable() -> str | None:
     """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Asked once per process."""
+    return REFUSAL if orphaned() else _why_unavailable()
+
+
+@cache
+def _why_unavailable() -> str | None:
     if find_spec("cupy") is None:
         return f"CuPy is not installed: {INSTALL}"
     try:
@@ -26,6 +31,7 @@ def why_unavailable() -> str | None:
     try:
         if cupy.cuda.runtime.getDeviceCount() == 0:
             return "the CUDA driver finds no device"
+        use_cuda()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"the CUDA driver is missing or cannot be used: {error}"
     try:
@@ -52,7 +58,10 @@ def device_info(ordinal: int | None = None) -> DeviceInfo:
     ------
     MissingDependency
         If CuPy is not installed.
+    RuntimeError
+        In a process that was forked from one that had used CUDA.
     """
+    use_cuda()
     if ordinal is None:
         ordinal = require("cupy").cuda.Device().id
     return _device_info(ordinal)

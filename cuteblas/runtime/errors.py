@@ -7,11 +7,13 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
+from .._forks import surviving
+
 __all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "require"]
 
 INSTALL = "pip install 'cuteblas[cuda13]' (or 'cuteblas[cuda12]' for a CUDA 12 driver)"
 
-_importing = RLock()                   # cuda.core puts another module in its place while it is imported: one thread at a time
+_importing = surviving(RLock())         # cuda.core puts another module in its place while it is imported: one thread at a time
 
 
 class MissingDependency(ImportError):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from .._forks import refuse_orphans, surviving
 from ..codegen.kernel import GeneratedKernel
 from .architectures import target_architecture
 from .compiler import compile
@@ -27,7 +28,7 @@ class LoadedKernel(NamedTuple):
     owner: object
 
 
-_lock = threading.Lock()
+_lock = surviving(threading.Lock())
 _loaded: dict[tuple[str, str, str, int], LoadedKernel] = {}
 
 
@@ -50,6 +51,7 @@ def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
     CompileError, DriverError
         If the compiler or the driver refuses it.
     """
+    refuse_orphans()
     key = _key(kernel, ordinal)
     with _lock:
         if key not in _loaded:

@@ -117,7 +117,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_cupy_products.CupyOfProducts, "number", lambda self, value: on_gpu(value))
     patch.setattr(_cupy_products.CupyOfProducts, "identity", lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
     patch.setattr(_cupy_products, "multiply", lambda x, y, out: np.multiply(read(x), read(y), read(out)))
-    patch.setattr(_cupy_products.CupyOfProducts, "inverse", lambda self, x: on_gpu(np.linalg.inv(read(x))))
+    patch.setattr("cuteblas.runtime.capturing", lambda: False)
+    patch.setattr(cupy.linalg, "inv", lambda x: on_gpu(np.linalg.inv(read(x))))
     for name in ("ascontiguousarray", "asfortranarray"):
         patch.setattr(cupy, name, contiguous(getattr(np, name)))
 

@@ -26,10 +26,10 @@ def machine(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setitem(sys.modules, "cuda.core", SimpleNamespace())
     monkeypatch.setattr(devices, "find_spec", lambda name: object())
-    for cached in (why_unavailable, devices._device_info):
+    for cached in (devices._why_unavailable, devices._device_info):
         cached.cache_clear()
     yield fake
-    for cached in (why_unavailable, devices._device_info):
+    for cached in (devices._why_unavailable, devices._device_info):
         cached.cache_clear()
 
 

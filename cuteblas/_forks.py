@@ -1,0 +1,77 @@
+"""What becomes of a process that is a copy of another one, made by ``os.fork``, of which only the forking thread goes on.
+
+Locks that other threads held are free in it, and what they guard is whole: entries of dictionaries, counts, and launches of the
+emulator, which start over. CUDA does not survive a fork: its contexts belong to the process that made them, and calls of the driver
+in a copy fail or never return. So a copy of a process that has used CUDA refuses CuPy arrays before it calls anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import Lock, RLock
+from typing import TypeVar
+
+__all__ = ["REFUSAL", "forget_in_children", "orphaned", "refuse_orphans", "surviving", "use_cuda"]
+
+REFUSAL = ("this process was forked from one that had used CUDA, which does not work in the copy: start processes by "
+           "multiprocessing's 'spawn' or 'forkserver', or fork before the first CuPy array is made; NumPy arrays work here")
+
+_Lock = TypeVar("_Lock", type(Lock()), type(RLock()))          # type: ignore[misc]
+_uses_cuda = False
+_orphaned = False
+_forgetting: list[Callable[[], object]] = []
+
+
+def surviving(lock: _Lock) -> _Lock:
+    """A lock that is free in a child of ``fork``, whoever held it."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)        # as the standard library does
+    return lock
+
+
+def use_cuda() -> None:
+    """Note that this process uses CUDA.
+
+    Raises
+    ------
+    RuntimeError
+        If it is a child of one that did.
+    """
+    global _uses_cuda
+    refuse_orphans()
+    _uses_cuda = True
+
+
+def orphaned() -> bool:
+    """Whether this process is a child of one that had used CUDA."""
+    return _orphaned
+
+
+def refuse_orphans() -> None:
+    """Refuse to use CUDA in such a process.
+
+    Raises
+    ------
+    RuntimeError
+        If it is one.
+    """
+    if _orphaned:
+        raise RuntimeError(REFUSAL)
+
+
+def forget_in_children(forget: Callable[[], object]) -> None:
+    """Call a function in children of ``fork`` that cannot use CUDA, before they go on."""
+    _forgetting.append(forget)
+
+
+def _after_fork() -> None:
+    global _orphaned
+    if _uses_cuda:
+        _orphaned = True
+        for forget in _forgetting:
+            forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
