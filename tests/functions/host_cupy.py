@@ -133,6 +133,7 @@ def _any_view(x: cupy.ndarray) -> np.ndarray:
     """Any elements, aligned or not."""
     low, high = _cupy.CUPY.memory(x).span
     buffer = (ctypes.c_char * (high - low)).from_address(x.data.ptr + low)
+    buffer.owner = x                    # lives as long as its elements are looked at
     return np.ndarray(x.shape, x.dtype, buffer, -low, x.strides)
 
 

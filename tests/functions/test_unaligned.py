@@ -102,6 +102,13 @@ def check_scalars(dtype: str, to: Any, back: Any) -> None:
         np.testing.assert_array_equal(back(routine(alpha, one, one, beta, one)), np.full((6, 6), 15))
 
 
+@pytest.mark.parametrize("made", [shifted, packed])
+def test_inverses(made: Any, on_the_host: None) -> None:
+    x = made("f8", (3, 3))
+    x[...] = np.arange(9).reshape(3, 3) + 4 * np.eye(3)
+    np.testing.assert_allclose(on_host(cuteblas.linalg.matrix_power(on_gpu(x), -1)), np.linalg.inv(x.copy()), rtol=1e-9, atol=1e-12)
+
+
 def test_operands_of_blas_are_refused(on_the_host: None) -> None:
     x, one = on_gpu(shifted("f4")), on_gpu(np.ones((6, 6), "f4"))
     for call in (lambda: blas.sgemm(1, x, one), lambda: blas.sgemm(1, one, one, 1, x), lambda: blas.sgemm(1, one, one, out=x)):
