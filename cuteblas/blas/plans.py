@@ -183,6 +183,9 @@ class GemmPlan:
     def __str__(self) -> str:
         return str(self.explain())
 
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
+
 
 def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0,
          dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None, precision: str | None = None, out: Any = None,

@@ -97,7 +97,7 @@ class Explanation:
         here = self.runs_on.partition(";")[0].partition(",")[0]
         if here.startswith("cuda:"):
             return f"on {here}, "
-        return {"NumPy": "NumPy's own here, on a GPU ", "the emulator": "in the emulator, "}.get(here, "")
+        return {"NumPy": "NumPy does this here; on a GPU ", "the emulator": "in the emulator, "}.get(here, "")
 
     def _rows(self) -> list[tuple[str, str]]:
         """What a user needs: kernel, time, copies and fallbacks."""

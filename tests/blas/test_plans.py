@@ -88,6 +88,7 @@ def test_it_explains_itself(backend):
     assert text == str(plan.explain()) and "gemm: a float32 (6, 4), b float32 (4, 5), trans NN -> float32 (6, 5)" in text
     assert "kernel" in text and "__global__" in plan.explain().source
     assert ("emulator" if backend == "emulator" else "NumPy") in text
+    assert "trans NN" in plan._repr_html_()
 
 
 PROGRAM = """
