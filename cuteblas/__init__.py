@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from . import codegen as codegen
     from . import emulator as emulator
     from . import epilogues as epilogues
+    from . import functions as functions
     from . import kernels as kernels
     from . import layout as layout
     from . import linalg as linalg
@@ -69,8 +70,8 @@ __all__ = ["Explanation", "asarray", "ascontiguousarray", "asfortranarray", "bac
            "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis",
            "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot", "vecmat"]
 
-_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "kernels", "layout", "linalg", "planning",
-                          "runtime"})
+_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "functions", "kernels", "layout", "linalg",
+                          "planning", "runtime"})
 
 
 if not TYPE_CHECKING:                                   # which would take any name for an object

@@ -29,6 +29,11 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     copy : bool, optional
         Whether elements are copied: always, never, or (``None``) if they must be.
 
+    Returns
+    -------
+    ndarray
+        ``obj`` itself where nothing has to be done.
+
     Raises
     ------
     ValueError
@@ -66,6 +71,11 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> n
         Where the result is; by default where ``x`` is.
     copy : bool, optional
         Whether elements are copied: always, never, or (``None``) if they must be.
+
+    Returns
+    -------
+    ndarray
+        On ``device``.
 
     Raises
     ------

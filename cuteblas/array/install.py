@@ -32,6 +32,11 @@ def install() -> None:
     The first time in a process, a small product is sent through every hook and compared with NumPy's. Installing twice is the same
     as once.
 
+    Returns
+    -------
+    None
+        CuPy is changed.
+
     Raises
     ------
     RuntimeError
@@ -49,6 +54,11 @@ def enabled() -> Iterator[None]:
 
     Other threads are not affected, and neither are threads that are started inside the block: :func:`install` is for those. Blocks
     may be nested.
+
+    Returns
+    -------
+    context manager
+        For a ``with`` block.
 
     Raises
     ------
@@ -72,7 +82,13 @@ def enabled() -> Iterator[None]:
 
 def uninstall() -> None:
     """Undo :func:`install`, ``CUTEBLAS_INSTALL`` included: every attribute of CuPy is again what it was, once no ``with enabled()``
-    is open in any thread. Without :func:`install` before, nothing happens."""
+    is open in any thread. Without :func:`install` before, nothing happens.
+
+    Returns
+    -------
+    None
+        CuPy is as it was.
+    """
     with _lock:
         _AT_IMPORT.leave()
         hooks: Any = sys.modules.get(f"{__package__}.hooks")

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from math import prod
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -699,6 +700,9 @@ def _define_members() -> None:
     for name in dir(np.ndarray):
         if not (name.startswith("_") or name in vars(ndarray)):
             _define(name, method(name) if callable(getattr(np.ndarray, name)) else attribute(name))
+    for name, member in vars(ndarray).items():
+        if isinstance(member, FunctionType) and member.__doc__ is None:
+            member.__doc__ = getattr(getattr(np.ndarray, name, None), "__doc__", None)
 
 
 def _method(data: Any, name: str) -> Callable[..., Any]:

@@ -201,6 +201,11 @@ def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_
     trans_a, trans_b, overwrite_c, dtype, compute_dtype, epilogue, precision, variant
         As of :func:`gemm`. Later calls bring the epilogue again, with operands like these.
 
+    Returns
+    -------
+    GemmPlan
+        Its method ``execute`` multiplies.
+
     Raises
     ------
     TypeError, ValueError

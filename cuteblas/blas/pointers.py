@@ -202,6 +202,11 @@ _DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` over addresses of {operan
     device : {{None, int, "host"}}
         Whose memory the addresses are in: that of the current CUDA device, of a CUDA device, or of this process.
 
+    Returns
+    -------
+    None
+        C is updated.
+
     Raises
     ------
     TypeError, ValueError
@@ -256,6 +261,22 @@ def gemm_ex(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any
             compute_type: Any = None, *, stream: Any = None, device: Any = None) -> None:
     """As :func:`sgemm`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
 
+    Parameters
+    ----------
+    transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
+        As of :func:`sgemm`.
+    a_type, b_type, c_type : dtype or str
+        Types of the elements.
+    compute_type : dtype or str, optional
+        Type in which products are summed.
+    stream, device
+        As of :func:`sgemm`.
+
+    Returns
+    -------
+    None
+        C is updated.
+
     Raises
     ------
     TypeError, ValueError
@@ -271,6 +292,22 @@ def gemm_strided_batched_ex(transa: Any, transb: Any, m: int, n: int, k: int, al
                             stride_c: int, batch_count: int, compute_type: Any = None, *, stream: Any = None,
                             device: Any = None) -> None:
     """As :func:`sgemm_strided_batched`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
+
+    Parameters
+    ----------
+    transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc, stride_c, batch_count
+        As of :func:`sgemm_strided_batched`.
+    a_type, b_type, c_type : dtype or str
+        Types of the elements.
+    compute_type : dtype or str, optional
+        Type in which products are summed.
+    stream, device
+        As of :func:`sgemm`.
+
+    Returns
+    -------
+    None
+        C is updated.
 
     Raises
     ------

@@ -112,6 +112,13 @@ def gemm(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any 
         Type of the result; by default that of ``out`` or ``c`` if they are given, else that of the operands (int32 for int8).
     compute_dtype : dtype, optional
         Type in which products are summed.
+    alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant
+        As of :func:`sgemm`.
+
+    Returns
+    -------
+    array
+        As of :func:`sgemm`.
 
     Raises
     ------

@@ -32,6 +32,11 @@ def current_backend() -> str:
     """The backend that works on NumPy arrays: that of the innermost ``with cuteblas.backend(...)``, else the environment variable
     ``CUTEBLAS_BACKEND`` as it was at the first question, else ``"numpy"``.
 
+    Returns
+    -------
+    str
+        ``"numpy"`` or ``"emulator"``.
+
     Raises
     ------
     ValueError
@@ -48,6 +53,11 @@ def backend(name: str) -> Iterator[None]:
     ----------
     name : {"numpy", "emulator"}
         ``"numpy"`` is NumPy's BLAS; ``"emulator"`` runs the generated GPU kernels on the CPU. CuPy arrays are not affected.
+
+    Returns
+    -------
+    context manager
+        For a ``with`` block.
 
     Raises
     ------

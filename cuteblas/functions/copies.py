@@ -32,6 +32,11 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        The copy, or ``out``.
+
     Raises
     ------
     TypeError
@@ -129,6 +134,11 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
 
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        ``a`` itself or a copy.
+
     Raises
     ------
     TypeError
@@ -160,6 +170,11 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
         Of a type that answers NumPy's functions itself: it makes the result.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        ``a`` itself or a copy.
 
     Raises
     ------

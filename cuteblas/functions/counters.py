@@ -72,6 +72,12 @@ def stats() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def reset_stats() -> None:
-    """Set all counters to 0."""
+    """Set all counters to 0.
+
+    Returns
+    -------
+    None
+        The counters are 0.
+    """
     for counted in _tallies.copy().values():
         counted.read(reset=True)

@@ -96,6 +96,11 @@ def vdot(a: Any, b: Any, /) -> Any:
         Of equal size. Any strides. Arrays of different shapes are read as they are too where their axes can be divided into the
         same ones, like (6,) and (2, 3); otherwise, like (4, 6) and (6, 4), the first has to be C-contiguous or is copied.
 
+    Returns
+    -------
+    scalar or 0-d cupy.ndarray
+        The product.
+
     Raises
     ------
     TypeError, ValueError
@@ -174,6 +179,11 @@ def kron(a: Any, b: Any) -> Any:
     ----------
     a, b : array_like
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides. The one with fewer axes gets axes of extent 1 in front.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        The product.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 from string import ascii_letters
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -35,8 +35,16 @@ _MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets t
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
 
 
+class EinsumArguments(TypedDict, total=False):
+    """The remaining arguments of ``numpy.einsum``."""
+
+    dtype: Any
+    order: str | None
+    casting: str
+
+
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: str | None = None, variant: str | None = None,
-           **arguments: Any) -> Any:
+           **arguments: Unpack[EinsumArguments]) -> Any:
     """Sums of products in Einstein's notation, as ``numpy.einsum``.
 
     Parameters
@@ -104,7 +112,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             key_of({"optimize": optimize, **arguments}, "einsum", operands[0], how)
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
-    named = arguments if out is None else {"out": out, **arguments}
+    named: dict[str, Any] = {**({} if out is None else {"out": out}), **arguments}
     refuse_number(partial(_by_plain_numpy, operands), arrays, out)
     taken = take("einsum", arrays, out)
     if isinstance(taken, str):

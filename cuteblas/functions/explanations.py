@@ -143,7 +143,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
 
     Parameters
     ----------
-    x1, x2, out, epilogue, precision, variant, **arguments
+    x1, x2, out, epilogue, precision, variant, axes, axis, keepdims, casting, order, dtype, subok, signature
         As of :func:`cuteblas.matmul`. Elements are not read.
     device : {"a100", "l40s", "rtx4090", "h100", "h200", "b200"} or DeviceInfo, optional
         Plan for this card, whatever there is here. Only the H200 was measured; the others are planned by their data sheets.
@@ -273,6 +273,11 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
         As of :func:`cuteblas.copy`. Elements are not read.
     device
         As of :func:`explain`.
+
+    Returns
+    -------
+    Explanation
+        Print it, or look at its attributes.
 
     Raises
     ------

@@ -26,7 +26,20 @@ _Tree = int | tuple["_Tree", "_Tree"]
 
 
 def matmul(x1: Any, x2: Any, /, *, precision: str | None = None, variant: str | None = None) -> Any:
-    """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without the arguments of ufuncs."""
+    """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without the arguments of ufuncs.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        Operands of shapes (..., m, k) and (..., k, n). NumPy in, NumPy out; CuPy in, CuPy out.
+    precision, variant : str, optional
+        As of :func:`cuteblas.matmul`.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        The product.
+    """
     return any_matmul(x1, x2, precision=precision, variant=variant)
 
 
@@ -40,6 +53,11 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     axis : int
         Where the vectors lie in both.
 
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        Without the axis of the vectors; a scalar of NumPy for two vectors.
+
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
@@ -49,7 +67,22 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: str | None = None, variant: str | None = None) -> Any:
-    """Sum of products over given axes, as ``numpy.linalg.tensordot``: see :func:`cuteblas.tensordot`."""
+    """Sum of products over given axes, as ``numpy.linalg.tensordot``: see :func:`cuteblas.tensordot`.
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out.
+    axes : int or two sequences of int
+        How many axes, or which of each operand, are summed over.
+    precision, variant : str, optional
+        As of :func:`cuteblas.matmul`.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        The other axes of ``x1`` and of ``x2``.
+    """
     return tensordot_for("linalg.tensordot", x1, x2, axes, checked_how(precision, variant))
 
 
@@ -60,6 +93,11 @@ def outer(x1: Any, x2: Any, /) -> Any:
     ----------
     x1, x2 : array_like
         Vectors. NumPy in, NumPy out; CuPy in, CuPy out.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        Of shape (m, n).
 
     Raises
     ------
@@ -87,6 +125,11 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
         Receives the result: C-contiguous and of exactly its shape and type, as of :func:`cuteblas.dot`.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
         The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        The product, or ``out``.
 
     Raises
     ------
@@ -229,6 +272,11 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         The power.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
         The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        Of the shape of ``a``.
 
     Raises
     ------

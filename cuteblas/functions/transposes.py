@@ -23,6 +23,11 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
     axes : sequence of int, optional
         For each axis of the result the axis of ``a``; reversed order by default.
 
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        A view of ``a``.
+
     Raises
     ------
     ValueError, numpy.exceptions.AxisError
@@ -45,6 +50,18 @@ permute_dims = transpose
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """A view with two axes exchanged, as ``numpy.swapaxes``; no element moves.
 
+    Parameters
+    ----------
+    a : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out.
+    axis1, axis2 : int
+        The axes that are exchanged.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        A view of ``a``; of an array of this package, one of those.
+
     Raises
     ------
     numpy.exceptions.AxisError
@@ -63,6 +80,11 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     source, destination : int or sequence of int
         Where the axes are, and where they shall be.
 
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        A view of ``a``; of an array of this package, one of those.
+
     Raises
     ------
     ValueError, numpy.exceptions.AxisError
@@ -73,6 +95,20 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """A view with one axis moved back until it lies before ``start``, as ``numpy.rollaxis``; no element moves.
+
+    Parameters
+    ----------
+    a : array_like
+        NumPy in, NumPy out; CuPy in, CuPy out.
+    axis : int
+        The axis that is moved.
+    start : int
+        Before which position it lies afterwards.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        A view of ``a``; of an array of this package, one of those.
 
     Raises
     ------
@@ -92,6 +128,16 @@ def _permuted(call: Callable[..., Any], a: Any, *arguments: Any) -> Any:
 
 def matrix_transpose(x: Any, /) -> Any:
     """A view with the last two axes exchanged, as ``numpy.matrix_transpose``; no element moves.
+
+    Parameters
+    ----------
+    x : array_like
+        Of shape (..., m, n). NumPy in, NumPy out; CuPy in, CuPy out.
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        A view of shape (..., n, m).
 
     Raises
     ------

@@ -38,6 +38,23 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
     With a ``profile`` (a tuple; its leaves do not matter) each of its modes is coalesced on its own, so that the coordinates of
     those modes stay coordinates.
 
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        What is simplified.
+    profile : tuple, optional
+        Whose modes stay apart.
+
+    Returns
+    -------
+    as ``layout``
+        With as few modes as possible.
+
+    Raises
+    ------
+    LayoutError
+        If the profile has more modes than the layout.
+
     Examples
     --------
     >>> str(coalesce(Layout((2, (1, 6)), (1, (6, 2)))))
@@ -54,20 +71,53 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
 
 @on_domain
 def filter_zeros(layout: Layout) -> Layout:
-    """The layout with modes of stride 0 shrunk to extent 1: the same values, each once for every other mode."""
+    """The layout with modes of stride 0 shrunk to extent 1: the same values, each once for every other mode.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        What is shrunk.
+
+    Returns
+    -------
+    as ``layout``
+        Of the same profile.
+    """
     flat = iter([1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)])
     return Layout(map_leaves(layout.shape, lambda _: next(flat)), layout.stride)
 
 
 @on_domain
 def filtered(layout: Layout) -> Layout:
-    """``coalesce(filter_zeros(layout))`` (CuTe's ``filter``)."""
+    """``coalesce(filter_zeros(layout))`` (CuTe's ``filter``).
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        What is shrunk.
+
+    Returns
+    -------
+    as ``layout``
+        Coalesced.
+    """
     return coalesce(filter_zeros(layout))
 
 
 @checked(x=nested)
 def flatten(x: Any) -> Any:
-    """The leaves of a tuple, layout or tensor as its modes; an integer stays an integer."""
+    """The leaves of a tuple, layout or tensor as its modes; an integer stays an integer.
+
+    Parameters
+    ----------
+    x : int, tuple, Layout, ComposedLayout or Tensor
+        What has modes.
+
+    Returns
+    -------
+    as ``x``
+        Without nesting.
+    """
     if isinstance(x, tuple):
         return leaves(x)
     if hasattr(x, "map_domain"):
@@ -161,6 +211,16 @@ def right_inverse(layout: Layout) -> Layout:
     It is made of the modes of ``layout`` that follow each other without a gap from stride 1, so it is the whole inverse
     of a layout that is one to one onto an interval, and ``1:0`` if no mode has stride 1.
 
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+
+    Returns
+    -------
+    Layout
+        The inverse.
+
     Examples
     --------
     >>> str(right_inverse(Layout((4, 8), (8, 1))))
@@ -192,6 +252,16 @@ def left_inverse(layout: Layout) -> Layout:
     Where, with the modes sorted by stride, each stride is a multiple of the one before and at least extent times stride of that
     one, ``G`` repeats the coordinate before between the values of ``layout``. Any other static layout is decided by search
     (:mod:`~cuteblas.layout.interpolation`): ``G`` is then some layout through the points ``layout(i) -> i``.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+
+    Returns
+    -------
+    Layout
+        The inverse.
 
     Raises
     ------
@@ -245,6 +315,16 @@ def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layo
 def nullspace(layout: Layout) -> Layout:
     """The layout of the coordinates that only count modes of stride 0: ``layout(nullspace(i)) == 0`` for all ``i``.
 
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+
+    Returns
+    -------
+    Layout
+        ``1:0`` without modes of stride 0.
+
     Examples
     --------
     >>> str(nullspace(Layout((2, 3, 4), (0, 1, 0))))
@@ -261,12 +341,33 @@ def nullspace(layout: Layout) -> Layout:
 
 
 def is_bijective(layout: Layout) -> bool:
-    """Whether the layout reaches every integer below its size exactly once (certainly, where leaves are symbolic)."""
+    """Whether the layout reaches every integer below its size exactly once (certainly, where leaves are symbolic).
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     return size(right_inverse(layout)) == size(layout)
 
 
 def is_injective(layout: Layout) -> bool:
     """Whether no two coordinates share a value. Sizes up to 2^20 are counted where the strides do not tell.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+
+    Returns
+    -------
+    bool
+        The answer.
 
     Raises
     ------
@@ -303,6 +404,18 @@ def _by_stride(mode: tuple[Any, Any]) -> tuple[bool, int]:
 def get_hier_coord(layout: Layout, value: Any) -> Any:
     """The inverse of a one-to-one layout: the coordinate, with the profile of the shape, whose value is ``value``.
 
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+    value : int or Expr
+        One of its values.
+
+    Returns
+    -------
+    int, Expr or tuple
+        Congruent to the shape.
+
     Raises
     ------
     LayoutError
@@ -334,6 +447,18 @@ def get_flat_coord(layout: Layout, value: Any) -> Any:
     """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is ``value``.
 
     See :func:`get_hier_coord`.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+    value : int or Expr
+        One of its values.
+
+    Returns
+    -------
+    int, Expr or tuple
+        An integer for each mode.
     """
     coord = get_hier_coord(layout, value)
     return tuple(map(crd2idx, coord, layout.shape)) if isinstance(coord, tuple) else coord
@@ -341,5 +466,18 @@ def get_flat_coord(layout: Layout, value: Any) -> Any:
 
 @checked(layout=plain_layout, value=index)
 def get_1d_coord(layout: Layout, value: Any) -> Any:
-    """The inverse of a one-to-one layout: the index whose value is ``value``. See :func:`get_hier_coord`."""
+    """The inverse of a one-to-one layout: the index whose value is ``value``. See :func:`get_hier_coord`.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+    value : int or Expr
+        One of its values.
+
+    Returns
+    -------
+    int or Expr
+        The index.
+    """
     return crd2idx(get_hier_coord(layout, value), layout.shape)

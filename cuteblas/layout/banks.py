@@ -38,6 +38,11 @@ def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
     actual, ideal : int
         A wavefront serves each of the 32 banks (4 bytes wide) once. Lanes are served 32, 16 or 8 at a time for accesses of up to 4,
         of 8 and of 16 bytes, and lanes that read the same word share it.
+
+    Raises
+    ------
+    LayoutError
+        If addresses are not integers from 0 on, or ``nbytes`` is not between 1 and 16.
     """
     if not 1 <= nbytes <= BANK_BYTES * 4:
         raise LayoutError("wavefronts", f"a lane accesses 1 to 16 bytes, not {nbytes}")
@@ -104,6 +109,16 @@ def bank_report(layout: Any, element_bytes: int) -> BankReport:
         In units of elements, with static leaves and values from 0 on.
     element_bytes : int
         1, 2, 4, 8 or 16.
+
+    Returns
+    -------
+    BankReport
+        Wavefronts of every row and column.
+
+    Raises
+    ------
+    LayoutError
+        For elements of other sizes, too many elements, symbolic leaves or values below 0.
 
     Examples
     --------

@@ -83,6 +83,11 @@ class ArithTuple(tuple):
     """A coordinate that can be added to: entries add, and the shorter tuple is extended with zeros.
 
     It is a ``tuple``, so it compares, unpacks and indexes as one.
+
+    Parameters
+    ----------
+    *entries : int, Expr or tuple
+        The entries.
     """
 
     __slots__ = ()
@@ -142,7 +147,18 @@ def _plain(x: object) -> str:
 
 
 def E(*modes: int) -> ScaledBasis:
-    """The basis element with a 1 at a position: ``E(1)`` is ``(0,1,0,...)``, ``E(0, 1)`` is ``((0,1,0,...),0,...)``."""
+    """The basis element with a 1 at a position: ``E(1)`` is ``(0,1,0,...)``, ``E(0, 1)`` is ``((0,1,0,...),0,...)``.
+
+    Parameters
+    ----------
+    *modes : int
+        The position, outermost first.
+
+    Returns
+    -------
+    ScaledBasis
+        With the scale 1.
+    """
     return ScaledBasis(1, modes)
 
 

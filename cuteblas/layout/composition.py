@@ -48,6 +48,11 @@ def composition(layout: Any, tiler: Any) -> Any:
         leaves a mode as it is: see :func:`tiler_to_layout`. A stride ``d@i`` reads mode ``i`` of ``layout``. A swizzle inside of a
         layout comes out on the other side as the swizzle that does the same to values, if there is one.
 
+    Returns
+    -------
+    as ``layout``
+        The layout of the composed function.
+
     Raises
     ------
     LayoutError
@@ -74,6 +79,11 @@ def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
         ``n`` is ``n:1``; entry ``i`` of a tuple reads mode ``i`` of what is tiled.
     layout : Layout, optional
         What is tiled; needed where an entry is ``None``, the whole mode.
+
+    Returns
+    -------
+    Layout
+        The tiler by modes as one layout.
 
     Raises
     ------
@@ -130,6 +140,18 @@ def _on_layout(layout: Any, tiler: Any) -> Any:
 
 def with_shape(layout: Any, shape: Any) -> Any:
     """The same values in the same order under another shape: ``composition(layout, Layout(shape))``.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        What has the values.
+    shape : int, Expr or tuple
+        The new shape.
+
+    Returns
+    -------
+    as ``layout``
+        Of a shape that refines ``shape``.
 
     Raises
     ------

@@ -257,6 +257,21 @@ def make_layout(*args: Any) -> Layout:
 
     Layouts become the modes of the result; a single layout becomes its only mode. Instead of strides, ``"left"`` (the default) and
     ``"right"`` stand for the compact layouts whose first and last leaf is the fastest.
+
+    Parameters
+    ----------
+    *args : int, Expr, tuple, str or Layout
+        A shape and perhaps strides or an order, or layouts.
+
+    Returns
+    -------
+    Layout
+        The layout.
+
+    Raises
+    ------
+    LayoutError
+        If it is neither.
     """
     if args and all(isinstance(a, Layout) for a in args):
         return trusted(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
@@ -284,6 +299,18 @@ def make_ordered_layout(shape: Any, order: Any) -> Layout:
 
     An entry of ``order`` may be an integer where the shape has a tuple: its leaves then follow each other from the left. Entries
     that are not static come last, and ties are traversed from left to right.
+
+    Parameters
+    ----------
+    shape : int, Expr or tuple
+        The extents.
+    order : int or tuple
+        A key for every leaf, or for a mode.
+
+    Returns
+    -------
+    Layout
+        Compact.
 
     Examples
     --------
@@ -316,7 +343,23 @@ def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
 
 @checked(layout=plain_layout)
 def make_layout_like(layout: Layout) -> Layout:
-    """The compact layout with the shape and the order of strides of ``layout``; modes of stride 0 keep it."""
+    """The compact layout with the shape and the order of strides of ``layout``; modes of stride 0 keep it.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+
+    Returns
+    -------
+    Layout
+        Compact.
+
+    Raises
+    ------
+    LayoutError
+        If strides are basis elements.
+    """
     shape = tuple(1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True))
     if any(isinstance(d, ScaledBasis) for d in layout.flat_stride):
         raise LayoutError("make_layout_like", "basis strides have no order", layout)
@@ -334,6 +377,16 @@ def make_fragment_like(layout: Any) -> Layout:
     Parameters
     ----------
     layout : Layout, or anything with a layout (of a composed layout, its inner one)
+
+    Returns
+    -------
+    Layout
+        Compact.
+
+    Raises
+    ------
+    LayoutError
+        If it has no layout.
 
     Examples
     --------
@@ -357,7 +410,18 @@ def make_fragment_like(layout: Any) -> Layout:
 
 
 def make_identity_layout(shape: Any) -> Layout:
-    """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ... (``1`` for an integer shape)."""
+    """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ... (``1`` for an integer shape).
+
+    Parameters
+    ----------
+    shape : int, Expr or tuple
+        The extents.
+
+    Returns
+    -------
+    Layout
+        With basis strides.
+    """
     shape = as_inttuple(shape, "make_identity_layout")
     return Layout(shape, basis_like(shape))
 
@@ -366,6 +430,16 @@ def make_identity_layout(shape: Any) -> Layout:
 @checked(layout=plain_layout)
 def coshape(layout: Layout) -> Any:
     """The shape of the codomain: ``1 + sum((extent - 1) * |stride|)``, with basis strides a tuple of such sums.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+
+    Returns
+    -------
+    int, Expr or ArithTuple
+        The shape.
 
     Raises
     ------
@@ -402,6 +476,18 @@ def cosize(x: Any, *mode: int) -> Any:
     """The number of elements that a buffer needs: the size of the :func:`coshape`, 0 if the layout is empty.
 
     Without negative strides this is the largest value plus one. For a swizzled layout it is an upper bound.
+
+    Parameters
+    ----------
+    x : Layout, ComposedLayout or Tensor
+        What has elements.
+    *mode : int
+        Which mode, from the outermost tuple inwards; the whole by default.
+
+    Returns
+    -------
+    int or Expr
+        How many.
 
     Raises
     ------
@@ -461,7 +547,25 @@ def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
 @_surgery
 @checked(indices=integer)
 def select(modes: tuple, *indices: int) -> tuple:
-    """The modes of a tuple, layout or tensor at ``indices``, in that order."""
+    """The modes of a tuple, layout or tensor at ``indices``, in that order.
+
+    Parameters
+    ----------
+    modes : tuple, Layout, ComposedLayout or Tensor
+        What has modes.
+    *indices : int
+        Which modes.
+
+    Returns
+    -------
+    as ``modes``
+        Of the same type.
+
+    Raises
+    ------
+    LayoutError
+        If there is no such mode, or none is asked for.
+    """
     _check_modes("select", modes, indices)
     if not indices:
         raise LayoutError("select", "a layout has at least one mode", *modes)
@@ -471,7 +575,25 @@ def select(modes: tuple, *indices: int) -> tuple:
 @_surgery
 @checked(begin=integer, end=integer)
 def take(modes: tuple, begin: int, end: int) -> tuple:
-    """The modes ``begin`` up to, but not including, ``end``."""
+    """The modes ``begin`` up to, but not including, ``end``.
+
+    Parameters
+    ----------
+    modes : tuple, Layout, ComposedLayout or Tensor
+        What has modes.
+    begin, end : int
+        The first mode and the one after the last.
+
+    Returns
+    -------
+    as ``modes``
+        Of the same type.
+
+    Raises
+    ------
+    LayoutError
+        If there are no such modes.
+    """
     if not 0 <= begin < end <= len(modes):
         raise LayoutError("take", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
     return modes[begin:end]
@@ -480,7 +602,25 @@ def take(modes: tuple, begin: int, end: int) -> tuple:
 @_surgery
 @checked(begin=integer, end=integer)
 def group_modes(modes: tuple, begin: int, end: int) -> tuple:
-    """The modes ``begin`` up to ``end`` bundled into one."""
+    """The modes ``begin`` up to ``end`` bundled into one.
+
+    Parameters
+    ----------
+    modes : tuple, Layout, ComposedLayout or Tensor
+        What has modes.
+    begin, end : int
+        The first mode and the one after the last.
+
+    Returns
+    -------
+    as ``modes``
+        Of the same type.
+
+    Raises
+    ------
+    LayoutError
+        If there are no such modes.
+    """
     if not 0 <= begin < end <= len(modes):
         raise LayoutError("group_modes", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
     return (*modes[:begin], _bundle(modes[begin:end]), *modes[end:])
@@ -497,21 +637,66 @@ def _padding(modes: tuple, n: int | None, with_: Any) -> tuple:
 @_surgery
 @checked(n=integer)
 def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
-    """Modes ``with_`` (default ``1:0``) added on the right: one, or as many as bring the rank to ``n``."""
+    """Modes ``with_`` (default ``1:0``) added on the right: one, or as many as bring the rank to ``n``.
+
+    Parameters
+    ----------
+    modes : tuple, Layout, ComposedLayout or Tensor
+        What has modes.
+    n : int, optional
+        The rank of the result.
+    with_ : int or Layout, optional
+        The mode that is added.
+
+    Returns
+    -------
+    as ``modes``
+        Of the same type.
+    """
     return (*modes, *_padding(modes, n, with_))
 
 
 @_surgery
 @checked(n=integer)
 def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
-    """Modes ``with_`` (default ``1:0``) added on the left: one, or as many as bring the rank to ``n``."""
+    """Modes ``with_`` (default ``1:0``) added on the left: one, or as many as bring the rank to ``n``.
+
+    Parameters
+    ----------
+    modes : tuple, Layout, ComposedLayout or Tensor
+        What has modes.
+    n : int, optional
+        The rank of the result.
+    with_ : int or Layout, optional
+        The mode that is added.
+
+    Returns
+    -------
+    as ``modes``
+        Of the same type.
+    """
     return (*_padding(modes, n, with_), *modes)
 
 
 @_surgery
 @checked(index=integer)
 def replace(modes: tuple, index: int, mode: Any) -> tuple:
-    """The same modes with ``mode`` at ``index``."""
+    """The same modes with ``mode`` at ``index``.
+
+    Parameters
+    ----------
+    modes : tuple, Layout, ComposedLayout or Tensor
+        What has modes.
+    index : int
+        Which mode.
+    mode : int, tuple or Layout
+        What it becomes.
+
+    Returns
+    -------
+    as ``modes``
+        Of the same type.
+    """
     _check_modes("replace", modes, [index])
     return (*modes[:index], mode, *modes[index:][1:])
 
@@ -523,6 +708,25 @@ def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
 
     The free modes stand side by side: ``((None, 1), None)`` of ``((2,3),4)`` has modes ``(2, 4)``. For a swizzled layout the start
     stays inside of it, except for a multiple of the swizzle's period.
+
+    Parameters
+    ----------
+    coord : int, Expr, None or tuple
+        A coordinate, ``None`` where a mode is free.
+    layout : Layout or ComposedLayout
+        What is sliced.
+
+    Returns
+    -------
+    sublayout : Layout or ComposedLayout
+        The free modes.
+    start : int, Expr or ArithTuple
+        The value at which they begin.
+
+    Raises
+    ------
+    LayoutError
+        If the coordinate does not fit, or leaves no mode free.
     """
     if not isinstance(layout, Layout):
         if not hasattr(layout, "slice_and_offset"):

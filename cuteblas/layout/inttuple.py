@@ -57,21 +57,58 @@ def spell(x: Any) -> str:
 # -- measures ---------------------------------------------------------------------------------------------------------------------
 @checked(x=described_by_modes, mode=integer)
 def rank(x: Any, *mode: int) -> int:
-    """The number of modes, of ``x`` or of its (hierarchical) ``mode``."""
+    """The number of modes, of ``x`` or of its (hierarchical) ``mode``.
+
+    Parameters
+    ----------
+    x : int, Expr, tuple or layout
+        An IntTuple, or something that has a shape.
+    *mode : int
+        Which mode, from the outermost tuple inwards; the whole by default.
+
+    Returns
+    -------
+    int
+        How many.
+    """
     s = entry_at(shape_of(x), mode)
     return len(s) if isinstance(s, tuple) else 1
 
 
 @checked(x=described_by_modes, mode=integer)
 def depth(x: Any, *mode: int) -> int:
-    """The height of the tree: 0 for an integer, 1 for a tuple of integers, ..."""
+    """The height of the tree: 0 for an integer, 1 for a tuple of integers, ...
+
+    Parameters
+    ----------
+    x : int, Expr, tuple or layout
+        An IntTuple, or something that has a shape.
+    *mode : int
+        Which mode, from the outermost tuple inwards; the whole by default.
+
+    Returns
+    -------
+    int
+        How many.
+    """
     s = get(shape_of(x), *mode)
     return 1 + max(map(depth, s)) if isinstance(s, tuple) else 0
 
 
 @checked(x=inttuple)
 def product(x: Any) -> Any:
-    """The product of the leaves."""
+    """The product of the leaves.
+
+    Parameters
+    ----------
+    x : int, Expr or tuple
+        An IntTuple.
+
+    Returns
+    -------
+    int or Expr
+        The product.
+    """
     return product_of(x)
 
 
@@ -87,13 +124,39 @@ def product_of(x: Any) -> Any:
 
 @checked(x=shape_like, mode=integer)
 def size(x: Any, *mode: int) -> Any:
-    """The number of coordinates: the product of the shape, of ``x`` or of its (hierarchical) ``mode``."""
+    """The number of coordinates: the product of the shape, of ``x`` or of its (hierarchical) ``mode``.
+
+    Parameters
+    ----------
+    x : int, Expr, tuple or layout
+        An IntTuple, or something that has a shape.
+    *mode : int
+        Which mode, from the outermost tuple inwards; the whole by default.
+
+    Returns
+    -------
+    int or Expr
+        How many.
+    """
     return product_of(entry_at(shape_of(x), mode) if mode else shape_of(x))
 
 
 @checked(x=nested, mode=integer)
 def get(x: Any, *mode: int) -> Any:
-    """The entry at a hierarchical position: ``get(((2,3),4), 0, 1) == 3``. An integer is its own mode 0."""
+    """The entry at a hierarchical position: ``get(((2,3),4), 0, 1) == 3``. An integer is its own mode 0.
+
+    Parameters
+    ----------
+    x : tuple
+        Modes of anything.
+    *mode : int
+        Where, from the outermost tuple inwards.
+
+    Returns
+    -------
+    int, Expr or tuple
+        The entry.
+    """
     return entry_at(x, mode)
 
 
@@ -112,13 +175,37 @@ def entry_at(x: Any, mode: Iterable[int]) -> Any:
 
 @checked(x=inttuple)
 def product_each(x: Any) -> Any:
-    """The size of each mode: ``((2,2),6) -> (4,6)``."""
+    """The size of each mode: ``((2,2),6) -> (4,6)``.
+
+    Parameters
+    ----------
+    x : int, Expr or tuple
+        An IntTuple.
+
+    Returns
+    -------
+    int, Expr or tuple
+        As many entries as ``x`` has modes.
+    """
     return tuple(map(product_of, x)) if isinstance(x, tuple) else x
 
 
 @checked(x=inttuple, guide=nested)
 def product_like(x: Any, guide: Any) -> Any:
-    """``x`` with each subtree multiplied out where ``guide`` has a leaf."""
+    """``x`` with each subtree multiplied out where ``guide`` has a leaf.
+
+    Parameters
+    ----------
+    x : int, Expr or tuple
+        An IntTuple.
+    guide : tuple
+        Whose profile the result has, no finer than that of ``x``.
+
+    Returns
+    -------
+    int, Expr or tuple
+        Congruent to ``guide``.
+    """
     if isinstance(guide, tuple):
         return tuple(map(product_like, _zippable("product_like", x, guide), guide))
     return product_of(x)
@@ -132,13 +219,35 @@ def _zippable(op: str, x: Any, like: tuple) -> tuple:
 
 @checked(x=nested)
 def wrap(x: Any) -> tuple:
-    """``x`` as a tuple."""
+    """``x`` as a tuple.
+
+    Parameters
+    ----------
+    x : object
+        A tuple or a leaf.
+
+    Returns
+    -------
+    tuple
+        ``x`` itself, or ``(x,)``.
+    """
     return x if isinstance(x, tuple) else (x,)
 
 
 @checked(x=nested)
 def unwrap(x: Any) -> Any:
-    """``x`` without tuples of one mode around it: ``unwrap(((4,),)) == 4``."""
+    """``x`` without tuples of one mode around it: ``unwrap(((4,),)) == 4``.
+
+    Parameters
+    ----------
+    x : object
+        A tuple or a leaf.
+
+    Returns
+    -------
+    object
+        A leaf, or a tuple of several modes.
+    """
     while isinstance(x, tuple) and len(x) == 1:
         x = x[0]
     return x
@@ -146,7 +255,18 @@ def unwrap(x: Any) -> Any:
 
 @checked(x=nested)
 def flatten(x: Any) -> Any:
-    """The leaves from left to right; an integer stays an integer."""
+    """The leaves from left to right; an integer stays an integer.
+
+    Parameters
+    ----------
+    x : object
+        A tuple or a leaf.
+
+    Returns
+    -------
+    object
+        A flat tuple or a leaf.
+    """
     return leaves(x) if isinstance(x, tuple) else x
 
 
@@ -169,7 +289,25 @@ def leaves(x: Any) -> tuple:
 
 @checked(profile=nested)
 def unflatten(flat: Iterable, profile: Any) -> Any:
-    """The inverse of :func:`flatten`: the entries of ``flat`` arranged as ``profile``."""
+    """The inverse of :func:`flatten`: the entries of ``flat`` arranged as ``profile``.
+
+    Parameters
+    ----------
+    flat : iterable
+        As many entries as ``profile`` has leaves.
+    profile : tuple
+        Whose nesting the result has; its leaves do not matter.
+
+    Returns
+    -------
+    tuple
+        Congruent to ``profile``.
+
+    Raises
+    ------
+    LayoutError
+        If there are more or fewer entries than leaves.
+    """
     n = len(leaves(profile))
     items = list(islice(flat, n + 1))
     it = iter(items)
@@ -193,7 +331,20 @@ def _take_like(it: Iterator, profile: Any) -> Any:
 
 @checked(x=nested)
 def transform_leaf(x: Any, f: Callable) -> Any:
-    """``f`` of every leaf."""
+    """``f`` of every leaf.
+
+    Parameters
+    ----------
+    x : tuple
+        Modes of anything.
+    f : callable
+        Takes a leaf.
+
+    Returns
+    -------
+    tuple
+        Congruent to ``x``.
+    """
     return map_leaves(x, f)
 
 
@@ -204,31 +355,93 @@ def map_leaves(x: Any, f: Callable) -> Any:
 
 @checked(x=nested)
 def repeat_like(x: Any, value: Any) -> Any:
-    """``value`` at every leaf of ``x``."""
+    """``value`` at every leaf of ``x``.
+
+    Parameters
+    ----------
+    x : tuple
+        Modes of anything.
+    value : object
+        What every leaf becomes.
+
+    Returns
+    -------
+    tuple
+        Congruent to ``x``.
+    """
     return map_leaves(x, lambda _: value)
 
 
 @checked(x=inttuple)
 def tuple_sum(x: Any) -> Any:
-    """The sum of the leaves."""
+    """The sum of the leaves.
+
+    Parameters
+    ----------
+    x : int, Expr or tuple
+        An IntTuple.
+
+    Returns
+    -------
+    int or Expr
+        The sum.
+    """
     return sum(leaves(x), 0)
 
 
 @checked(x=inttuple)
 def tuple_max(x: Any) -> Any:
-    """The largest leaf."""
+    """The largest leaf.
+
+    Parameters
+    ----------
+    x : int, Expr or tuple
+        An IntTuple.
+
+    Returns
+    -------
+    int or Expr
+        The largest.
+    """
     return reduce(symbolic.maximum, leaves(x))
 
 
 @checked(x=inttuple)
 def tuple_min(x: Any) -> Any:
-    """The smallest leaf."""
+    """The smallest leaf.
+
+    Parameters
+    ----------
+    x : int, Expr or tuple
+        An IntTuple.
+
+    Returns
+    -------
+    int or Expr
+        The smallest.
+    """
     return reduce(symbolic.minimum, leaves(x))
 
 
 @checked(x=inttuple)
 def gcd(x: Any) -> int:
-    """The greatest common divisor of static leaves."""
+    """The greatest common divisor of static leaves.
+
+    Parameters
+    ----------
+    x : int or tuple
+        With static leaves.
+
+    Returns
+    -------
+    int
+        The greatest common divisor.
+
+    Raises
+    ------
+    LayoutError
+        If a leaf is symbolic.
+    """
     if not all(isinstance(i, int) for i in leaves(x)):
         raise LayoutError("gcd", "symbolic leaves have no certain divisors", x)
     return _gcd(*leaves(x))
@@ -236,7 +449,20 @@ def gcd(x: Any) -> int:
 
 @checked(a=inttuple, b=strides)
 def inner_product(a: Any, b: Any) -> Any:
-    """The sum of the products of corresponding leaves."""
+    """The sum of the products of corresponding leaves.
+
+    Parameters
+    ----------
+    a : int, Expr or tuple
+        A coordinate.
+    b : int, Expr or tuple
+        Strides, basis elements too, congruent to ``a``.
+
+    Returns
+    -------
+    int, Expr or ArithTuple
+        The sum.
+    """
     if isinstance(a, tuple):
         return sum(map(inner_product, a, _zippable("inner_product", b, a)), 0)
     return a * b
@@ -271,7 +497,18 @@ def quotient(n: IntLike, d: IntLike) -> IntLike | None:
 # -- comparing profiles -----------------------------------------------------------------------------------------------------------
 @checked(a=described_by_modes, b=described_by_modes)
 def congruent(a: Any, b: Any) -> bool:
-    """Whether two IntTuples (shapes of layouts) have the same profile."""
+    """Whether two IntTuples (shapes of layouts) have the same profile.
+
+    Parameters
+    ----------
+    a, b : int, Expr, tuple or layout
+        Shapes, or what has one.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     a, b = shape_of(a), shape_of(b)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(congruent, a, b))
@@ -280,7 +517,18 @@ def congruent(a: Any, b: Any) -> bool:
 
 @checked(a=described_by_modes, b=described_by_modes)
 def weakly_congruent(a: Any, b: Any) -> bool:
-    """Whether the profile of ``b`` refines the profile of ``a``."""
+    """Whether the profile of ``b`` refines the profile of ``a``.
+
+    Parameters
+    ----------
+    a, b : int, Expr, tuple or layout
+        Shapes, or what has one.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     a, b = shape_of(a), shape_of(b)
     if not isinstance(a, tuple):
         return True
@@ -289,7 +537,18 @@ def weakly_congruent(a: Any, b: Any) -> bool:
 
 @checked(a=shape_like, b=shape_like)
 def compatible(a: Any, b: Any) -> bool:
-    """Whether every coordinate of shape ``a`` is a coordinate of shape ``b``: sizes equal, and ``b`` refines ``a``."""
+    """Whether every coordinate of shape ``a`` is a coordinate of shape ``b``: sizes equal, and ``b`` refines ``a``.
+
+    Parameters
+    ----------
+    a, b : int, Expr, tuple or layout
+        Shapes, or what has one.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     a, b = shape_of(a), shape_of(b)
     if not isinstance(a, tuple):
         return a == product_of(b)
@@ -301,49 +560,136 @@ def elem_less(a: Any, b: Any) -> Expr | bool:
     """Whether every leaf of ``a`` is below its leaf of ``b``: the predicate of an access (an ``Expr`` unless it is certain).
 
     A leaf of ``b`` may face a tuple in ``a`` only if their profiles agree.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool or Expr
+        An expression where it depends on symbols.
     """
     return _elementwise("lt", a, b)
 
 
 @checked(a=inttuple, b=inttuple)
 def elem_leq(a: Any, b: Any) -> Expr | bool:
-    """Whether every leaf of ``a`` is at most its leaf of ``b``."""
+    """Whether every leaf of ``a`` is at most its leaf of ``b``.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool or Expr
+        An expression where it depends on symbols.
+    """
     return _elementwise("le", a, b)
 
 
 @checked(a=inttuple, b=inttuple)
 def elem_gtr(a: Any, b: Any) -> Expr | bool:
-    """Whether every leaf of ``a`` is above its leaf of ``b``."""
+    """Whether every leaf of ``a`` is above its leaf of ``b``.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool or Expr
+        An expression where it depends on symbols.
+    """
     return elem_less(b, a)
 
 
 @checked(a=inttuple, b=inttuple)
 def elem_geq(a: Any, b: Any) -> Expr | bool:
-    """Whether every leaf of ``a`` is at least its leaf of ``b``."""
+    """Whether every leaf of ``a`` is at least its leaf of ``b``.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool or Expr
+        An expression where it depends on symbols.
+    """
     return elem_leq(b, a)
 
 
 @checked(a=inttuple, b=inttuple)
 def lex_less(a: Any, b: Any) -> bool:
-    """Whether ``a`` comes before ``b`` where the leftmost leaf counts most, as in a dictionary; leaves are static."""
+    """Whether ``a`` comes before ``b`` where the leftmost leaf counts most, as in a dictionary; leaves are static.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     return _ordered("lex_less", a, b) < 0
 
 
 @checked(a=inttuple, b=inttuple)
 def lex_leq(a: Any, b: Any) -> bool:
-    """Whether ``a`` comes before ``b`` or is ``b`` where the leftmost leaf counts most."""
+    """Whether ``a`` comes before ``b`` or is ``b`` where the leftmost leaf counts most.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     return _ordered("lex_leq", a, b) <= 0
 
 
 @checked(a=inttuple, b=inttuple)
 def colex_less(a: Any, b: Any) -> bool:
-    """Whether ``a`` comes before ``b`` where the rightmost leaf counts most: the order in which coordinates are counted."""
+    """Whether ``a`` comes before ``b`` where the rightmost leaf counts most: the order in which coordinates are counted.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     return _ordered("colex_less", a, b, last_first=True) < 0
 
 
 @checked(a=inttuple, b=inttuple)
 def colex_leq(a: Any, b: Any) -> bool:
-    """Whether ``a`` comes before ``b`` or is ``b`` where the rightmost leaf counts most."""
+    """Whether ``a`` comes before ``b`` or is ``b`` where the rightmost leaf counts most.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples of the same profile.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
     return _ordered("colex_leq", a, b, last_first=True) <= 0
 
 
@@ -371,6 +717,23 @@ def ceil_div(a: Any, b: Any) -> Any:
     """``ceil(a / b)``, by mode where ``b`` is a tuple (modes of ``a`` beyond those of ``b`` stay); the grid of a tiled shape.
 
     Where ``a`` is a tuple and ``b`` an integer, the size of ``a`` is divided progressively from the left.
+
+    Parameters
+    ----------
+    a : int, Expr, tuple or layout
+        A shape.
+    b : int, Expr, tuple, None or layout
+        Divisors above 0; ``None`` is the whole mode.
+
+    Returns
+    -------
+    int, Expr or tuple
+        As many modes as ``a`` has.
+
+    Raises
+    ------
+    LayoutError
+        If ``b`` has more modes than ``a``, or a divisor is not above 0.
     """
     a, b = shape_of(a), shape_of(b)
     if b is None:
@@ -395,6 +758,23 @@ def ceil_div(a: Any, b: Any) -> Any:
 def evenly_divides(shape: Any, tiler: Any) -> bool:
     """Whether tiles of the extents ``tiler`` certainly fill ``shape`` without remainder, by mode where ``tiler`` is a tuple.
 
+    Parameters
+    ----------
+    shape : int, Expr, tuple or layout
+        What is divided.
+    tiler : int, Expr, tuple, None or layout
+        Extents of a tile; ``None`` is the whole mode.
+
+    Returns
+    -------
+    bool
+        The answer.
+
+    Raises
+    ------
+    LayoutError
+        If ``tiler`` has more modes than ``shape``.
+
     Examples
     --------
     >>> evenly_divides((128, (4, 3)), (32, 6)), evenly_divides((128, 5), (32, 2))
@@ -410,7 +790,20 @@ def evenly_divides(shape: Any, tiler: Any) -> bool:
 
 @checked(a=inttuple, b=inttuple)
 def round_up(a: Any, b: Any) -> Any:
-    """The smallest multiple of ``b`` that is at least ``a``, by mode."""
+    """The smallest multiple of ``b`` that is at least ``a``, by mode.
+
+    Parameters
+    ----------
+    a : int, Expr or tuple
+        A shape.
+    b : int, Expr or tuple
+        Divisors above 0.
+
+    Returns
+    -------
+    int, Expr or tuple
+        Congruent to ``a``.
+    """
     if isinstance(a, tuple):
         return tuple(map(round_up, a, _zippable("round_up", b, a)))
     return ceil_div(a, b) * b
@@ -419,6 +812,18 @@ def round_up(a: Any, b: Any) -> Any:
 @checked(a=inttuple, b=inttuple)
 def shape_div(a: Any, b: Any) -> Any:
     """``a / b``; a tuple is divided from the left: ``shape_div((3,4), 6) == (1,2)``.
+
+    Parameters
+    ----------
+    a : int, Expr or tuple
+        A shape.
+    b : int, Expr or tuple
+        Divisors above 0.
+
+    Returns
+    -------
+    int, Expr or tuple
+        Congruent to ``a``.
 
     Raises
     ------
@@ -447,7 +852,18 @@ def shape_div(a: Any, b: Any) -> Any:
 
 @checked(a=inttuple, b=inttuple)
 def elem_scale(a: Any, b: Any) -> Any:
-    """``a`` times ``b`` by mode; a tuple in ``b`` facing an integer in ``a`` counts as its size."""
+    """``a`` times ``b`` by mode; a tuple in ``b`` facing an integer in ``a`` counts as its size.
+
+    Parameters
+    ----------
+    a, b : int, Expr or tuple
+        IntTuples; ``b`` is no coarser than ``a``.
+
+    Returns
+    -------
+    int, Expr or tuple
+        Congruent to ``a``.
+    """
     if isinstance(a, tuple):
         return tuple(map(elem_scale, a, _zippable("elem_scale", b, a)))
     return a * product_of(b)
@@ -570,6 +986,20 @@ def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
     Without strides the index counts coordinates colexicographically and the last mode is not reduced (an index within the size
     needs no reduction). With strides, each leaf is ``idx // stride % shape``, which inverts a compact layout.
 
+    Parameters
+    ----------
+    idx : int, Expr or tuple
+        An index, or one for each mode.
+    shape : int, Expr or tuple
+        What the coordinate is of.
+    stride : int, Expr or tuple, optional
+        Of a compact layout whose inverse is asked for.
+
+    Returns
+    -------
+    int, Expr or tuple
+        The coordinate.
+
     Raises
     ------
     LayoutError
@@ -598,7 +1028,20 @@ def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:
 
 @checked(coord=inttuple, shape=inttuple, target=inttuple)
 def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
-    """The coordinate of ``target`` with the colexicographic index that ``coord`` has in ``shape``."""
+    """The coordinate of ``target`` with the colexicographic index that ``coord`` has in ``shape``.
+
+    Parameters
+    ----------
+    coord : int, Expr or tuple
+        A coordinate of ``shape``.
+    shape, target : int, Expr or tuple
+        Shapes of the same size.
+
+    Returns
+    -------
+    int, Expr or tuple
+        The coordinate of ``target``.
+    """
     return idx2crd(crd2idx(coord, shape), target)
 
 
@@ -610,13 +1053,39 @@ def has_none(coord: Any) -> bool:
 
 @checked(coord=coordinate, x=nested)
 def slice_(coord: Any, x: Any) -> Any:
-    """The modes of ``x`` where ``coord`` is ``None``, side by side."""
+    """The modes of ``x`` where ``coord`` is ``None``, side by side.
+
+    Parameters
+    ----------
+    coord : int, Expr, None or tuple
+        A coordinate, ``None`` where a mode is free.
+    x : object
+        A tuple with modes where ``coord`` has.
+
+    Returns
+    -------
+    object
+        A flat tuple of modes.
+    """
     return x if coord is None else tuple(_lift(coord, x, lambda c: c is None))
 
 
 @checked(coord=coordinate, x=nested)
 def dice(coord: Any, x: Any) -> Any:
-    """The modes of ``x`` where ``coord`` is not ``None``, side by side."""
+    """The modes of ``x`` where ``coord`` is not ``None``, side by side.
+
+    Parameters
+    ----------
+    coord : int, Expr, None or tuple
+        A coordinate, ``None`` where a mode is free.
+    x : object
+        A tuple with modes where ``coord`` has.
+
+    Returns
+    -------
+    object
+        A flat tuple of modes.
+    """
     return x if not isinstance(coord, tuple) and coord is not None else tuple(_lift(coord, x, lambda c: c is not None))
 
 
@@ -630,7 +1099,18 @@ def _lift(coord: Any, x: Any, keep: Callable[[Any], bool]) -> Iterator:
 
 @checked(profile=nested)
 def zero_of(profile: Any) -> Any:
-    """The zero coordinate of a profile: an ArithTuple, or 0 for an integer."""
+    """The zero coordinate of a profile: an ArithTuple, or 0 for an integer.
+
+    Parameters
+    ----------
+    profile : tuple
+        Its leaves do not matter.
+
+    Returns
+    -------
+    ArithTuple or int
+        Zeros.
+    """
     return ArithTuple(*map(zero_of, profile)) if isinstance(profile, tuple) else 0
 
 

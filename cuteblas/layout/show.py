@@ -32,6 +32,16 @@ def _grid(x: Any) -> list[list[str]]:
 def layout_table(layout: Any) -> str:
     """A layout's values in a grid with its coordinates: mode 0 downwards, the others to the right.
 
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        With static extents, of at most 2^18 elements.
+
+    Returns
+    -------
+    str
+        Lines of text.
+
     Examples
     --------
     >>> print(layout_table(Layout((2, 3), (3, 1))))
@@ -69,6 +79,16 @@ def tv_table(tv: Any, tile: Any) -> str:
     tile : tuple of int
         Extents: rows and columns, or columns only.
 
+    Returns
+    -------
+    str
+        Lines of text.
+
+    Raises
+    ------
+    LayoutError
+        If the layout reaches outside of the tile, or there are more than 2^18 elements.
+
     Examples
     --------
     >>> print(tv_table(Layout(((2, 2), 2), ((4, 1), 2)), (4, 2)))
@@ -97,12 +117,33 @@ def tv_table(tv: Any, tile: Any) -> str:
 
 
 def print_layout(layout: Layout) -> None:
-    """Print :func:`layout_table`."""
+    """Print :func:`layout_table`.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        With static extents.
+
+    Returns
+    -------
+    None
+        It is printed.
+    """
     print(layout_table(layout))
 
 
 def tensor_table(tensor: Tensor) -> str:
     """A tensor's elements in rows, mode 0 downwards.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        With static extents, of at most 2^18 elements.
+
+    Returns
+    -------
+    str
+        Lines of text.
 
     Examples
     --------
@@ -118,5 +159,16 @@ def tensor_table(tensor: Tensor) -> str:
 
 
 def print_tensor(tensor: Tensor) -> None:
-    """Print :func:`tensor_table`."""
+    """Print :func:`tensor_table`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        With static extents.
+
+    Returns
+    -------
+    None
+        It is printed.
+    """
     print(tensor_table(tensor))

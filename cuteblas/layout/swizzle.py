@@ -222,6 +222,11 @@ def make_swizzle(read: int, changed: int) -> Swizzle:
     read, changed : int
         Masks of equally many neighbouring bits (CuTe's ``YYY`` and ``ZZZ``) that do not overlap.
 
+    Returns
+    -------
+    Swizzle
+        The swizzle.
+
     Raises
     ------
     LayoutError

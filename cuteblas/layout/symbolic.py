@@ -46,6 +46,17 @@ class Expr:
 
     Build expressions from :func:`Var` with operators. ``==`` and ``hash`` are structural, so expressions can be dictionary keys and
     members of hashable layouts; numeric comparisons are the methods :meth:`lt`, :meth:`le`, :meth:`eq`, :meth:`ne`.
+
+    Parameters
+    ----------
+    op : str
+        The operation.
+    args : tuple
+        What it is applied to.
+    lo, hi : int or None
+        Inclusive bounds.
+    bits : int, optional
+        Mask of the bits that can be one.
     """
 
     __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
@@ -168,6 +179,16 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
         Inclusive bounds; ``None`` is unbounded. The default is a non-negative integer.
     bits : int or None
         Mask of the bits that can be one (see the module), ``None`` if nothing is known.
+
+    Returns
+    -------
+    Expr
+        The variable.
+
+    Raises
+    ------
+    LayoutError
+        If the name is no identifier or a bound no integer.
     """
     if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
         raise LayoutError("Var", f"a symbolic integer needs an identifier as its name, got {described(name)}")

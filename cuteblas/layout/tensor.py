@@ -37,7 +37,13 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class CountingIterator:
-    """The integers from ``start``."""
+    """The integers from ``start``.
+
+    Parameters
+    ----------
+    start : int or Expr
+        The first.
+    """
 
     start: Any = 0
     __iter__ = None                                      # it has no end
@@ -58,7 +64,13 @@ class CountingIterator:
 
 @dataclass(frozen=True)
 class CoordinateIterator:
-    """Coordinates from ``start``: offsets are coordinates too (values of layouts with basis strides)."""
+    """Coordinates from ``start``: offsets are coordinates too (values of layouts with basis strides).
+
+    Parameters
+    ----------
+    start : tuple
+        The first.
+    """
 
     start: ArithTuple
     __iter__ = None                                      # it has no end
@@ -78,7 +90,18 @@ class CoordinateIterator:
 
 @checked(start=inttuple)
 def counting_iterator(start: Any = 0) -> CountingIterator | CoordinateIterator:
-    """An iterator over the integers from ``start``, or over coordinates if ``start`` is a tuple."""
+    """An iterator over the integers from ``start``, or over coordinates if ``start`` is a tuple.
+
+    Parameters
+    ----------
+    start : int, Expr or tuple
+        Where it begins.
+
+    Returns
+    -------
+    CountingIterator or CoordinateIterator
+        An engine for :func:`make_tensor`.
+    """
     return CoordinateIterator(ArithTuple(*start)) if isinstance(start, tuple) else CountingIterator(start)
 
 
@@ -173,7 +196,27 @@ def _advance(engine: Any, start: Any) -> Any:
 
 
 def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
-    """A tensor of an engine and a layout, or of an engine, a shape and perhaps a stride."""
+    """A tensor of an engine and a layout, or of an engine, a shape and perhaps a stride.
+
+    Parameters
+    ----------
+    engine : Engine
+        Anything with ``engine + offset`` and ``engine[offset]``.
+    layout : Layout, ComposedLayout, int or tuple
+        A layout or a shape.
+    stride : int, Expr, tuple or str, optional
+        Strides or an order, beside a shape.
+
+    Returns
+    -------
+    Tensor
+        The engine seen through the layout.
+
+    Raises
+    ------
+    LayoutError
+        If there are strides beside a layout.
+    """
     if isinstance(layout, (Layout, ComposedLayout)):
         if stride is not None:
             raise LayoutError("make_tensor", "a layout has its strides already", layout, stride)
@@ -185,6 +228,16 @@ def make_identity_tensor(shape: Any) -> Tensor:
     """The tensor whose element at every coordinate of ``shape`` is the coordinate.
 
     Tiled and partitioned as a data tensor, it says which element of the whole every element is: what predicates are made of.
+
+    Parameters
+    ----------
+    shape : int, Expr or tuple
+        The extents.
+
+    Returns
+    -------
+    Tensor
+        Of coordinates.
 
     Examples
     --------
@@ -207,6 +260,11 @@ def make_tma_tensor(layout: Any) -> Tensor:
     ----------
     layout : Layout or Tensor
         In units of elements; modes of stride 0 or extent 1 take part in no dimension.
+
+    Returns
+    -------
+    Tensor
+        Of coordinates.
 
     Raises
     ------
@@ -247,7 +305,25 @@ def make_tma_tensor(layout: Any) -> Tensor:
 
 @checked(coord=inttuple)
 def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
-    """The tensor moved by a natural coordinate, which may lie outside of its shape: ``result[c] == tensor[c + coord]``."""
+    """The tensor moved by a natural coordinate, which may lie outside of its shape: ``result[c] == tensor[c + coord]``.
+
+    Parameters
+    ----------
+    coord : int, Expr or tuple
+        By how much, as a natural coordinate.
+    tensor : Tensor
+        What is moved.
+
+    Returns
+    -------
+    Tensor
+        Of the same shape.
+
+    Raises
+    ------
+    LayoutError
+        If the coordinate does not fit the layout.
+    """
     if not isinstance(tensor, Tensor):
         raise LayoutError("domain_offset", f"expected a tensor, got {described(tensor)}")
     if isinstance(tensor.layout, ComposedLayout):
@@ -280,7 +356,22 @@ def _project(x: Any, proj: Any) -> Any:
 
 @checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
 def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
-    """The tile at ``coord`` of the tensor divided by ``tiler``: modes of the tile, then the rest modes where ``coord`` is None."""
+    """The tile at ``coord`` of the tensor divided by ``tiler``: modes of the tile, then the rest modes where ``coord`` is None.
+
+    Parameters
+    ----------
+    tensor : Layout, ComposedLayout or Tensor
+        The whole.
+    tiler : Layout, int, None or tuple
+        The tile.
+    coord : int, Expr, None or tuple
+        Which tile.
+
+    Returns
+    -------
+    as ``tensor``
+        One tile.
+    """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
     c = _pad(coord, rest)
@@ -289,7 +380,22 @@ def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
 
 @checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
 def outer_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
-    """The element at ``coord`` of every tile of the tensor divided by ``tiler``: the rest modes."""
+    """The element at ``coord`` of every tile of the tensor divided by ``tiler``: the rest modes.
+
+    Parameters
+    ----------
+    tensor : Layout, ComposedLayout or Tensor
+        The whole.
+    tiler : Layout, int, None or tuple
+        The tile.
+    coord : int, Expr, None or tuple
+        Which element of each tile.
+
+    Returns
+    -------
+    as ``tensor``
+        One element of every tile.
+    """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
     c = _pad(coord, tile)
@@ -325,6 +431,11 @@ def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> Any:
         Marks with None the entries of ``tiler`` and ``coord`` that this tensor does not have: with tiler ``(BM, BN, BK)`` the
         operand A (M, K) takes ``(1, None, 1)``.
 
+    Returns
+    -------
+    as ``tensor``
+        One tile, and the modes that are kept.
+
     Examples
     --------
     >>> A = make_tensor(counting_iterator(0), (5120, 4096), (1, 5120))
@@ -350,6 +461,11 @@ def local_partition(tensor: Any, threads: Layout, index: Any, proj: Any = None) 
         The thread.
     proj : tuple, optional
         Marks with None the modes of ``threads`` that this tensor does not have.
+
+    Returns
+    -------
+    as ``tensor``
+        The elements of one thread.
     """
     shape, coord = product_each(threads.shape), get_flat_coord(threads, index)
     if proj is not None:

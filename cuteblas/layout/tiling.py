@@ -55,6 +55,11 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
         Which elements make the first tile. A tuple divides mode by mode, modes beyond it are kept, and ``None`` leaves a mode
         whole.
 
+    Returns
+    -------
+    as ``layout``
+        The same elements, bundled as above.
+
     Raises
     ------
     LayoutError
@@ -96,14 +101,40 @@ def _unzip(split: Callable[[Layout, Any], Layout], layout: Layout, tiler: Any, o
 @on_domain
 @checked(tiler=tiler_like)
 def zipped_divide(layout: Layout, tiler: Any) -> Layout:
-    """``((TileM, TileN), (RestM, RestN, L))``; mode 0 is ``composition(layout, tiler)``. See :func:`logical_divide`."""
+    """``((TileM, TileN), (RestM, RestN, L))``; mode 0 is ``composition(layout, tiler)``. See :func:`logical_divide`.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        What is divided.
+    tiler : Layout, int, None or tuple
+        Which elements make the first tile; see :func:`logical_divide`.
+
+    Returns
+    -------
+    as ``layout``
+        The same elements, bundled as above.
+    """
     return _unzip(logical_divide, layout, tiler, "zipped_divide")
 
 
 @on_domain
 @checked(tiler=tiler_like)
 def tiled_divide(layout: Layout, tiler: Any) -> Layout:
-    """``((TileM, TileN), RestM, RestN, L)``. See :func:`logical_divide`."""
+    """``((TileM, TileN), RestM, RestN, L)``. See :func:`logical_divide`.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        What is divided.
+    tiler : Layout, int, None or tuple
+        Which elements make the first tile; see :func:`logical_divide`.
+
+    Returns
+    -------
+    as ``layout``
+        The same elements, bundled as above.
+    """
     tile, rest = zipped_divide(layout, tiler)
     return make_layout(tile, *rest)
 
@@ -111,7 +142,20 @@ def tiled_divide(layout: Layout, tiler: Any) -> Layout:
 @on_domain
 @checked(tiler=tiler_like)
 def flat_divide(layout: Layout, tiler: Any) -> Layout:
-    """``(TileM, TileN, RestM, RestN, L)``. See :func:`logical_divide`."""
+    """``(TileM, TileN, RestM, RestN, L)``. See :func:`logical_divide`.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        What is divided.
+    tiler : Layout, int, None or tuple
+        Which elements make the first tile; see :func:`logical_divide`.
+
+    Returns
+    -------
+    as ``layout``
+        The same elements, bundled as above.
+    """
     tile, rest = zipped_divide(layout, tiler)
     return make_layout(*tile, *rest)
 
@@ -147,6 +191,16 @@ def logical_product(block: Layout, tiler: Any) -> Layout:
     tiler : Layout, int, None or tuple
         Where copy ``i`` goes, counted in copies; a tuple multiplies mode by mode.
 
+    Returns
+    -------
+    as ``block``
+        Block and copies, bundled as above.
+
+    Raises
+    ------
+    LayoutError
+        If the block is a tensor, has no complement, or has fewer modes than the tiler.
+
     Examples
     --------
     >>> str(logical_product(Layout((2, 2), (4, 1)), Layout((3, 2), (2, 1))))
@@ -166,7 +220,20 @@ def logical_product(block: Layout, tiler: Any) -> Layout:
 @_of_blocks
 @checked(tiler=tiler_like)
 def zipped_product(block: Layout, tiler: Any) -> Layout:
-    """``((BlockM, BlockN), (CopiesM, CopiesN, L))``."""
+    """``((BlockM, BlockN), (CopiesM, CopiesN, L))``.
+
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+        What is repeated.
+    tiler : Layout, int, None or tuple
+        Where the copies go; see :func:`logical_product`.
+
+    Returns
+    -------
+    as ``block``
+        Block and copies, bundled as above.
+    """
     block, tiler = _as_layouts("zipped_product", block, tiler)
     return _unzip(logical_product, block, tiler, "zipped_product")
 
@@ -174,7 +241,20 @@ def zipped_product(block: Layout, tiler: Any) -> Layout:
 @_of_blocks
 @checked(tiler=tiler_like)
 def tiled_product(block: Layout, tiler: Any) -> Layout:
-    """``((BlockM, BlockN), CopiesM, CopiesN, L)``."""
+    """``((BlockM, BlockN), CopiesM, CopiesN, L)``.
+
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+        What is repeated.
+    tiler : Layout, int, None or tuple
+        Where the copies go; see :func:`logical_product`.
+
+    Returns
+    -------
+    as ``block``
+        Block and copies, bundled as above.
+    """
     first, copies = zipped_product(block, tiler)
     return make_layout(first, *copies)
 
@@ -182,7 +262,20 @@ def tiled_product(block: Layout, tiler: Any) -> Layout:
 @_of_blocks
 @checked(tiler=tiler_like)
 def flat_product(block: Layout, tiler: Any) -> Layout:
-    """``(BlockM, BlockN, CopiesM, CopiesN, L)``."""
+    """``(BlockM, BlockN, CopiesM, CopiesN, L)``.
+
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+        What is repeated.
+    tiler : Layout, int, None or tuple
+        Where the copies go; see :func:`logical_product`.
+
+    Returns
+    -------
+    as ``block``
+        Block and copies, bundled as above.
+    """
     first, copies = zipped_product(block, tiler)
     return make_layout(*first, *copies)
 
@@ -201,6 +294,18 @@ def _ranked_product(op: str, block: Layout, tiler: Any) -> tuple[Layout, Layout]
 def blocked_product(block: Layout, tiler: Any) -> Layout:
     """Copies of a block of rank R arranged in R dimensions, each copy in one piece: mode ``i`` is ``(block_i, copies_i)``.
 
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+        What is repeated.
+    tiler : Layout or int
+        Where the copies go, counted in copies.
+
+    Returns
+    -------
+    as ``block``
+        Block and copies, bundled as above.
+
     Examples
     --------
     >>> str(blocked_product(Layout((2, 5), (5, 1)), Layout((3, 4), (1, 3))))
@@ -214,6 +319,18 @@ def blocked_product(block: Layout, tiler: Any) -> Layout:
 @checked(tiler=tiler_like)
 def raked_product(block: Layout, tiler: Any) -> Layout:
     """Copies of a block of rank R interleaved in R dimensions: mode ``i`` is ``(copies_i, block_i)``.
+
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+        What is repeated.
+    tiler : Layout or int
+        Where the copies go, counted in copies.
+
+    Returns
+    -------
+    as ``block``
+        Block and copies, bundled as above.
 
     Examples
     --------
@@ -230,6 +347,20 @@ def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
     """The block repeated to fill ``shape``; mode ``i`` is ``(block_i, copies_i)`` with the size of ``shape``'s mode ``i``.
 
     ``order`` says in which order the copies follow each other in memory (see ``make_ordered_layout``), from the left by default.
+
+    Parameters
+    ----------
+    block : Layout, ComposedLayout or Tensor
+        What is repeated.
+    shape : int, Expr or tuple
+        Extents of the result by mode.
+    order : tuple, optional
+        Which mode of copies comes first.
+
+    Returns
+    -------
+    as ``block``
+        Block and copies, bundled as above.
 
     Raises
     ------
@@ -297,6 +428,11 @@ def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
         ``(thread, value) -> position``; further modes count as values.
     count : int
         Positions of the tile.
+
+    Returns
+    -------
+    dict
+        From a position to its pairs.
 
     Raises
     ------

@@ -100,6 +100,16 @@ def max_common_vector(a: Any, b: Any) -> Any:
 
     The addresses of the vectors are another question: :func:`max_alignment`.
 
+    Parameters
+    ----------
+    a, b : Layout, ComposedLayout or Tensor
+        Of the same size.
+
+    Returns
+    -------
+    int or Expr
+        In elements.
+
     Examples
     --------
     >>> max_common_vector(Layout((8, 16), (16, 1)), Layout((8, 16), (32, 1)))
@@ -112,6 +122,21 @@ def max_alignment(layout: Any) -> int:
     """The longest run whose every copy in the layout starts at a multiple of its length, as far as is certain.
 
     It is the largest ``n`` for which :func:`upcast` succeeds.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or Tensor
+        In units of elements.
+
+    Returns
+    -------
+    int
+        In elements.
+
+    Raises
+    ------
+    LayoutError
+        If strides are basis elements.
 
     Examples
     --------
@@ -150,6 +175,18 @@ def _known_divisor(d: Any) -> int:
 def upcast(layout: Any, n: int) -> Any:
     """The layout in units of ``n`` neighbouring elements: ``upcast((8,4):(1,8), 4) == (2,4):(1,2)``.
 
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+        In units of elements.
+    n : int
+        Elements of a unit, above 0.
+
+    Returns
+    -------
+    as ``layout``
+        In units of ``n`` elements.
+
     Raises
     ------
     LayoutError
@@ -186,6 +223,18 @@ def upcast(layout: Any, n: int) -> Any:
 @checked(layout=with_domain, n=positive)
 def downcast(layout: Any, n: int) -> Any:
     """The layout in units of an ``n``-th of an element: ``downcast((2,4):(1,2), 4) == (8,4):(1,8)``.
+
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+        In units of elements.
+    n : int
+        Parts of an element, above 0.
+
+    Returns
+    -------
+    as ``layout``
+        In units of an ``n``-th of an element.
 
     Raises
     ------
@@ -231,6 +280,18 @@ def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> Com
 def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
     """The layout of the same memory seen as elements of ``new_bits`` instead of ``old_bits``.
 
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+        In units of ``old_bits``.
+    old_bits, new_bits : int
+        Sizes of elements, above 0.
+
+    Returns
+    -------
+    as ``layout``
+        In units of ``new_bits``.
+
     Raises
     ------
     LayoutError
@@ -246,6 +307,18 @@ def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
 @checked(shape=inttuple, n=positive)
 def domain_distribute(shape: Any, n: int) -> Layout:
     """A tile of ``n`` elements of a shape, as wide as possible from the left.
+
+    Parameters
+    ----------
+    shape : int or tuple
+        Static extents.
+    n : int
+        Elements of the tile.
+
+    Returns
+    -------
+    Layout
+        From the element of the tile to its index in the shape.
 
     Raises
     ------

@@ -151,7 +151,14 @@ class Epilogue:
 
 
 class Bound:
-    """An epilogue with its operands: what ``epilogue=`` takes.
+    """An epilogue with its operands: what ``epilogue=`` takes; made by calling an :class:`Epilogue` with keywords.
+
+    Parameters
+    ----------
+    epilogue : Epilogue
+        The function.
+    values : mapping
+        Arrays, numbers and choices for its operands and outputs, by name.
 
     Attributes
     ----------

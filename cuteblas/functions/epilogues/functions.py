@@ -23,6 +23,11 @@ def erf(x: Any) -> Any:
     x : array, number or value of an epilogue
         Real.
 
+    Returns
+    -------
+    as ``x``
+        Elementwise.
+
     Examples
     --------
     >>> from cuteblas.epilogues import erf

@@ -19,74 +19,218 @@ _AXES = {"row": -1, "column": -2}
 
 @epilogue
 def bias(acc: Any, *, bias: Any) -> Any:
-    """``acc + bias``; a vector is added to each row or to each column, whichever its length fits."""
+    """``acc + bias``; a vector is added to each row or to each column, whichever its length fits.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    bias : array
+        A row, a column or a matrix.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return acc + bias
 
 
 @epilogue
 def relu(acc: Any) -> Any:
-    """``max(acc, 0)``; NaN stays NaN."""
+    """``max(acc, 0)``; NaN stays NaN.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return np.maximum(acc, 0)
 
 
 @epilogue
 def bias_relu(acc: Any, *, bias: Any) -> Any:
-    """``max(acc + bias, 0)``."""
+    """``max(acc + bias, 0)``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    bias : array
+        A row, a column or a matrix.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return relu(acc + bias)
 
 
 @epilogue
 def leaky_relu(acc: Any, *, negative_slope: Any = 0.01) -> Any:
-    """``acc`` where that is positive, ``negative_slope * acc`` elsewhere."""
+    """``acc`` where that is positive, ``negative_slope * acc`` elsewhere.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    negative_slope : float
+        The slope below 0.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return np.where(acc > 0, acc, negative_slope * acc)
 
 
 @epilogue
 def gelu(acc: Any) -> Any:
-    """``acc Phi(acc)``, with the normal distribution's Phi by the error function."""
+    """``acc Phi(acc)``, with the normal distribution's Phi by the error function.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return 0.5 * acc * (1 + erf(acc * math.sqrt(0.5)))
 
 
 @epilogue
 def gelu_tanh(acc: Any) -> Any:
-    """GELU with Phi approximated by tanh (Hendrycks and Gimpel, arXiv:1606.08415): the GELU of cuBLAS and nvmath-python."""
+    """GELU with Phi approximated by tanh (Hendrycks and Gimpel, arXiv:1606.08415): the GELU of cuBLAS and nvmath-python.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return 0.5 * acc * (1 + np.tanh(_tanh_argument(acc)))
 
 
 @epilogue
 def bias_gelu(acc: Any, *, bias: Any) -> Any:
-    """``gelu(acc + bias)``."""
+    """``gelu(acc + bias)``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    bias : array
+        A row, a column or a matrix.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return gelu(acc + bias)
 
 
 @epilogue
 def silu(acc: Any) -> Any:
-    """``acc * sigmoid(acc)``."""
+    """``acc * sigmoid(acc)``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return acc * logistic(acc)
 
 
 @epilogue
 def sigmoid(acc: Any) -> Any:
-    """``1 / (1 + exp(-acc))``, without overflow."""
+    """``1 / (1 + exp(-acc))``, without overflow.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return logistic(acc)
 
 
 @epilogue
 def tanh(acc: Any) -> Any:
-    """``tanh(acc)``."""
+    """``tanh(acc)``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return np.tanh(acc)
 
 
 @epilogue
 def clamp(acc: Any, *, lo: Any = None, hi: Any = None) -> Any:
-    """``min(max(acc, lo), hi)``; ``None`` leaves a side open, NaN stays NaN."""
+    """``min(max(acc, lo), hi)``; ``None`` leaves a side open, NaN stays NaN.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    lo, hi : number or array, optional
+        Bounds.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     raised = acc if lo is None else np.maximum(acc, lo)
     return raised if hi is None else np.minimum(raised, hi)
 
 
 @epilogue
 def scale(acc: Any, *, scale: Any) -> Any:
-    """``acc * scale``: a number, a row, a column or a matrix."""
+    """``acc * scale``: a number, a row, a column or a matrix.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    scale : number or array
+        A number, a row, a column or a matrix.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return acc * scale
 
 
@@ -96,56 +240,180 @@ def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale
 
     Vectors in ``row_scale`` and ``column_scale`` have an element for each row and for each column, as scales of A and B do.
     ``zero`` is what the zero points add to the sums.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    scale : number
+        The factor of everything.
+    row_scale, column_scale : number or array
+        Factors of rows and columns.
+    zero : number or array
+        Is taken off first.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
     """
     return (acc - zero).astype(np.float32) * _float32(scale) * _float32(row_scale) * _float32(column_scale)
 
 
 @epilogue
 def residual_add(acc: Any, *, residual: Any) -> Any:
-    """``acc + residual``."""
+    """``acc + residual``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    residual : array
+        Of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return acc + residual
 
 
 # -- for training: what the backward pass needs, and the backward pass ---------------------------------------------------------
 @epilogue
 def relu_aux(acc: Any) -> Any:
-    """``relu(acc)``, and the output ``mask``: where ``acc`` is positive, as bool."""
+    """``relu(acc)``, and the output ``mask``: where ``acc`` is positive, as bool.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``mask``: bool, of the shape of ``acc``.
+    """
     return relu(acc), {"mask": acc > 0}
 
 
 @epilogue
 def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
-    """``relu(acc + bias)``, and the output ``mask``: where ``acc + bias`` is positive, as bool."""
+    """``relu(acc + bias)``, and the output ``mask``: where ``acc + bias`` is positive, as bool.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    bias : array
+        A row, a column or a matrix.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``mask``: bool, of the shape of ``acc``.
+    """
     return relu_aux(acc + bias)
 
 
 @epilogue
 def gelu_aux(acc: Any) -> Any:
-    """``gelu(acc)``, and the output ``pre``: ``acc`` itself."""
+    """``gelu(acc)``, and the output ``pre``: ``acc`` itself.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``pre``: what GELU was applied to.
+    """
     return gelu(acc), {"pre": acc}
 
 
 @epilogue
 def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
-    """``gelu(acc + bias)``, and the output ``pre``: ``acc + bias``."""
+    """``gelu(acc + bias)``, and the output ``pre``: ``acc + bias``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    bias : array
+        A row, a column or a matrix.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``pre``: what GELU was applied to.
+    """
     return gelu_aux(acc + bias)
 
 
 @epilogue
 def drelu(acc: Any, *, x: Any) -> Any:
-    """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, what ReLU was applied to, or its result."""
+    """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, what ReLU was applied to, or its result.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    x : array
+        What ReLU was applied to, its result or a mask, of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return np.where(x > 0, acc, np.zeros_like(acc))
 
 
 @epilogue
 def dgelu(acc: Any, *, x: Any) -> Any:
-    """``acc`` times the derivative of :data:`gelu` at ``x``, what GELU was applied to: ``Phi(x) + x phi(x)``."""
+    """``acc`` times the derivative of :data:`gelu` at ``x``, what GELU was applied to: ``Phi(x) + x phi(x)``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    x : array
+        What the activation was applied to, of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     return acc * (0.5 * (1 + erf(x * math.sqrt(0.5))) + x * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * np.square(x))))
 
 
 @epilogue
 def dgelu_tanh(acc: Any, *, x: Any) -> Any:
-    """``acc`` times the derivative of :data:`gelu_tanh` at ``x``."""
+    """``acc`` times the derivative of :data:`gelu_tanh` at ``x``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    x : array
+        What the activation was applied to, of the shape of the product.
+
+    Returns
+    -------
+    array
+        Of the shape of ``acc``.
+    """
     t = np.tanh(_tanh_argument(x))
     slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * np.square(x))
     return acc * (0.5 * (1 + t) + 0.5 * x * (1 - np.square(t)) * slope)
@@ -153,31 +421,112 @@ def dgelu_tanh(acc: Any, *, x: Any) -> Any:
 
 @epilogue
 def drelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
-    """:data:`drelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``."""
+    """:data:`drelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    x : array
+        What ReLU was applied to, its result or a mask, of the shape of the product.
+    per : {"row", "column"}
+        Of what the bias has a value each.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+    """
     return _with_bias_gradient(drelu(acc, x=x), per)
 
 
 @epilogue
 def dgelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
-    """:data:`dgelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``."""
+    """:data:`dgelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    x : array
+        What the activation was applied to, of the shape of the product.
+    per : {"row", "column"}
+        Of what the bias has a value each.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+    """
     return _with_bias_gradient(dgelu(acc, x=x), per)
 
 
 @epilogue
 def dgelu_tanh_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
-    """:data:`dgelu_tanh`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``."""
+    """:data:`dgelu_tanh`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    x : array
+        What the activation was applied to, of the shape of the product.
+    per : {"row", "column"}
+        Of what the bias has a value each.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+    """
     return _with_bias_gradient(dgelu_tanh(acc, x=x), per)
 
 
 @epilogue(inputs=True)
 def bgrad_a(acc: Any, *, a: Any) -> Any:
-    """``acc`` itself, and the output ``bgrad``: the sums of A over K, one for each row."""
+    """``acc`` itself, and the output ``bgrad``: the sums of A over K, one for each row.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    a : array
+        The operand A; given by the product.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+    """
     return acc, {"bgrad": a.sum(axis=-1)}
 
 
 @epilogue(inputs=True)
 def bgrad_b(acc: Any, *, b: Any) -> Any:
-    """``acc`` itself, and the output ``bgrad``: the sums of B over K, one for each column."""
+    """``acc`` itself, and the output ``bgrad``: the sums of B over K, one for each column.
+
+    Parameters
+    ----------
+    acc : array or value of an epilogue
+        The sums; given by the product where the epilogue is bound.
+    b : array
+        The operand B; given by the product.
+
+    Returns
+    -------
+    result : array
+        Of the shape of ``acc``.
+    outputs : dict
+        ``bgrad``: a vector.
+    """
     return acc, {"bgrad": b.sum(axis=-2)}
 
 

@@ -59,6 +59,11 @@ def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure
         CuTe's text of the layout by default.
     most : int
         Rows and columns that are drawn, at most.
+
+    Returns
+    -------
+    Figure
+        The picture.
     """
     rows, columns = _extents(x)
     layout = x.layout if isinstance(x, Tensor) else x
@@ -91,6 +96,11 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
         1, 2, 4, 8 or 16.
     title : str, optional
         CuTe's text of the layout by default.
+
+    Returns
+    -------
+    Figure
+        The picture.
 
     Notes
     -----
@@ -159,6 +169,11 @@ def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
         Extents of the tile: rows and columns, or columns only.
     title : str, optional
         CuTe's text of the layout by default.
+
+    Returns
+    -------
+    Figure
+        The picture.
     """
     extents = tile_extents(tile, tv)
     return _together(f"{tv} -> {spell(tile)}" if title is None else title, ((_tv_grid("", tv, extents),),))
@@ -174,6 +189,13 @@ def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) 
         ``(thread, value)`` to the colexicographic index in the tile.
     tile : tuple of int
         Extents of the tile.
+    title : str, optional
+        CuTe's text of the layouts by default.
+
+    Returns
+    -------
+    Figure
+        The picture.
     """
     extents = tile_extents(tile, source)
     return _together(f"{source} => {target}" if title is None else title,
@@ -190,6 +212,18 @@ def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str 
         ``(thread, value)`` to the colexicographic index in the tiles A (M, K), B (N, K) and C (M, N).
     shape : (int, int, int)
         M, N and K.
+    title : str, optional
+        The product by default.
+
+    Returns
+    -------
+    Figure
+        The picture.
+
+    Raises
+    ------
+    LayoutError
+        If the shape has not three extents, or an operand reaches outside of its tile.
     """
     if not isinstance(inttuple(shape, "mma_picture"), tuple) or len(shape) != 3 or not all(isinstance(x, int) for x in shape):
         raise LayoutError("mma_picture", "the shape is (M, N, K)", shape)
@@ -200,7 +234,23 @@ def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str 
 
 # -- anything ---------------------------------------------------------------------------------------------------------------------
 def draw(x: Any) -> Figure:
-    """The picture of a layout, composed layout or tensor; a figure is its own."""
+    """The picture of a layout, composed layout or tensor; a figure is its own.
+
+    Parameters
+    ----------
+    x : Layout, ComposedLayout, Tensor or Figure
+        What is drawn.
+
+    Returns
+    -------
+    Figure
+        The picture.
+
+    Raises
+    ------
+    LayoutError
+        If it is nothing that can be drawn.
+    """
     if isinstance(x, Figure):
         return x
     if not isinstance(x, (Layout, ComposedLayout, Tensor)):
@@ -217,10 +267,32 @@ def notebook_svg(x: Any) -> str | None:
 
 
 def to_svg(x: Any) -> str:
-    """The SVG of a layout, composed layout, tensor or figure."""
+    """The SVG of a layout, composed layout, tensor or figure.
+
+    Parameters
+    ----------
+    x : Layout, ComposedLayout, Tensor or Figure
+        What is drawn.
+
+    Returns
+    -------
+    str
+        An SVG document.
+    """
     return draw(x).svg()
 
 
 def to_latex(x: Any) -> str:
-    """The LaTeX (TikZ) of a layout, composed layout, tensor or figure."""
+    """The LaTeX (TikZ) of a layout, composed layout, tensor or figure.
+
+    Parameters
+    ----------
+    x : Layout, ComposedLayout, Tensor or Figure
+        What is drawn.
+
+    Returns
+    -------
+    str
+        A document for LaTeX with TikZ.
+    """
     return draw(x).latex()
