@@ -89,8 +89,9 @@ def test_members_of_arrays(name):
         assert len(kinds) > 1 or numpys is None or not re.search(rf"a\.{name}\([a-z]", numpys.__doc__ or "")
 
 
-OPERATORS = ["add", "radd", "iadd", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "rmatmul", "imatmul", "lshift", "and",
-             "or", "xor", "divmod", "lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "setitem", "len"]
+OPERATORS = ["add", "radd", "iadd", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "rmatmul", "imatmul", "lshift",
+             "and", "or", "xor", "divmod", "lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs", "invert", "getitem",
+             "setitem", "len"]
 
 
 @pytest.mark.parametrize("name", OPERATORS)

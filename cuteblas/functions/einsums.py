@@ -39,8 +39,8 @@ class EinsumArguments(TypedDict, total=False):
     """The remaining arguments of ``numpy.einsum``."""
 
     dtype: Any
-    order: str | None
-    casting: str
+    order: Any
+    casting: Any
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: str | None = None, variant: str | None = None,
@@ -101,8 +101,8 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         if not (optimize is False or _is_auto(optimize)):       # NumPy's own products refuse it, its loop does not
             ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]
             np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)
-        native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant,
-                        **{**arguments, "dtype": swapped.newbyteorder("=")})
+        arguments["dtype"] = swapped.newbyteorder("=")
+        native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant, **arguments)
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native
     arrays, how = operands_of(operands), checked_how(precision, variant)
     head: Hashable = None
@@ -112,7 +112,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             key_of({"optimize": optimize, **arguments}, "einsum", operands[0], how)
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
-    named: dict[str, Any] = {**({} if out is None else {"out": out}), **arguments}
+    named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
     refuse_number(partial(_by_plain_numpy, operands), arrays, out)
     taken = take("einsum", arrays, out)
     if isinstance(taken, str):
