@@ -394,10 +394,18 @@ def _view(taken: Taken, subscripts: Subscripts, call: Callable[..., Any], named:
     (x,), (memory,), (term,) = taken.arrays, taken.memories, subscripts.terms
     if taken.engine.on_host:
         return by_numpy("einsum", "a view", call, x, **named)
-    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
     tally("einsum", "calls", "a view").tick()
-    result = subscripts.result
-    return taken.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
+    result, axes = subscripts.result, list(term)
+    if not memory.size:                         # CuPy has new arrays for diagonals of nothing
+        strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
+        return taken.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
+    for c in term:                              # by CuPy's methods, whose views say of which array they are views
+        while axes.count(c) > 1:
+            first = axes.index(c)
+            second = axes.index(c, first + 1)
+            x = x.diagonal(0, first, second)
+            axes = [*axes[:first], *axes[first + 1:second], *axes[second + 1:], c]
+    return x.transpose([axes.index(c) for c in result])
 
 
 def _diagonal(term: str, x: Memory) -> Memory:

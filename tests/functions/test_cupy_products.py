@@ -92,9 +92,20 @@ def test_numbers_and_views():
     call("dot", x, 2)
     call("einsum", "ij,->ji", x, 3)
     gpu = on_gpu(x)
-    for subscripts in ("ij->ji", "ii->i", "...i->i..."):
+    for subscripts in ("ij->ji", "ii->i", "...i->i...", "ij->ij"):
         view, expected = cuteblas.einsum(subscripts, gpu), np.einsum(subscripts, x)
         assert (view.data.ptr, view.shape, view.strides) == (gpu.data.ptr, expected.shape, expected.strides)
+        assert view.base is gpu
+    y = laid_out((3, 4, 3, 2, 3, 4), "f", "permuted")[::-1, :, ::-1, :, ::-1]
+    gpu = on_gpu(y)
+    for subscripts in ("iajbia->bija", "ij...ik->...ikj", "iaibia->aib", "iaib...->bia..."):
+        view, expected = cuteblas.einsum(subscripts, gpu), np.einsum(subscripts, y)
+        assert (view.data.ptr, view.shape, view.strides) == (gpu.data.ptr, expected.shape, expected.strides)
+        assert view.base is gpu
+    empty = on_gpu(np.zeros((0, 0, 2), "f"))
+    assert cuteblas.einsum("iij->ji", empty).shape == (2, 0)
+    number = on_gpu(np.zeros(()))
+    assert cuteblas.einsum("", number).base is number
 
 
 def test_where_operands_are():
