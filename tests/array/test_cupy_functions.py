@@ -97,6 +97,14 @@ def test_translations(call, expected):
             raise
 
 
+def test_what_is_passed_on_untranslated():
+    shared = functions._shared
+    assert shared(np.sort, cupy.sort)[:2] == (1, 2) and "kind" not in shared(np.sort, cupy.sort)[2]
+    assert shared(np.linalg.norm, cupy.linalg.norm) == (1, 4, {"x", "ord", "axis", "keepdims"})
+    assert shared(np.concatenate, cupy.concatenate)[:2] == (1, 3) and shared(np.histogram2d, cupy.histogram2d)[1] == 4
+    assert shared(np.take_along_axis, cupy.take_along_axis)[0] == 3 and shared(np.meshgrid, cupy.meshgrid)[1] == -1
+
+
 # -- calls ------------------------------------------------------------------------------------------------------------------------
 A = np.arange(12, dtype=np.float64).reshape(3, 4)
 V = np.array([3, 1, 2, 1])
