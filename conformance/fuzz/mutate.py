@@ -48,6 +48,11 @@ def near(draw: Draw, call: Call) -> Call:
         if 0 in placed.strides and "out" in dict(call.keywords):
             return call
         return replace(call, views=tuple(views), memories=(*call.memories, memory))
+    if kind == 6 and draw.chance(0.5):
+        numbers = [key for key, x in call.keywords if isinstance(x, Code) and x.text.lstrip("-").replace(".", "").isdigit()]
+        if numbers:
+            changed, other = draw.choice(numbers), Code(draw.choice(("0", "1", "2", "0.5", "2.0", "-1.5", "3")))
+            return replace(call, keywords=tuple((key, other if key == changed else x) for key, x in call.keywords))
     if kind == 6 and call.keywords:
         return call.without(draw.choice(call.keywords)[0])
     if kind == 7 and "out" in dict(call.keywords):

@@ -22,7 +22,7 @@ from .registry import FUNCTIONS
 from .report import python_of
 from .run import perform
 from .shrink import shrunk, tidied
-from .sides import POOLS, Reference, Side, side
+from .sides import POOLS, Reference, Side, side, why_unavailable
 
 CALLS = 400
 
@@ -232,9 +232,11 @@ def test_a_mismatch_is_printed_and_ends_with_1(monkeypatch, capsys, tmp_path):
     assert main(["--replay", str(tmp_path / "found")]) == 1
 
 
-@pytest.mark.parametrize("backend", ["numpy", "definition"])
+@pytest.mark.parametrize("backend", ["numpy", "definition", "host"])
 def test_a_short_run(backend):
     """Backends that need no compiler answer as NumPy."""
+    if reason := why_unavailable(backend):
+        pytest.skip(reason)
     answers = side(backend)
     with answers.ready():
         for seed in range(150):

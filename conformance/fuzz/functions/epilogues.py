@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ class Entry:
     function : callable
         As a user writes it, in NumPy's terms.
     operands : mapping
-        What each one is: ``"column"`` (a value for each column), ``"row"``, ``"matrix"``, ``"scalar"`` (0-d array) or ``"number"``.
+        What each one is: ``"column"`` (a value for each column), ``"row"``, ``"matrix"``, ``"scalar"`` (0-d array),
+        ``"number"``, or ``"state"``: a number that the function does not take but reads from an object.
     ready : bool
         Whether it is one of ``cuteblas.epilogues``.
     """
@@ -69,6 +71,13 @@ def _gated(acc: Any, gate: Any) -> Any:
     return acc * np.where(gate > 0, 1, 0)
 
 
+_STATE = SimpleNamespace(slope=1.0)
+
+
+def _tunable(acc: Any) -> Any:
+    return np.where(acc > 0, acc, acc * _STATE.slope)
+
+
 def _squared(acc: Any) -> Any:
     return np.square(acc) - acc
 
@@ -87,12 +96,13 @@ POOL: dict[str, Entry] = {
     "statistics": Entry(_statistics, {"bias": "column"}),
     "gated": Entry(_gated, {"gate": "matrix"}),
     "squared": Entry(_squared, {}),
+    "tunable": Entry(_tunable, {"slope": "state"}),
 }
 
 
 def _decorated() -> dict[str, Any]:
     """The epilogues of the pool, with operands as keywords."""
-    silu, squared = epilogue(_silu), epilogue(_squared)
+    silu, squared, tunable = epilogue(_silu), epilogue(_squared), epilogue(_tunable)
 
     @epilogue
     def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
@@ -114,7 +124,7 @@ def _decorated() -> dict[str, Any]:
     def gated(acc: Any, *, gate: Any) -> Any:
         return _gated(acc, gate)
 
-    return {"silu": silu, "squared": squared, "bias_relu_aux": bias_relu_aux, "leaky": leaky, "affine": affine,
+    return {"silu": silu, "squared": squared, "tunable": tunable, "bias_relu_aux": bias_relu_aux, "leaky": leaky, "affine": affine,
             "statistics": statistics, "gated": gated,
             **{name: getattr(cuteblas.epilogues, name) for name, entry in POOL.items() if entry.ready}}
 
@@ -124,13 +134,21 @@ _EPILOGUES = _decorated()
 
 def matmul(x1: Any, x2: Any, name: str, out: Any = None, **operands: Any) -> Any:
     """``cuteblas.matmul`` with an epilogue of the pool."""
-    return cuteblas.matmul(x1, x2, out=out, epilogue=_EPILOGUES[name](**operands))
+    return cuteblas.matmul(x1, x2, out=out, epilogue=_EPILOGUES[name](**_passed(name, operands)))
+
+
+def _passed(name: str, operands: Mapping[str, Any]) -> dict[str, Any]:
+    """The operands that a function takes; the others are set where it reads them."""
+    states = {key for key, kind in POOL[name].operands.items() if kind == "state"} if name in POOL else set()
+    for key in states & operands.keys():
+        setattr(_STATE, key, operands[key])
+    return {key: x for key, x in operands.items() if key not in states}
 
 
 def _applied(name: str, acc: Any, operands: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     m, n = acc.shape[-2:]
     fitted = {}
-    for key, x in operands.items():
+    for key, x in _passed(name, operands).items():
         if isinstance(x, np.ndarray) and x.dtype.char == "e":
             x = x.astype("f")
         if isinstance(x, np.ndarray) and x.ndim == 1:
@@ -210,7 +228,9 @@ def _make(draw: Draw) -> Call:
     keywords: dict[str, Argument] = {}
     for key, kind in POOL[name].operands.items():
         dtype = acc.str if draw.chance(0.85) else draw.choice(("<f4", "<f2", "<i4", "|b1"))
-        if kind == "number":
+        if kind == "state":
+            keywords[key] = Code(draw.choice(("0.5", "2.0", "-1.5")))
+        elif kind == "number":
             if name != "clamp" or draw.chance(0.7):
                 keywords[key] = Code(draw.choice(("0", "1", "2", "0.5", "-1.5", "3", "np.float32(0.25)")))
         elif kind == "scalar":
