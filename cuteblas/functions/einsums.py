@@ -360,7 +360,13 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
     if optimize is False or _is_auto(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
     arrays = [stand_in(x) for x in memories]
-    return tuple(np.einsum_path(*with_operands(operands, arrays), optimize=optimize)[0][1:])
+    steps = np.einsum_path(*with_operands(operands, arrays), optimize=optimize, einsum_call=True)[1]  # type: ignore[call-overload]
+    left, path = list(range(len(memories))), list[tuple[int, ...]]()
+    for inds, *_rest in steps:                  # NumPy takes them out one after the other, so that (0, 0) means (0, 1)
+        before = list(left)
+        path.append(tuple(sorted(before.index(left.pop(i)) for i in inds)))
+        left.append(len(memories) + len(path))
+    return tuple(path)
 
 
 def _judged(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None, path: Sequence[tuple[int, ...]],

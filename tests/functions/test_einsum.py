@@ -325,6 +325,16 @@ def test_einsum_path_of_our_own_order():
     assert len(path) == 9
 
 
+@pytest.mark.parametrize("path", [[(0, 0)], [(0, -1)], [(1, 2), (0, 0)], [(0, 1, 2)], [(0,), (0, 1)], []])
+@pytest.mark.parametrize("backend", ["numpy", "emulator"])
+def test_paths_are_read_as_numpy_takes_operands_out(path, backend):
+    """One after the other: (0, 0) is the first and the second."""
+    arrays = [laid_out((3, 3), "d", "C", i) for i in range(3)]
+    with cuteblas.backend(backend):
+        got = cuteblas.einsum("ij,jk,kl->il", *arrays, optimize=["einsum_path", *path])
+    np.testing.assert_array_equal(got, np.einsum("ij,jk,kl->il", *arrays))
+
+
 def test_many_operands():
     letters = "abcdefghijklmnopqrstuvwxyz"
     terms = [letters[i] + letters[i + 1] for i in range(20)]
