@@ -48,8 +48,19 @@ class Bound:
     loose: bool
 
 
-def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray) -> Bound:
-    """The bound of a call of a product that is computed in ``dtype``, a floating-point type; ``expected`` is NumPy's result."""
+def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool = False) -> Bound:
+    """The bound of a call of a product.
+
+    Parameters
+    ----------
+    call : Call
+    dtype : numpy.dtype
+        The floating-point type in which it is computed.
+    expected : numpy.ndarray
+        NumPy's result.
+    by_numpy : bool
+        Whether NumPy's loops may compute it: those of einsum round float16 sums in every step.
+    """
     wide, real = np.dtype("G" if dtype.kind == "c" else "g"), np.dtype("g")      # not by BLAS, which leaves products by zero out
     info = np.finfo(dtype)
     precision = call.keyword("precision")
@@ -79,6 +90,8 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray) -> Bound:
         rounds_up = named == "tf32" and max(largest, default=0.0) > 0.99 * float(info.max)       # to an infinity
         if dtype.char == "e" and (count > 2 or call.keyword("optimize")):       # products in between are rounded too
             radius = radius + 2.0**-11 * count * size * 1.1
+        if dtype.char == "e" and by_numpy and call.base == "einsum":
+            radius = radius + 2.0**-11 * terms * size
         if call.base == "linalg.multi_dot" and len({x.dtype for x in given}) > 1:
             exact = expected                    # each product has the type of its own two operands
             narrow = max(float(np.finfo(x.dtype).eps) for x in given if x.dtype.kind in "fc")

@@ -265,7 +265,7 @@ def _values(call: Call, side: Side, expected: Seen, got: Seen) -> Fault | None:
     if FUNCTIONS[call.function].judgement == "product":
         dtype = _type_of_sums(call, expected.values.dtype)
         if dtype.kind in "fc":
-            why = why_outside(bound_of(call, dtype, expected.values), got.values, expected.values)
+            why = why_outside(bound_of(call, dtype, expected.values, side.name == "numpy"), got.values, expected.values)
             return Fault("values", why) if why else None
     if side.on_gpu and FUNCTIONS[call.function].judgement == "exact" and got.values.dtype.kind in "biu" and any(
             np.dtype(view.dtype).kind in "fc" for view in call.views):
