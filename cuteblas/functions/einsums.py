@@ -251,16 +251,13 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     if out is not None:
         key.append(out.flags.writeable)
     settled = tuple(key)
-    try:
-        program = _programs[settled]
-    except KeyError:
+    program = _programs.get(settled, _UNKNOWN)
+    if program is _UNKNOWN:
         program = _program(operands, arrays, optimize, out, arguments)
         if key[1] is not _NO_KEY:
             if len(_programs) >= _MOST_PROGRAMS:
                 _programs.clear()
             _programs[settled] = program
-    except TypeError:                           # subscripts without a hash
-        program = None
     if program is _LOOP:
         return np.einsum(*with_operands(operands, arrays), out=out, **arguments)
     if program is None:
@@ -268,7 +265,7 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     return program.run(arrays, out)
 
 
-_NO_KEY, _LOOP = object(), object()
+_NO_KEY, _LOOP, _UNKNOWN = object(), object(), object()
 
 
 def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
@@ -360,7 +357,7 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
     if optimize is False or _is_auto(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
     arrays = [stand_in(x) for x in memories]
-    steps = np.einsum_path(*with_operands(operands, arrays), optimize=optimize, einsum_call=True)[1]  # type: ignore[call-overload]
+    steps: Any = np.einsum_path(*with_operands(operands, arrays), optimize=optimize, einsum_call=True)[1]  # type: ignore[arg-type]
     left, path = list(range(len(memories))), list[tuple[int, ...]]()
     for inds, *_rest in steps:                  # NumPy takes them out one after the other, so that (0, 0) means (0, 1)
         before = list(left)
