@@ -13,10 +13,12 @@ import cupy
 import numpy as np
 
 from .._forks import forget_in_children
+from ..codegen.epilogue import EpilogueGraph
 from ..planning.plan import Plan
 from ..planning.problem import ContractionProblem, DeviceInfo, GemmProblem
 from .copies import check_out
 from .counters import tally
+from .elementwise import cast_of, elementwise_problem, flushed_by_a_cast, roles
 from .engines import plan_for
 from .execution import copy_into, execute, move, new_like
 from .gufunc import Product, judge
@@ -29,7 +31,7 @@ from .products import delegate, fast_paths
 from .routing import repeaters
 
 __all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "copied_into", "current_device",
-           "current_stream", "judged", "key_of_call", "launcher_for", "matmul", "on_device_of", "repeated",
+           "current_stream", "judged", "key_of_call", "launcher_for", "matmul", "of_type", "on_device_of", "repeated",
            "repeated_matmul", "require_one_device", "several_devices", "uploaded"]
 
 
@@ -137,8 +139,23 @@ class Cupy:
         return x if self.memory(x).whole_elements else new_like(f"{function}: alignment", self, x, "K")
 
     def cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` of aligned elements."""
+        """``dst[...] = src`` of aligned elements: by CuPy, except where its kernels flush subnormal numbers to zero."""
+        given = without_imaginary_part(src, dst.dtype)
+        if flushed_by_a_cast(given.dtype, dst.dtype):
+            graph = cast_of(given.dtype.name, dst.dtype.name)
+            self.compute(graph, {"x": given if given.shape == dst.shape else cupy.broadcast_to(given, dst.shape)}, dst)
+        else:
+            self.cast_by_cupy(dst, src)
+
+    def cast_by_cupy(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` by CuPy."""
         cast(dst, src)
+
+    def compute(self, graph: EpilogueGraph, operands: Mapping[str, Any], out: Any) -> None:
+        """Write a function of the elements of arrays of one shape, by our kernels."""
+        if out.size:
+            problem = elementwise_problem(graph, self.memory(out), {name: self.memory(x) for name, x in operands.items()})
+            self.run(plan_for(problem, self.device(out)), roles(operands, out))
 
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
@@ -470,14 +487,27 @@ def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
     """``ascontiguousarray`` of a CuPy array: see :func:`cuteblas.ascontiguousarray`."""
     with on_device_of(a):
         if dtype is not None and np.dtype(dtype) != a.dtype:
-            reason = f"changes {a.dtype} to {np.dtype(dtype)}"
-            refuse_variant(variant, reason)
-            tally("ascontiguousarray", "calls", f"delegated to CuPy: {reason}").tick()
-            return cupy.ascontiguousarray(CUPY.aligned(a, "ascontiguousarray"), dtype)
+            return of_type("ascontiguousarray", cupy.ascontiguousarray, "C", a, np.dtype(dtype), variant)
         if a.flags.c_contiguous:
             tally("ascontiguousarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)
     return arranged("ascontiguousarray", a, "C", variant)
+
+
+def of_type(function: str, call: Callable[..., Any], order: str, a: Any, dtype: np.dtype, variant: str | None) -> Any:
+    """A new array in an order with the elements of ``a`` in another type, by CuPy's ``call`` where that keeps them."""
+    reason = f"changes {a.dtype} to {dtype}"
+    refuse_variant(variant, reason)
+    np.zeros(1, a.dtype).astype(dtype)                  # warns where imaginary parts are lost
+    if not flushed_by_a_cast(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
+        tally(function, "calls", f"delegated to CuPy: {reason}").tick()
+        return call(without_imaginary_part(CUPY.aligned(a, function), dtype), dtype)
+    tally(function, "calls", reason).tick()
+    source = a if a.ndim else a.reshape(1)
+    memory = replace(CUPY.memory(source), dtype=dtype)
+    new = CUPY.empty(replace(memory, strides=strides_by_order(memory, order)))
+    CUPY.assign(new, source)
+    return new
 
 
 def arranged(function: str, a: Any, order: str, variant: str | None) -> Any:

@@ -13,8 +13,8 @@ import numpy as np
 from . import _cupy
 from ._cupy_programs import ProgramRecorder, multiply
 from .counters import tally
+from .elementwise import flushed_by_a_product, product_of
 from .kinds import kind_of
-from .named import refuse_variant
 from .routing import Taken
 
 __all__ = ["CupyOfProducts", "fortran", "taken"]
@@ -42,9 +42,12 @@ class CupyOfProducts(ProgramRecorder):
         return cupy.eye(extent, dtype=dtype)
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:
-        """``out[...] = x * y`` by CuPy."""
-        self.note(multiply, x, y, out)
-        multiply(x, y, out)
+        """``out[...] = x * y``: by CuPy, except where its kernels flush subnormal numbers to zero."""
+        if flushed_by_a_product(out.dtype):
+            self.compute(product_of(out.dtype.name), {"x": x, "y": y}, out)
+        else:
+            self.note(multiply, x, y, out)
+            multiply(x, y, out)
 
     def inverse(self, x: Any) -> Any:
         """The inverses of square matrices by CuPy.
@@ -92,10 +95,7 @@ def fortran(a: Any, dtype: Any, variant: str | None) -> Any:
     """``asfortranarray`` of a CuPy array: see :func:`cuteblas.asfortranarray`."""
     with _cupy.on_device_of(a):
         if dtype is not None and np.dtype(dtype) != a.dtype:
-            reason = f"changes {a.dtype} to {np.dtype(dtype)}"
-            refuse_variant(variant, reason)
-            tally("asfortranarray", "calls", f"delegated to CuPy: {reason}").tick()
-            return cupy.asfortranarray(_cupy.CUPY.aligned(a, "asfortranarray"), dtype)
+            return _cupy.of_type("asfortranarray", cupy.asfortranarray, "F", a, np.dtype(dtype), variant)
         if a.flags.f_contiguous:
             tally("asfortranarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)

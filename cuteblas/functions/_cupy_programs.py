@@ -128,10 +128,10 @@ class ProgramRecorder(_cupy.Recorder):
         if self._complete and arrays[0].size:
             self._steps.append((function, arrays))
 
-    def cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` of aligned elements."""
+    def cast_by_cupy(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` by CuPy."""
         self.note(_cupy.cast, dst, src)
-        super().cast(dst, src)
+        super().cast_by_cupy(dst, src)
 
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
