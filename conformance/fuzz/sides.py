@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import pytest
 
 import cuteblas
 from cuteblas import emulator, runtime
@@ -142,6 +141,8 @@ class Defined(Side):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
+        import pytest
+
         from tests.functions import reference
 
         with pytest.MonkeyPatch.context() as patch, cuteblas.backend("emulator"):
@@ -188,6 +189,8 @@ class OnHost(OnGpu):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
+        import pytest
+
         from tests.functions import host_cupy, reference
 
         with pytest.MonkeyPatch.context() as patch, host_cupy.installed():
