@@ -106,6 +106,7 @@ class ProgramRecorder(_cupy.Recorder):
         self._derived: dict[int, tuple[Any, Any]] = {}          # by its identity: a view, and what it begins with
         self._ticks: list[Callable[[], int]] = []
         self._complete = True
+        self._plain = True                                      # nothing was launched with numbers
 
     def empty(self, like: Memory) -> Any:
         """A new array from CuPy's allocator."""
@@ -136,7 +137,8 @@ class ProgramRecorder(_cupy.Recorder):
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
         """Launch a plan on the current stream."""
-        self._complete = self._complete and (alpha, beta, numbers) == (1, 0, None)
+        self._plain = self._plain and (alpha, beta, numbers) == (1, 0, None)
+        self._complete = self._complete and self._plain
         if self._complete:
             self._steps.append((plan, tuple(arrays[role] for role in plan.problem.roles)))
         super().run(plan, arrays, alpha, beta, numbers)
@@ -149,8 +151,8 @@ class ProgramRecorder(_cupy.Recorder):
 
     def remember(self, function: str, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> None:
         """Let :func:`~cuteblas.functions._cupy.repeated` answer calls like this one, if all of its steps are known."""
-        if self.remember_launch(function, head, inputs, out, result, roles):
-            return
+        if not self._plain or self.remember_launch(function, head, inputs, out, result, roles):
+            return                                              # who repeats such calls gives no numbers
         arrays = (*inputs, result)
         between = [x for x in self._between if x is not result]
         places = {id(x): i for i, x in enumerate((*arrays, *between))}

@@ -158,10 +158,10 @@ def chosen(acc: Any, *, mode: Any, bias: Any) -> Any:
 
 
 def array(random: Random, shape: tuple[int, ...], dtype: np.dtype) -> Spec:
-    """An array of a shape with the strides of some order, perhaps padded or reversed, somewhere."""
+    """An array of a shape with the strides of some order, perhaps padded, reversed or broadcast, somewhere."""
     strides, step = [0] * len(shape), dtype.itemsize * random.choice((1, 1, 1, 2))
     for axis in random.sample(range(len(shape)), len(shape)):
-        strides[axis] = step * random.choice((1, 1, 1, 1, -1))
+        strides[axis] = step * random.choice((1, 1, 1, 1, 1, -1, 0))
         step *= max(shape[axis], 1)
     return Spec(dtype, shape, tuple(strides), 16 * random.randrange(1900))
 
@@ -185,7 +185,7 @@ def drawn(random: Random) -> Call:
         case "dot":
             return Call(name, random.choice(((a, b), (a, v), (a, 2.0), (a, new()))), perhaps(m, n))
         case "inner":
-            return Call(name, (a, new(n, k)))
+            return Call(name, (a, new(n, k)), random.choice(({}, {"precision": "ieee"}, {"precision": "fp16x3"})))
         case "vdot":
             return Call(name, (a, new(m, k)))
         case "outer":
@@ -363,3 +363,12 @@ def test_what_an_epilogue_reads_is_part_of_the_key() -> None:
     for factor in (2.0, 2.0, 3.0, 2.0):
         with_attribute.factor = factor
         assert (on_host(cuteblas.matmul(x, x, epilogue=with_attribute)) == 2 * factor).all()
+
+
+def test_a_launch_with_a_number_is_not_repeated_without_it() -> None:
+    """A sum along a stride of 0 may be a product whose result is doubled."""
+    x, y = on_gpu(np.ones((3, 4), "f4")), on_gpu(np.broadcast_to(np.float32(3), (3, 4)))
+    for call, want in ((lambda: cuteblas.vecdot(x, y), np.full(3, 12)), (lambda: cuteblas.einsum("ij,ij->", x, y), 36),
+                       (lambda: cuteblas.inner(x, y[0], precision="fp16x3"), np.full(3, 12))):
+        for _ in range(3):
+            np.testing.assert_array_equal(on_host(call()), want)
