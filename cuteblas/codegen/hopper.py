@@ -483,9 +483,14 @@ class WgmmaMma:
 
     @property
     def tv_c(self) -> Layout:
-        """((thread), (value)) -> position in :attr:`tile`."""
-        rows, pair, eight = 64 * self.groups, 2 // self.parts, 8 // self.parts
-        return Layout(((4, 8, 4, self.groups), (pair, 2, self.columns // 8)), ((pair * rows, 1, 16, 64), (rows, 8, eight * rows)))
+        """((thread), (value)) -> position in :attr:`tile`: the atom's rows in those of a warpgroup, its columns by their parts."""
+        rows, atom = 64 * self.groups, self.atoms[0].tv_c
+
+        def placed(position: int) -> int:
+            return position % 64 + position // 64 // self.parts * rows
+
+        threads, values = (tuple(map(placed, mode)) for mode in atom.stride)
+        return Layout(((*atom.shape[0], self.groups), (2 // self.parts, 2, self.columns // 8)), ((*threads, 64), values))
 
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of pairs, ``((1, 2, N/8), ...)``."""

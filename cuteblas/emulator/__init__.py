@@ -1,7 +1,7 @@
 """Kernels on the CPU: the generated source, compiled by the host's C++ compiler and run under checks that no GPU makes.
 
-Every thread of a block is a fiber. Each access to global and shared memory is checked against its bounds and alignment; each access
-to shared memory also against all others that no barrier orders before it, whatever the order in which the fibers happened to run.
+Every thread of a block is a fiber. Each access to global and shared memory is checked against its bounds and alignment, and against
+all others that no barrier or flag orders before it, whatever the order in which the fibers happened to run.
 Asynchronous copies, mbarriers, tensor maps and wgmma behave as PTX describes them, and their misuse is an error that names the
 kernel, the block, the thread and the line.
 

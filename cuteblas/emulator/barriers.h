@@ -21,6 +21,8 @@ struct Barriers {
     std::vector<int> at_cluster;
     bool cluster_orders = true;        // whether all threads that wait there want their accesses ordered
     std::vector<std::vector<int>> at_block;
+    std::vector<char> votes;           // of each block: whether a thread that waits there said yes
+    std::vector<char> results;         // of the last vote
     std::vector<Barrier> warps;
     std::vector<Barrier> named;  // of each block
 
@@ -28,6 +30,8 @@ struct Barriers {
         at_cluster.clear();
         cluster_orders = true;
         at_block.assign(static_cast<size_t>(machine.blocks()), {});
+        votes.assign(static_cast<size_t>(machine.blocks()), 0);
+        results.assign(static_cast<size_t>(machine.blocks()), 0);
         int const count = static_cast<int>(machine.threads.size());
         warps.assign(static_cast<size_t>((count + warp_threads - 1) / warp_threads), Barrier{});
         for (size_t w = 0; w < warps.size(); ++w)
@@ -65,8 +69,19 @@ inline void syncthreads(int line) {
         machine.order.everyone_meets();
     else
         machine.order.meet(waiting);
+    auto const block = static_cast<size_t>(rank);
+    barriers.results[block] = barriers.votes[block];
+    barriers.votes[block] = 0;
     wake(waiting);
     machine.suspend({});
+}
+
+// Whether any thread of the block says yes. The next vote is decided when all threads have seen the result of this one.
+inline bool syncthreads_or(bool vote, int line) {
+    auto const block = static_cast<size_t>(machine.rank());
+    if (vote) barriers.votes[block] = 1;
+    syncthreads(line);
+    return barriers.results[block] != 0;
 }
 
 // Threads that have returned count as arrived. All learn which asynchronous operations are over and which mbarriers are

@@ -29,7 +29,8 @@ inline void cp_async(void* to, void const* from, int bytes, bool fetch, int line
     uint8_t const* source = fetch ? global(from, size, false, line) : nullptr;
     shared.write(machine.running, offset, size, line, copy_pending);
     std::memset(shared.data + offset, 0xff, size);
-    machine.self().copies.push_back({offset, size, source, line});
+    if (source != nullptr) global_shadow.read(window_of(from), source, size, by_running(line));
+    machine.self().copies.push_back({offset, size, source, window_of(from), line});
     if (machine.launch->counting) {
         if (fetch)
             count_global(from, source, false, bytes, line);
@@ -49,9 +50,10 @@ inline void cp_async_wait(int pending) {
     for (; thread.copy_groups.size() - thread.copy_groups_done > static_cast<size_t>(pending); ++thread.copy_groups_done)
         for (; thread.copied < thread.copy_groups[thread.copy_groups_done]; ++thread.copied) {
             Copy const& copy = thread.copies[thread.copied];
-            if (copy.source != nullptr)
+            if (copy.source != nullptr) {
+                global_shadow.read(copy.window, static_cast<uint8_t const*>(copy.source), copy.bytes, by_running(copy.line));
                 std::memcpy(shared.data + copy.offset, copy.source, copy.bytes);
-            else
+            } else
                 std::memset(shared.data + copy.offset, 0, copy.bytes);
             shared.arrive(machine.running, copy.offset, copy.bytes);
         }

@@ -47,12 +47,13 @@ class Counts {
         totals.clear();
     }
 
-  private:
-    static constexpr int lanes = warp_threads;
     using Key = std::tuple<int, bool, bool, int>;  // line, shared, write, bytes
+    static constexpr int lanes = warp_threads;
 
-    // The addresses of a warp at one access, lane by lane in the order of execution.
+    // The addresses of a warp of the running cluster at one access, lane by lane in the order of execution.
     std::map<std::pair<Key, int>, std::array<std::vector<uint64_t>, lanes>> streams;
+
+  private:
     std::map<Key, AccessCount> totals;
 
     static uint64_t distinct(std::vector<uint64_t>& values) {

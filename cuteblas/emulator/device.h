@@ -141,6 +141,48 @@ void expect_delivered(T const& value, Site site) {
     }
 }
 
+// Whether a value is what a register holds before it is set. Real types may have changed its sign.
+template <class T>
+bool is_unset(T const& value) {
+    if constexpr (is_complex<T>) {
+        return is_unset(value.re) || is_unset(value.im);
+    } else if constexpr (sizeof(T) == 8) {
+        constexpr uint64 pattern = uint64(emulator::unset_pattern) << 32 | emulator::unset_pattern;
+        uint64 const bits = bit_cast<uint64>(value);
+        return bits == pattern || (same<T, double> && bits == (pattern ^ 1ull << 63));
+    } else if constexpr (sizeof(T) == 4) {
+        uint const bits = bit_cast<uint>(value);
+        return bits == emulator::unset_pattern || (same<T, float> && bits == (emulator::unset_pattern ^ 1u << 31));
+    } else {
+        return false;
+    }
+}
+
+template <class T>
+void expect_set(T const& value, Site site) {
+    if (is_unset(value)) cuteblas_runtime->register_unset(site.line);
+}
+
+// Shorter types are looked at by the word. Shared memory may get what is not set, as of rows that do not exist; it is the same there.
+template <int N, class T>
+void expect_all_set(T const* r, Site site) {
+    if constexpr (sizeof(T) == 16 && !is_complex<T>) {
+        struct Halves {
+            uint64 half[2];
+        };
+        for (int i = 0; i < N; ++i)
+            for (uint64 half : bit_cast<Halves>(r[i]).half) expect_set(half, site);
+    } else if constexpr (sizeof(T) >= 4) {
+        for (int i = 0; i < N; ++i) expect_set(r[i], site);
+    } else if constexpr (N * sizeof(T) >= 4) {
+        for (unsigned i = 0; i < N * sizeof(T); i += 4) {
+            uint word;
+            __builtin_memcpy(&word, reinterpret_cast<char const*>(r) + i, 4);
+            expect_set(word, site);
+        }
+    }
+}
+
 template <int N, class T>
 constexpr int access_bytes() {
     constexpr int bytes = N * int(sizeof(T));
@@ -154,6 +196,13 @@ void clear(T* r) {
 }
 
 }  // namespace detail
+
+// What follows each declaration of registers (kernel.py).
+template <class T, unsigned long N>
+void unset(T (&r)[N]) {
+    for (unsigned long i = 0; i < sizeof(r); i += 4)
+        __builtin_memcpy(reinterpret_cast<char*>(r) + i, &emulator::unset_pattern, sizeof(r) - i < 4 ? sizeof(r) - i : 4);
+}
 
 #define CB_SITE Site site = {__builtin_LINE()}
 
@@ -173,6 +222,7 @@ void load_global(T* r, T const* g, bool p, CB_SITE) {
 
 template <int N, class T>
 void store_global(T* g, T const* r, CB_SITE) {
+    detail::expect_all_set<N>(r, site);
     cuteblas_runtime->store_global(g, r, detail::access_bytes<N, T>(), site.line);
 }
 
@@ -204,7 +254,7 @@ T* settled(T* g) {
 
 template <class To, int Bytes, class From>
 To* aligned_down(From* g) {
-    return reinterpret_cast<To*>(reinterpret_cast<unsigned long long>(g) & ~static_cast<unsigned long long>(Bytes - 1));
+    return reinterpret_cast<To*>((reinterpret_cast<uint64>(g) & ~static_cast<uint64>(Bytes - 1)) | emulator::covering);
 }
 
 inline uint between_words(uint first, uint second, int bits) {
@@ -290,22 +340,11 @@ void cp_async_wait() {
 
 inline void syncthreads(CB_SITE) { cuteblas_runtime->syncthreads(site.line); }
 
-// Threads vote before a first barrier and read the result before a second; the last reader clears it for the next vote.
-inline bool syncthreads_or(bool x, CB_SITE) {
-    static bool votes[16] = {};
-    static unsigned counts[16] = {};
-    bool& any = votes[cuteblas_runtime->cluster_rank()];
-    unsigned& readers = counts[cuteblas_runtime->cluster_rank()];
-    any |= x;
-    cuteblas_runtime->syncthreads(site.line);
-    bool const result = any;
-    if (++readers == blockDim.x) any = false, readers = 0;
-    cuteblas_runtime->syncthreads(site.line);
-    return result;
-}
+inline bool syncthreads_or(bool x, CB_SITE) { return cuteblas_runtime->syncthreads_or(x, site.line); }
 inline void syncwarp(CB_SITE) { cuteblas_runtime->syncwarp(site.line); }
 template <class T>
 T shuffle_xor(T x, int mask, CB_SITE) {
+    detail::expect_set(x, site);
     return detail::bit_cast<T>(cuteblas_runtime->exchange(detail::bit_cast<uint>(x), mask, site.line));
 }
 inline void cluster_sync(CB_SITE) { cuteblas_runtime->cluster_sync(false, site.line); }
@@ -322,6 +361,7 @@ inline void mbarrier_wait(uint64* bar, int parity, CB_SITE) { cuteblas_runtime->
 template <class T>
 void store_async(T* to, T value, int rank, uint64* bar, CB_SITE) {
     static_assert(sizeof(T) == sizeof(uint));
+    detail::expect_set(value, site);
     cuteblas_runtime->store_async(to, detail::bit_cast<uint>(value), rank, bar, site.line);
 }
 inline void next_launch_may_begin() {}
@@ -361,12 +401,12 @@ inline void tma_store_commit() { cuteblas_runtime->tma_store_commit(); }
 
 template <int N>
 void tma_store_wait_read() {
-    cuteblas_runtime->tma_store_wait(N);
+    cuteblas_runtime->tma_store_wait(N, false);
 }
 
 template <int N>
 void tma_store_wait() {
-    cuteblas_runtime->tma_store_wait(N);
+    cuteblas_runtime->tma_store_wait(N, true);
 }
 
 // wgmma
@@ -457,6 +497,7 @@ template <class Out, class Acc>
 Out convert(Acc const& value, CB_SITE) {
     using namespace detail;
     expect_delivered(value, site);
+    expect_set(value, site);
     if constexpr (same<Out, Acc>) {
         return value;
     } else if constexpr (same<Acc, half> || same<Acc, bfloat16>) {

@@ -19,6 +19,7 @@ __all__ = [
     "ReadOnlyError",
     "SharedOutOfBounds",
     "TensorMapError",
+    "UnsetRegister",
     "UnwrittenRead",
 ]
 
@@ -51,8 +52,12 @@ class UnwrittenRead(EmulatorError):
     """A read of shared memory that nothing has written."""
 
 
+class UnsetRegister(EmulatorError):
+    """A use of a register that nothing has set."""
+
+
 class DataRace(EmulatorError):
-    """Two accesses to the same shared memory, one a write, without a barrier that orders them."""
+    """Two accesses to the same memory, one a write, that no barrier orders, nor a flag if the threads are of different blocks."""
 
 
 class AsyncCopyError(EmulatorError):
@@ -109,4 +114,5 @@ BY_CODE: tuple[type[EmulatorError], ...] = (
     BarrierError,
     Deadlock,
     MisuseError,
+    UnsetRegister,
 )

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "counts.h"
-#include "machine.h"
+#include "races.h"
 
 namespace cb::emulator {
 
@@ -23,11 +23,15 @@ inline uint64_t translation(unsigned window) {
          verb, bytes, relative(host), w.name, relative(w.low), relative(w.high));
 }
 
+inline unsigned window_of(void const* pointer) {
+    return static_cast<unsigned>((reinterpret_cast<uint64_t>(pointer) & ~covering) >> window_bits) - first_argument_window;
+}
+
 // The host address of an access to global memory.
 inline uint8_t* global(void const* pointer, uint32_t bytes, bool write, int line) {
-    uint64_t const address = reinterpret_cast<uint64_t>(pointer);
+    uint64_t const address = reinterpret_cast<uint64_t>(pointer) & ~covering;
     char const* const verb = write ? "writes" : "reads";
-    unsigned const window = static_cast<unsigned>(address >> window_bits) - first_argument_window;
+    unsigned const window = window_of(pointer);
     if (window >= static_cast<unsigned>(machine.launch->window_count))
         fail(Error::global_out_of_bounds, line, "%s %u bytes of global memory through a pointer that belongs to no argument", verb,
              bytes);
@@ -47,6 +51,17 @@ inline bool accumulators_exist = false;
 
 [[noreturn]] inline void accumulator_in_flight(int line) {
     fail(Error::accumulator, line, "uses a wgmma accumulator before the wgmma_wait that delivers it");
+}
+
+[[noreturn]] inline void register_unset(int line) { fail(Error::unset, line, "uses a register that nothing has set"); }
+
+// Words that an instruction on whole registers reads.
+inline void expect_set(void const* from, int words, int line) {
+    for (int i = 0; i < words; ++i) {
+        uint32_t word;
+        std::memcpy(&word, static_cast<char const*>(from) + 4 * i, 4);
+        if (word == unset_pattern) register_unset(line);
+    }
 }
 
 inline void expect_delivered(void const* from, int bytes, int line) {
@@ -70,45 +85,58 @@ inline void copy_bytes(void* to, void const* from, int bytes) {
 
 // Sectors are counted as if the argument's memory began at a sector, as device allocations do.
 inline void count_global(void const* pointer, uint8_t const* host, bool write, int bytes, int line) {
-    unsigned const window = static_cast<unsigned>(reinterpret_cast<uint64_t>(pointer) >> window_bits) - first_argument_window;
-    counts.note(false, write, bytes, line, reinterpret_cast<uint64_t>(host) - machine.launch->windows[window].low);
+    counts.note(false, write, bytes, line, reinterpret_cast<uint64_t>(host) - machine.launch->windows[window_of(pointer)].low);
 }
 
+inline GlobalAccess by_running(int line) { return {machine.running, machine.order.clock(machine.running), line}; }
+
 inline void load_global(void* to, void const* from, int bytes, int line) {
-    uint8_t const* host = global(from, static_cast<uint32_t>(bytes), false, line);
+    auto const size = static_cast<uint32_t>(bytes);
+    uint8_t const* host = global(from, size, false, line);
+    uint32_t const foreign = global_shadow.read(window_of(from), host, size, by_running(line), reinterpret_cast<uint64_t>(from) & covering);
     copy_bytes(to, host, bytes);
+    for (int i = 0; foreign >> i != 0; ++i)
+        if (foreign >> i & 1) static_cast<uint8_t*>(to)[i] ^= 0xff;
     if (machine.launch->counting) count_global(from, host, false, bytes, line);
 }
 
 inline void store_global(void* to, void const* from, int bytes, int line) {
-    uint8_t* host = global(to, static_cast<uint32_t>(bytes), true, line);
+    auto const size = static_cast<uint32_t>(bytes);
+    uint8_t* host = global(to, size, true, line);
     expect_delivered(from, bytes, line);
+    global_shadow.write(window_of(to), host, size, by_running(line));
     copy_bytes(host, from, bytes);
     if (machine.launch->counting) count_global(to, host, true, bytes, line);
 }
 
-// Flags. Blocks run one after the other, so a thread may spin only on what an earlier block or another thread of its block stores.
-// It yields at each look; when nothing has changed for long, nothing will.
-inline int fruitless_looks = 0;
-constexpr int patience = 1000;  // looks per thread
-
+// Flags: a store releases what its thread knows, and who sees it acquires that. A look lets the other threads run. A thread that sees
+// the same again at the same place waits until any flag changes, and looks now and then if nothing else can go on.
 inline unsigned load_flag(unsigned const* from, int line) {
-    unsigned const value = *reinterpret_cast<unsigned const*>(global(from, 4, false, line));
-    if (machine.complete_asynchronous()) fruitless_looks = 0;
-    if (++fruitless_looks > patience * static_cast<int>(machine.threads.size()))
-        fail(
-            Error::deadlock, line,
-            "deadlock: looks again and again at a flag in argument '%s' that no thread changes (blocks run one after the other, in "
-            "order of their index)",
-            machine.launch->windows[(reinterpret_cast<uint64_t>(from) >> window_bits) - first_argument_window].name);
-    machine.make_ready(machine.running);
-    machine.suspend({Wait::flag, 0, 0, line});
-    return value;
+    uint8_t const* host = global(from, sizeof(unsigned), false, line);
+    auto const value = [&] { return *reinterpret_cast<unsigned const*>(host); };
+    Thread& self = machine.self();
+    Look const look{host, value(), line};
+    if (look == self.look) {
+        if (machine.looking.empty()) machine.looked_at = machine.flag_changes;
+        machine.looking.push_back(machine.running);
+    } else {
+        self.look = look;
+        machine.make_ready(machine.running);
+    }
+    machine.suspend({Wait::flag, static_cast<int>(window_of(from)), 0, line});
+    global_shadow.look_at_flag(window_of(from), host, by_running(line));
+    releases.acquire(host, line);
+    return value();
 }
 
 inline void store_flag(unsigned* to, unsigned value, int line) {
-    *reinterpret_cast<unsigned*>(global(to, 4, true, line)) = value;
-    fruitless_looks = 0;
+    uint8_t* host = global(to, sizeof(unsigned), true, line);
+    global_shadow.store_flag(window_of(to), host, by_running(line));
+    releases.release(host);
+    *reinterpret_cast<unsigned*>(host) = value;
+    ++machine.flag_changes;
+    machine.self().look = {};
+    machine.wake_looking();
 }
 
 }  // namespace cb::emulator

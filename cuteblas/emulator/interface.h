@@ -32,11 +32,18 @@ constexpr int window_bits = 44;
 constexpr unsigned long long shared_window = 1ull << window_bits;
 constexpr unsigned first_argument_window = 2;
 
+// This bit marks pointers to the aligned words that cover rows of shorter elements: such words have bytes that are not the reader's.
+constexpr unsigned long long covering = 1ull << 62;
+
 // The shared memory of a block starts 1024 bytes into the shared window: the first bytes belong to the system, as on the device.
 constexpr unsigned shared_start = 1024;
 
 // Accumulators hold this quiet NaN from the issue of a wgmma to the wait for it.
 constexpr unsigned in_flight_pattern = 0x7fe5a5a5u;
+
+// Registers hold this from their declaration until they are set: in each half and in each word a quiet NaN, of 2, 4 and 8 bytes, whose
+// halves differ; so no likely number is mistaken for it. Arithmetic on floating types keeps it but for the sign.
+constexpr unsigned unset_pattern = 0x7ffdfffbu;
 
 enum class WgmmaInput : int { half, bfloat16, tfloat32 };
 
@@ -82,10 +89,10 @@ struct Runtime {
     void (*cp_async_wait)(int pending);
 
     void (*syncthreads)(int line);
+    bool (*syncthreads_or)(bool vote, int line);
     void (*syncwarp)(int line);
     void (*named_barrier)(int id, int threads, bool wait, int line);
     void (*cluster_sync)(bool orders, int line);
-    int (*cluster_rank)();
 
     void (*mbarrier_init)(unsigned long long* barrier, int count, int line);
     void (*mbarrier_arrive)(unsigned long long* barrier, int expected_bytes, int line);
@@ -99,7 +106,7 @@ struct Runtime {
                                int const* coordinates, int line);
     void (*tma_store)(TensorMap const* map, void const* from, int rank, int const* coordinates, int line);
     void (*tma_store_commit)();
-    void (*tma_store_wait)(int pending);
+    void (*tma_store_wait)(int pending, bool written);
 
     unsigned long long (*wgmma_descriptor)(void const* start, int leading_bytes, int stride_bytes, int swizzle, int line);
     void (*wgmma)(WgmmaRequest const* request);
@@ -107,6 +114,7 @@ struct Runtime {
     void (*wgmma_commit)();
     void (*wgmma_wait)(int pending, int line);
     void (*accumulator_in_flight)(int line);
+    void (*register_unset)(int line);
 };
 
 // How Python encodes a TensorMapSpec and its memory into a TensorMap.
@@ -157,6 +165,7 @@ struct Launch {
     Extent3 cluster;                     // blocks of a cluster
     unsigned long long const* clusters;  // linear indices of the clusters to run, or null for all
     unsigned long long cluster_count;
+    int residents;                       // clusters that run in turns from the beginning
     int shuffled;
     unsigned long long seed;
     int counting;
@@ -190,6 +199,7 @@ enum class Error : int {
     barrier,
     deadlock,
     misuse,
+    unset,
 };
 
 }  // namespace cb::emulator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,10 @@ __all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "compile", "poin
 _MESSAGE_CAPACITY = 1 << 16
 _COUNT_CAPACITY = 4096
 _WARP = 32
+_RESIDENTS = 4              # clusters that run in turns where the order is shuffled
 _PAUSED = -1                # what a launch returns instead of an error when it lets Python look around
+_REGISTERS = re.compile(r"^\s*alignas\(\d+\) [\w:<>, ]+ (\w+)\[\d+\];$", re.MULTILINE)
+"""A declaration of registers, as the builder writes it: the emulator marks them as not set."""
 _FOLDER = Path(__file__).parent
 
 
@@ -145,7 +149,7 @@ class _Launch(ctypes.Structure):
         ("windows", ctypes.POINTER(_Window)), ("window_count", ctypes.c_int), ("threads", ctypes.c_int),
         ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
         ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
-        ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
+        ("residents", ctypes.c_int), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
         ("slice", ctypes.c_double), ("finished", ctypes.c_uint64), ("total", ctypes.c_uint64),
         ("message", ctypes.c_char_p), ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
         ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int), ("count_size", ctypes.c_int),
@@ -161,7 +165,7 @@ def _runtime() -> ctypes.CDLL:
     """The library that runs blocks, compiled once per machine."""
     headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
     library = build((_FOLDER / "runtime.cpp").read_text(), "the emulator's runtime, once for this machine",
-                    optimize="-O3", headers=headers)
+                    optimize="-O1", headers=headers)
     library.cuteblas_runtime_table.restype = ctypes.c_void_p
     library.cuteblas_launch.argtypes = [ctypes.POINTER(_Launch)]
     library.cuteblas_continue.argtypes = []
@@ -185,7 +189,8 @@ def compile(kernel: GeneratedKernel) -> EmulatedKernel:
 def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int,
              cluster: tuple[int, int, int]) -> EmulatedKernel:
     arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])" for i, p in enumerate(params))
-    source = (f'#include "device.h"\n#line 1 "{name}"\n{body}\n#line 1 "arguments of {name}"\n'
+    marked = _REGISTERS.sub(r"\g<0> cb::unset(\g<1>);", body)
+    source = (f'#include "device.h"\n#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
               f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n')
     library = build(source, f"kernel {name}")
     coordinates = _Coordinates()
@@ -233,7 +238,8 @@ class EmulatedKernel:
     _coordinates: _Coordinates
 
     def launch(self, grid: Sequence[int], args: Sequence[Any], *, seed: int | None = None,
-               blocks: Iterable[int | tuple[int, ...]] | None = None, count: bool = False) -> tuple[AccessCount, ...]:
+               residents: int | None = None, blocks: Iterable[int | tuple[int, ...]] | None = None,
+               count: bool = False) -> tuple[AccessCount, ...]:
         """Run the kernel.
 
         Parameters
@@ -244,7 +250,9 @@ class EmulatedKernel:
             One for each parameter: a :class:`Pointer` for a pointer, a number for a scalar, a pair
             (:class:`~cuteblas.codegen.kernel.TensorMapSpec`, :class:`Pointer`) for a tensor map.
         seed : int, optional
-            Shuffles the order in which threads run; by default they take turns.
+            Shuffles the order in which threads run, and blocks; by default they take turns.
+        residents : int, optional
+            How many clusters of blocks run in turns; by default one, with a ``seed`` four. More begin where these wait for flags.
         blocks : iterable of int or tuple of int, optional
             Which blocks to run, in this order, by linear index or coordinates; by default all. Those of a cluster run together.
         count : bool
@@ -286,6 +294,7 @@ class EmulatedKernel:
             indices = list(dict.fromkeys(self._cluster_of(_linear(block, extents), extents) for block in blocks))
             launch.clusters = (ctypes.c_uint64 * max(len(indices), 1))(*indices)
             launch.cluster_count = len(indices)
+        launch.residents = residents or (1 if seed is None else _RESIDENTS)
         launch.shuffled, launch.seed = seed is not None, (seed or 0) % 2**64
         message = ctypes.create_string_buffer(_MESSAGE_CAPACITY)
         launch.message, launch.message_capacity = ctypes.addressof(message), _MESSAGE_CAPACITY

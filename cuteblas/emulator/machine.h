@@ -1,4 +1,5 @@
-// The state of the running cluster, mostly of one block: its threads, who runs, who waits for what, and how an error ends a launch.
+// The threads of the running cluster, mostly of one block: who runs, who waits for what, and how an error ends a launch. Other clusters
+// may have begun too; what is theirs is put aside meanwhile (residents.h).
 #pragma once
 
 #include <algorithm>
@@ -38,7 +39,17 @@ struct Copy {
     uint32_t offset;
     uint32_t bytes;
     void const* source;  // host address, or null for zeros
+    unsigned window;
     int line;
+};
+
+// A flag that a thread has looked at, and what it saw.
+struct Look {
+    void const* flag = nullptr;
+    unsigned value = 0;
+    int line = 0;
+
+    bool operator==(Look const& other) const { return flag == other.flag && value == other.value && line == other.line; }
 };
 
 struct Thread {
@@ -52,8 +63,11 @@ struct Thread {
     size_t copied = 0;
     size_t copy_groups_done = 0;
 
-    // TMA stores: an agent of its own, whose clock counts the groups.
+    Look look;  // the last one, if nothing has been stored into a flag since
+
+    // TMA stores: two agents of its own, whose clocks count the groups: what they read from shared memory, what they write.
     int store_agent = -1;
+    int written_agent = -1;
     uint32_t store_groups = 0;
     bool stores_uncommitted = false;
 
@@ -65,22 +79,42 @@ struct Thread {
 
 std::string list_threads(std::vector<int> const& threads);
 
-struct Machine {
-    Launch* launch = nullptr;
+inline Extent3 at_index(unsigned long long index, Extent3 const& extent) {
+    unsigned long long const row = index / extent.x;
+    return {static_cast<unsigned>(index % extent.x), static_cast<unsigned>(row % extent.y), static_cast<unsigned>(row / extent.y)};
+}
+
+// The threads of a cluster.
+struct Team {
     Order order;
-    Stacks stacks;
-    Context main;
     std::vector<Thread> threads;       // of all blocks of the cluster, by rank
     std::vector<Extent3> block_at;     // the coordinates of each block of the cluster
     std::vector<int> alive_in;         // threads of each block that have not returned
-    int block_threads = 0;
+    uint32_t cluster = 0;              // its number in the launch, from 1 on
     uint32_t cluster_barriers = 0;     // that have completed
+    uint64_t priority = 0;             // among clusters, where the order is shuffled
     std::vector<int> ready;  // a ring
     size_t ready_first = 0, ready_count = 0;
+    std::vector<int> looking;          // threads that wait until a flag changes
+    uint64_t looked_at = 0;            // how often flags had changed when the first of them began to wait
     int running = 0;
     int alive = 0;
+};
+
+// Why the threads of a cluster stop.
+enum class Stop { ended, stuck, turn };
+
+struct Machine : Team {
+    Launch* launch = nullptr;
+    Stacks stacks;
+    Context main;
+    int block_threads = 0;
+    int residents = 0;                 // clusters that have begun and not ended
+    uint64_t flag_changes = 0;         // in this launch
+    uint64_t launches = 0;
     std::mt19937_64 random;
     Error error = Error::none;
+    Stop stop_reason = Stop::ended;
     std::chrono::steady_clock::time_point slice_began;
     int until_look = 0;  // switches of threads until the next look at the clock
 
@@ -92,6 +126,14 @@ struct Machine {
     void (*thread_exits)() = nullptr;
 
     Thread& self() { return threads[running]; }
+
+    // The coordinates of a block, by the number of its cluster and its rank there.
+    Extent3 block_of(uint32_t cluster_number, int rank) const {
+        Extent3 const& width = launch->cluster;
+        Extent3 const in_grid = at_index(cluster_number - 1, {launch->grid.x / width.x, launch->grid.y / width.y, launch->grid.z / width.z});
+        Extent3 const own = at_index(static_cast<unsigned long long>(rank), width);
+        return {in_grid.x * width.x + own.x, in_grid.y * width.y + own.y, in_grid.z * width.z + own.z};
+    }
 
     int blocks() const { return static_cast<int>(block_at.size()); }
     int rank_of(int thread) const { return thread / block_threads; }
@@ -146,8 +188,15 @@ struct Machine {
             until_look = switches_between_looks;
             if (slice_is_over()) pause();
         }
+        // Where threads run in any order, so do clusters: the one of the highest priority that can, and priorities change now and then.
+        constexpr unsigned turns = 64;
+        if (launch->shuffled && residents > 1 && random() % turns == 0) {
+            priority = random();
+            leave(Stop::turn);
+        }
+        wake_looking();
         while (ready_count == 0)
-            if (!complete_asynchronous()) deadlock();
+            if (!complete_asynchronous()) leave(Stop::stuck);
         int const previous = running;
         running = next_ready();
         show_running();
@@ -160,18 +209,41 @@ struct Machine {
         self().context.switch_to(main);
     }
 
+    // To whoever decides which cluster runs; comes back when it is this one's turn again.
+    void leave(Stop reason) {
+        stop_reason = reason;
+        self().context.switch_to(main);
+        show_running();
+        wake_looking();
+    }
+
+    // Lets threads that wait for a flag look again, if one has changed.
+    void wake_looking() {
+        if (!looking.empty() && looked_at != flag_changes) let_look();
+    }
+
+    void let_look() {
+        std::sort(looking.begin(), looking.end());
+        for (int t : looking) make_ready(t);
+        looking.clear();
+    }
+
     void exit_thread() {
         thread_exits();
         self().exited = true;
         --alive_in[static_cast<size_t>(rank())];
-        if (--alive == 0) self().context.switch_to(main);
+        if (--alive == 0) leave(Stop::ended);
         resume_next();
     }
 
-    [[noreturn]] void stop(Error kind, int line, std::string const& text) {
+    void report(Error kind, int line, std::string const& text) {
         error = kind;
         launch->error_line = line;
         snprintf(launch->message, static_cast<size_t>(launch->message_capacity), "%s", text.c_str());
+    }
+
+    [[noreturn]] void stop(Error kind, int line, std::string const& text) {
+        report(kind, line, text);
         self().context.switch_to(main);  // the other fibers are abandoned: bodies own nothing
         __builtin_unreachable();
     }
@@ -185,18 +257,23 @@ struct Machine {
         return text + ": ";
     }
 
-    [[noreturn]] void deadlock() {
+    // Who waits for what; called when no thread of any cluster can go on.
+    void report_deadlock() {
         std::map<std::pair<int, Wait>, std::vector<int>> groups;
         for (int t = 0; t < static_cast<int>(threads.size()); ++t)
             if (!threads[t].exited) groups[{rank_of(t), threads[t].wait}].push_back(t % block_threads);
+        show_running();
         std::string text = where(false, 0) + "deadlock: every thread waits.";
+        if (residents > 1)
+            text = where(false, 0) + "deadlock: every thread of the " + std::to_string(residents * blocks()) +
+                   " blocks that have begun waits. Those of this one:";
         for (auto const& [key, waiting] : groups) {
             auto const& [rank, wait] = key;
             text += "\n  " + (blocks() > 1 ? "block " + std::to_string(rank) + " of the cluster: " : std::string()) +
                     list_threads(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " at line " + std::to_string(wait.line) +
                     " for " + describe_wait(wait, waiting);
         }
-        stop(Error::deadlock, groups.begin()->first.second.line, text);
+        report(Error::deadlock, groups.begin()->first.second.line, text);
     }
 };
 

@@ -74,6 +74,22 @@ class Order {
         ++version;
     }
 
+    // What a thread knows now of all threads and agents.
+    Knowledge everything(int thread) const {
+        Knowledge now(static_cast<size_t>(width));
+        for (int i = 0; i < width; ++i) now[static_cast<size_t>(i)] = known(thread, i);
+        return now;
+    }
+
+    // Learns what everything() once said; there may be more agents by now.
+    void acquire_some(int thread, Knowledge const& from) {
+        uint32_t* own = &clocks[stride * thread];
+        for (int i = 0; i < static_cast<int>(from.size()); ++i)
+            if (i != thread) own[i] = std::max(own[i], from[static_cast<size_t>(i)]);
+        learned = true;
+        ++version;
+    }
+
     // The thread learns that an agent has reached `clock`.
     void learn(int thread, int agent, uint32_t clock) {
         uint32_t& own = clocks[stride * thread + agent];

@@ -1,9 +1,10 @@
-// The emulator: runs a kernel's blocks one after the other, those of a cluster together, each thread a fiber.
+// The emulator: runs a kernel's blocks, each thread a fiber.
 #include "barriers.h"
 #include "copies.h"
 #include "counts.h"
 #include "machine.h"
 #include "mbarrier.h"
+#include "residents.h"
 #include "tma.h"
 #include "warp.h"
 #include "wgmma.h"
@@ -44,7 +45,7 @@ static std::string describe_wait(Wait const& wait, std::vector<int> const& waiti
         case Wait::wgmma:
             return "the wgmma of " + machine.warpgroup_name(wait.index) + ": " +
                    count(static_cast<long long>(waiting.size())) + " of " + count(warpgroup_threads) + " threads have arrived";
-        default: return "a flag in global memory";
+        default: return std::string("a flag in argument '") + machine.launch->windows[wait.index].name + "' that no thread changes";
     }
 }
 
@@ -69,8 +70,6 @@ static void thread_exits() {
         complete_cluster_barrier();
 }
 
-static int cluster_rank() { return machine.rank(); }
-
 static void inactive(bool is_shared, bool write, int bytes, int line) {
     if (machine.launch->counting) counts.note(is_shared, write, bytes, line, Counts::nowhere);
 }
@@ -90,10 +89,10 @@ static Runtime const runtime = {
     cp_async_commit,
     cp_async_wait,
     syncthreads,
+    syncthreads_or,
     syncwarp,
     named_barrier,
     cluster_sync,
-    cluster_rank,
     mbarrier_init,
     mbarrier_arrive,
     mbarrier_arrive_at,
@@ -111,77 +110,13 @@ static Runtime const runtime = {
     wgmma_commit,
     wgmma_wait,
     accumulator_in_flight,
+    register_unset,
 };
 
-static Extent3 at_index(unsigned long long index, Extent3 const& extent) {
-    unsigned long long const row = index / extent.x;
-    return {static_cast<unsigned>(index % extent.x), static_cast<unsigned>(row % extent.y), static_cast<unsigned>(row / extent.y)};
-}
-
-static unsigned long long volume(Extent3 const& extent) {
-    return static_cast<unsigned long long>(extent.x) * extent.y * extent.z;
-}
-
-static void start_cluster(unsigned long long index) {
-    Launch& launch = *machine.launch;
-    Extent3 const& width = launch.cluster;
-    Extent3 const in_grid = at_index(index, {launch.grid.x / width.x, launch.grid.y / width.y, launch.grid.z / width.z});
-    auto const blocks = static_cast<size_t>(volume(width));
-    machine.block_at.resize(blocks);
-    for (size_t rank = 0; rank < blocks; ++rank) {
-        Extent3 const own = at_index(rank, width);
-        machine.block_at[rank] = {in_grid.x * width.x + own.x, in_grid.y * width.y + own.y, in_grid.z * width.z + own.z};
-    }
-    machine.block_threads = launch.threads;
-    machine.alive_in.assign(blocks, launch.threads);
-    int const count = launch.threads * static_cast<int>(blocks);
-    machine.order.reset(count);
-    machine.threads.assign(static_cast<size_t>(count), Thread{});
-    machine.ready.assign(static_cast<size_t>(count), 0);
-    machine.ready_first = machine.ready_count = 0;
-    machine.alive = count;
-    machine.running = 0;
-    machine.cluster_barriers = 0;
-    shared.start_cluster();
-    barriers.start_cluster();
-    mbarriers.start_cluster();
-    start_cluster_tma();
-    start_cluster_warps();
-    start_cluster_wgmma();
-    fruitless_looks = 0;
-    for (int t = 0; t < count; ++t) {
-        char* bottom = machine.stacks.bottom(static_cast<size_t>(t));
-        machine.threads[t].context.prepare(bottom, bottom + Stacks::bytes, run_thread);
-        machine.make_ready(t);
-    }
-    machine.running = machine.next_ready();
-    machine.show_running();
-}
-
-// How far a launch is.
-static unsigned long long clusters_started, clusters_to_run;
-static bool cluster_runs;
-
-// Runs until the end, an error, or the end of a slice of time.
-static Error proceed() {
-    Launch& launch = *machine.launch;
-    machine.error = Error::none;
-    machine.slice_began = std::chrono::steady_clock::now();
-    while (cluster_runs || clusters_started < clusters_to_run) {
-        if (!cluster_runs) {
-            if (machine.slice_is_over()) return Error::paused;
-            start_cluster(launch.clusters != nullptr ? launch.clusters[clusters_started] : clusters_started);
-            ++clusters_started;
-            cluster_runs = true;
-        }
-        machine.main.switch_to(machine.self().context);
-        if (machine.error != Error::none) return machine.error;
-        cluster_runs = false;
-        launch.finished += static_cast<unsigned long long>(machine.blocks());
-        if (launch.counting) counts.finish_block();
-    }
-    if (launch.counting) counts.deliver(launch);
-    return Error::none;
+static int proceed() {
+    Error const result = residents.proceed(run_thread);
+    if (result == Error::none && machine.launch->counting) counts.deliver(*machine.launch);
+    return static_cast<int>(result);
 }
 
 }  // namespace cb::emulator
@@ -201,21 +136,27 @@ extern "C" __attribute__((visibility("default"))) int cuteblas_launch(cb::emulat
     accumulators_exist = false;
     counts.clear();
     Extent3 const& width = launch->cluster;
-    shared.start_launch(launch->shared_bytes, static_cast<int>(volume(width)));
+    unsigned long long const blocks = static_cast<unsigned long long>(width.x) * width.y * width.z;
+    unsigned long long const grid = static_cast<unsigned long long>(launch->grid.x) * launch->grid.y * launch->grid.z;
+    unsigned long long const count = launch->clusters != nullptr ? launch->cluster_count : grid / blocks;
+    machine.block_threads = launch->threads;
+    machine.flag_changes = 0;
+    ++machine.launches;
     *launch->coordinates.block_extent = {static_cast<unsigned>(launch->threads), 1, 1};
     *launch->coordinates.grid = launch->grid;
     *launch->coordinates.thread = {0, 0, 0};
-    clusters_to_run = launch->clusters != nullptr ? launch->cluster_count : volume(launch->grid) / volume(width);
-    clusters_started = 0;
-    cluster_runs = false;
     launch->finished = 0;
-    launch->total = clusters_to_run * volume(width);
-    return static_cast<int>(proceed());
+    launch->total = count * blocks;
+    releases.start_launch();
+    global_shadow.start_launch();
+    global_shadow.find_regions();
+    residents.start_launch(count);
+    return proceed();
 }
 
 // After `paused`; without it the rest of the launch never runs.
 extern "C" __attribute__((visibility("default"))) int cuteblas_continue() {
-    return static_cast<int>(cb::emulator::proceed());
+    return cb::emulator::proceed();
 }
 
 // The pointer that a kernel receives for the argument with this window.

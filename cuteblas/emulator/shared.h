@@ -41,8 +41,8 @@ struct Reader {
 
 // What an agent stands for, in messages.
 struct Agent {
-    enum Kind { tma_load, wgmma, tma_store } kind;
-    int index;  // shared offset of the mbarrier, warpgroup, or thread
+    enum Kind { tma_load, wgmma, tma_store, other_cluster } kind;
+    int index;  // shared offset of the mbarrier, warpgroup, or thread; of another cluster what its thread has released last
 };
 
 inline uint16_t short_line(int line) { return static_cast<uint16_t>(std::min(line, 65535)); }
@@ -59,17 +59,18 @@ struct AsyncAccess {
 
 class SharedMemory {
   public:
-    void start_launch(int bytes, int blocks) {
+    void start_cluster(int bytes, int blocks) {
+        bool const same = launch == machine.launches && data != nullptr;
+        launch = machine.launches;
         size = static_cast<uint32_t>(bytes);
         pitch = (size + 1023) / 1024 * 1024;
         count = static_cast<uint32_t>(blocks);
-        storage.resize(end() + 2048);
-        auto const address = reinterpret_cast<uintptr_t>(storage.data());
-        data = storage.data() + (1024 - address % 1024) % 1024;
-        shift = 4;
-    }
-
-    void start_cluster() {
+        if (!same) {
+            storage.resize(end() + 2048);
+            auto const address = reinterpret_cast<uintptr_t>(storage.data());
+            data = storage.data() + (1024 - address % 1024) % 1024;
+            shift = 4;
+        }
         std::memset(data, 0xff, end());
         cells.assign((end() + (1u << shift) - 1) >> shift, Cell{});
         readers.assign(1, Reader{});
@@ -188,7 +189,7 @@ class SharedMemory {
     int new_agent(Agent agent, int line) {
         int const id = machine.order.new_agent();
         if (id < 0)
-            fail(Error::misuse, line, "the emulator follows at most %d mbarriers, warpgroups and storing threads in a block",
+            fail(Error::misuse, line, "the emulator follows at most %d mbarriers, warpgroups, storing threads and flags of other blocks in a block",
                  max_agents);
         agents.push_back(agent);
         return id;
@@ -212,6 +213,7 @@ class SharedMemory {
     std::vector<Agent> agents;
     int shift = 4;
     uint32_t pitch = 0, count = 1;
+    uint64_t launch = 0;  // in which it was allocated
 
     uint32_t first(uint32_t cell) const { return local(cell << shift); }
     uint32_t last(uint32_t cell) const { return first(cell) + (1u << shift); }

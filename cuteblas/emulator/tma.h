@@ -58,6 +58,22 @@ struct TensorBox {
         return true;
     }
 
+    // Calls visit(host address, bytes) for the parts of the box that lie in the tensor, in pieces of 16 bytes where they fit.
+    template <class Visit>
+    void each_piece(Visit visit) const {
+        for (uint32_t row = 0, end = rows(); row < end; ++row) {
+            long long begin;
+            if (!locate(row, begin)) continue;
+            long long const first = std::max(coordinates[0], 0);
+            long long const last = std::min<long long>(static_cast<long long>(coordinates[0]) + map.box[0], static_cast<long long>(map.shape[0]));
+            for (long long at = begin + first * map.itemsize, stop = begin + last * map.itemsize; at < stop;) {
+                bool const whole = at % chunk_bytes == 0 && stop - at >= static_cast<long long>(chunk_bytes);
+                visit(reinterpret_cast<uint8_t*>(at), whole ? chunk_bytes : static_cast<uint32_t>(map.itemsize));
+                at += whole ? chunk_bytes : map.itemsize;
+            }
+        }
+    }
+
     // Calls visit(address in the shared window, host address or null outside the tensor) for each element.
     template <class Visit>
     void each_element(uint32_t address, Visit visit) const {
@@ -151,6 +167,10 @@ inline void load_box(void* to, TensorMapContent const& map, unsigned long long* 
         shared.write_async(access, offset, chunk_bytes, map.swizzle);
         std::memset(shared.data + offset, 0xff, chunk_bytes);
     });
+    if (global_shadow.watches(map.argument)) {
+        GlobalAccess const reading{barrier.agent, barrier.loads, line, "the TMA load "};
+        box.each_piece([&](uint8_t const* from, uint32_t bytes) { global_shadow.read(map.argument, from, bytes, reading); });
+    }
     TmaLoad load{map, {}, address, static_cast<int>(&barrier - mbarriers.all.data()), barrier.loads, line};
     std::copy(coordinates, coordinates + map.rank, load.coordinates);
     tma_loads.push_back(load);
@@ -260,11 +280,16 @@ inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, i
     TensorBox const box{map, coordinates};
     uint32_t const address = locate_box(from, box, "stores", line, machine.rank());
     Thread& thread = machine.self();
-    if (thread.store_agent < 0) thread.store_agent = shared.new_agent({Agent::tma_store, machine.running}, line);
+    if (thread.store_agent < 0) {
+        thread.store_agent = shared.new_agent({Agent::tma_store, machine.running}, line);
+        thread.written_agent = shared.new_agent({Agent::tma_store, machine.running}, line);
+    }
     Knowledge const known = machine.order.of(machine.running);
     AsyncAccess const access{known, thread.store_agent, thread.store_groups + 1, line, "the TMA store"};
     box.each_chunk(address, [&](uint32_t chunk) { shared.read_async(access, chunk - shared_start, chunk_bytes, -1); });
     thread.stores_uncommitted = true;
+    GlobalAccess const writing{thread.written_agent, thread.store_groups + 1, line, "the TMA store "};
+    box.each_piece([&](uint8_t const* to, uint32_t bytes) { global_shadow.write(map.argument, to, bytes, writing); });
     box.each_element(address, [&](uint32_t element, uint8_t* to) {
         if (to != nullptr) copy_bytes(to, shared.data + element - shared_start, map.itemsize);
     });
@@ -275,10 +300,13 @@ inline void tma_store_commit() {
     machine.self().stores_uncommitted = false;
 }
 
-inline void tma_store_wait(int pending) {
+// Until all groups but some have read shared memory, or have written as well.
+inline void tma_store_wait(int pending, bool written) {
     Thread const& thread = machine.self();
-    if (thread.store_agent >= 0 && thread.store_groups > static_cast<uint32_t>(pending))
-        machine.order.learn(machine.running, thread.store_agent, thread.store_groups - static_cast<uint32_t>(pending));
+    if (thread.store_agent < 0 || thread.store_groups <= static_cast<uint32_t>(pending)) return;
+    uint32_t const done = thread.store_groups - static_cast<uint32_t>(pending);
+    machine.order.learn(machine.running, thread.store_agent, done);
+    if (written) machine.order.learn(machine.running, thread.written_agent, done);
 }
 
 inline void expect_stores_waited() {

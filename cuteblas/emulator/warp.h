@@ -189,6 +189,14 @@ inline unsigned exchange(unsigned value, int mask, int line) {
     return bits;
 }
 
-inline void mma(MmaRequest const* request) { collective({Lane::product, nullptr, 0, *request, request->line}, multiply); }
+// A lane's registers; those of float64 have two words.
+inline void mma(MmaRequest const* request) {
+    int const packed = request->input == MmaInput::int8 ? 4 : request->input == MmaInput::float64 ? 1 : 2;
+    int const words = request->input == MmaInput::float64 ? 2 : 1;
+    expect_set(request->a, words * request->m * request->k / warp_threads / packed, request->line);
+    expect_set(request->b, words * request->n * request->k / warp_threads / packed, request->line);
+    expect_set(request->d, words * request->m * request->n / warp_threads, request->line);
+    collective({Lane::product, nullptr, 0, *request, request->line}, multiply);
+}
 
 }  // namespace cb::emulator

@@ -340,6 +340,7 @@ inline InFlight& start_flight(Warpgroup& group, int first) {
                  "%s issues a wgmma on accumulators that its own instructions may have touched, without wgmma_fence since",
                  machine.name(first + t).c_str());
         entry.registers[t] = group.requests[t].accumulators;
+        if (request.accumulate) expect_set(entry.registers[t], entry.count, request.line);
         for (int i = 0; i < entry.count; ++i) {
             uint32_t bits;
             std::memcpy(&bits, &entry.registers[t][i], 4);
@@ -359,6 +360,7 @@ inline void start_reading(Warpgroup& group, int first) {
             fail(Error::accumulator, request.line,
                  "%s issues a wgmma on registers of A that its own instructions may have written, without wgmma_fence since",
                  machine.name(first + t).c_str());
+        expect_set(request.registers_a, registers_of_a, request.line);
         Reading reading{request.registers_a, {}, group.issued, request.line};
         std::copy_n(request.registers_a, registers_of_a, reading.words);
         group.reading[t].push_back(reading);

@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 
 from cuteblas.codegen.access import wavefronts
+from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.mma import MMA_ATOMS, WarpMma, mma_atom, operand_tile
 from cuteblas.layout import CountingIterator, Layout, Tensor, size
+
+from .ptx_fragments import fragments
 
 HALF = MMA_ATOMS[0]
 BYTES = next(a for a in MMA_ATOMS if a.element == "int8")
@@ -28,6 +31,13 @@ def test_fragments_are_those_of_the_instruction_set():
     assert same(BYTES.tv_b, Layout(((4, 8), (4, 2)), ((32, 1), (8, 128))))
     double = mma_atom("float64", "sm_80")
     assert same(double.tv_a, Layout((4, 8), (8, 1))) and same(double.tv_c, Layout(((4, 8), 2), ((16, 1), 8)))
+
+
+@pytest.mark.parametrize("atom", [a for a in MMA_ATOMS if not a.element.startswith("complex")], ids=str)
+def test_fragments_are_those_that_ptx_writes_down(atom):
+    for tv, place in zip((atom.tv_a, atom.tv_b, atom.tv_c), fragments(8 * dtype(atom.element).bytes, atom.shape), strict=True):
+        held = [(lane, i) for lane in range(32) for i in range(size(tv[1]))]
+        assert [tv(*x) for x in held] == [place(*x) for x in held]
 
 
 def test_the_best_instruction_of_an_architecture():

@@ -84,3 +84,10 @@ def test_signs_of_the_complex_product(depth):
         library.product(d, *(several(*(part for z in zs for part in (z.real, z.imag))) for zs in (a, b)), conj)
         product = sum(u * (complex(v).conjugate() if conj else v) for u, v in zip(a, b, strict=True))
         assert [complex(d[0], d[1]), complex(d[2], d[3])] == [1 + 2j + product, 3 + 4j + product]
+
+
+def test_flags_release_and_acquire():
+    """The emulator has its own flags: it does not see what these are."""
+    text = cuda_prelude("")
+    flags = text[text.index("unsigned load_flag("):text.index("// -- Asynchronous copies")]
+    assert "ld.acquire.gpu" in flags and "st.release.gpu" in flags and flags.count('"memory"') == 2

@@ -10,6 +10,7 @@ from cuteblas import emulator
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.mma import MMA_ATOMS, MmaAtom
 
+from ..codegen.ptx_fragments import fragments
 from .kernels import launch, ptr
 
 FILL = """
@@ -69,17 +70,19 @@ def test_bank_conflicts_of_ldmatrix_are_counted() -> None:
 
 
 def product(atom: MmaAtom, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """One instruction; every register is placed by the atom's own layouts."""
+    """One instruction; every register is placed as PTX says, those of complex numbers by the atom's own layouts."""
     m, n, _k = atom.shape
+    element = dtype(atom.element)
+    places = (atom.tv_a, atom.tv_b, atom.tv_c) if element.is_complex else fragments(8 * element.bytes, atom.shape)
     word = dtype(atom.register).ctype
     out = np.zeros((32, m * n // 32), c.dtype)
 
-    def fragments(matrix: np.ndarray, tv) -> np.ndarray:
+    def registers_of(matrix: np.ndarray, tv) -> np.ndarray:
         flat = matrix.ravel(order="F")
         values = len(flat) // 32
         return np.array([[flat[tv(lane, v)] for v in range(values)] for lane in range(32)])
 
-    registers = [fragments(x, tv) for x, tv in ((a, atom.tv_a), (b, atom.tv_b), (c, atom.tv_c))]
+    registers = [registers_of(x, tv) for x, tv in zip((a, b, c), places, strict=True)]
     counts = [r.shape[1] // (atom.per_register if i < 2 else 1) for i, r in enumerate(registers)]
     accumulator = dtype(atom.accumulator).ctype
     launch(
@@ -99,7 +102,7 @@ def product(atom: MmaAtom, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.nd
     result = np.zeros(m * n, c.dtype)
     for lane in range(32):
         for v in range(m * n // 32):
-            result[atom.tv_c(lane, v)] = out[lane, v]
+            result[places[2](lane, v)] = out[lane, v]
     return result.reshape((m, n), order="F")
 
 

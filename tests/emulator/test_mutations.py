@@ -1,0 +1,376 @@
+"""Faults, put one by one into generated kernels: the emulator reports each, or the values are wrong.
+
+Each kernel runs unchanged too, on a problem as small as shows the fault, under several orders of threads and blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import cuteblas.planning.skinny as skinny
+from cuteblas import emulator
+from cuteblas.codegen.hopper import WgmmaAtom
+from cuteblas.codegen.mma import MMA_ATOMS
+from cuteblas.kernels.gemm_mma import gemm_mma
+from cuteblas.kernels.gemm_split import gemm_split
+from cuteblas.kernels.gemm_wgmma import gemm_wgmma
+from cuteblas.kernels.persistent import Cluster
+from cuteblas.layout import Layout
+from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
+from cuteblas.planning.mma import plan_mma
+from cuteblas.planning.simt import plan_simt
+from cuteblas.planning.skinny import plan_skinny
+from cuteblas.planning.split import plan_split
+from cuteblas.planning.tma import plan_tma_transpose
+from cuteblas.planning.wgmma import WgmmaTile, plan_wgmma
+
+from ..kernels.engines import Strided, copy_problem, gemm_problem, place
+
+
+@dataclass
+class Trial:
+    """A plan and memory on which it runs.
+
+    Attributes
+    ----------
+    plan : Plan
+        The plan, of kernels as they are.
+    memory : dict of str to Strided
+        Operands by role.
+    target : str
+        The role of the result.
+    before, want : numpy.ndarray
+        What the target holds before and afterwards.
+    error : float
+        The largest difference that is right.
+    """
+
+    plan: Plan
+    memory: dict[str, Strided]
+    target: str
+    before: np.ndarray
+    want: np.ndarray
+    error: float = 0.0
+
+    def is_right(self, plan: Plan, seed: int | None = None) -> bool:
+        """Whether a plan computes what is wanted; emulator errors are raised."""
+        result = self.memory[self.target].view
+        result[...] = self.before
+        emulator.run(plan, {role: x.view for role, x in self.memory.items()}, seed=seed)
+        return bool((abs(result - self.want) <= self.error).all())
+
+
+def product(plan: Callable, m: int, n: int, k: int, kind: str, out: str = "", orders: str = "CCC", error: float = 0.0) -> Trial:
+    """Of small integers, which is exact, or of random numbers if an error is allowed."""
+    rng = np.random.default_rng(m + n + k)
+
+    def draw(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) if error else rng.integers(-3, 4, shape)).astype(kind)
+
+    a, b = draw(m, k), draw(k, n)
+    before = np.full((m, n), np.nan, out or kind)
+    memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), orders, strict=True)}
+    return Trial(plan(gemm_problem(*memory.values())), memory, "c", before, a.astype(float) @ b.astype(float), error)
+
+
+def _skinny(problem):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skinny, "LEAST_K", 1)
+        patch.setattr(skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, 1, 0.0))
+        return plan_skinny(problem, H200)
+
+
+def _transpose(plan: Callable) -> Trial:
+    x = np.arange(64.0 * 64).reshape(64, 64).astype("f4")
+    src, dst = place(x), place(np.full((64, 64), np.nan, "f4"), "F")
+    return Trial(plan(copy_problem(src, dst), H200), {"src": src, "dst": dst}, "dst", dst.view.copy(), x)
+
+
+def _in_place(n: int) -> Trial:
+    x = np.arange(float(n * n)).reshape(n, n).astype("f4")
+    return Trial(plan_copy(CopyProblem((n, n), (1, n), (n, 1), 4, 16, 16, in_place=True), H200), {"dst": place(x)}, "dst", x, x.T)
+
+
+def _on(multiprocessors: int):
+    return replace(H200, multiprocessors=multiprocessors)
+
+
+TRIALS: dict[str, Callable[[], Trial]] = {
+    # Two blocks, which work on two tiles each; nine steps along K in a ring of three stages.
+    "wgmma": lambda: product(lambda p: plan_wgmma(p, _on(2), WgmmaTile(1, 64, 3)), 64, 256, 576, "f2", "f4"),
+    "divided": lambda: product(lambda p: plan_wgmma(p, _on(3), WgmmaTile(1, 64, 3), 1), 64, 64, 576, "f2", "f4"),
+    "cluster": lambda: product(lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, Cluster(2, 1))), 128, 64, 320, "f2", "f4"),
+    "split": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 128, "f4", error=1e-4),
+    "split_by_pairs": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 384, "f4", error=1e-4),      # of blocks
+    "skinny": lambda: product(_skinny, 32, 32, 384, "f4", error=1e-4),
+    "mma": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 168, "f2", "f4"),
+    "mma64": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 72, "f8"),
+    "simt": lambda: product(lambda p: plan_simt(p, H200), 30, 44, 100, "f4"),
+    "slices": lambda: product(lambda p: plan_simt(p, H200), 16, 16, 1024, "f4"),
+    "transpose": lambda: _transpose(plan_copy),
+    "tma_transpose": lambda: _transpose(plan_tma_transpose),
+    "in_place": lambda: _in_place(124),
+}
+
+
+@cache
+def trial(name: str) -> Trial:
+    return TRIALS[name]()
+
+
+NOTHING = ""
+INDEXED = r"\[([^\[\]]*)\]"
+STAGED = r"(?s)(cb::named_barrier_sync[^;]*;)(.*?)(cb::named_barrier_sync[^;]*;)(\s*if \(\(tid & 127\) == 0\) \{\s*cb::tma_store\()"
+
+# Of which kernel (and which launch of its plan): what fault: a pattern, and what replaces all that match it, or the first of them.
+MUTATIONS: dict[str, dict[str, tuple]] = {
+    "wgmma": {
+        "no barrier after the initialisation": (r"cb::syncthreads\(\);", NOTHING),
+        "no fence after the initialisation": (r"cb::mbarrier_init_fence\(\);", NOTHING),
+        "a stage is filled before it is empty": (r"cb::mbarrier_wait\(&empty[^;]*;", NOTHING),
+        "the wrong phase of empty": (r"(&empty\[stage\], parity) \^ 1", r"\1"),
+        "a stage is read before it is full": (r"cb::mbarrier_wait\(&full[^;]*;", NOTHING),
+        "the wrong phase of full": (r"(&full\[stage\], parity)\)", r"\1 ^ 1)"),
+        "fewer bytes are expected": ("16384\\)", "16368)"),
+        "more bytes are expected": ("16384\\)", "16400)"),
+        "no bytes are expected": (r"cb::mbarrier_arrive_expect_tx\((&full\[stage\]), 16384\)", r"cb::mbarrier_arrive(\1)"),
+        "one more reader is expected": (r"(cb::mbarrier_init\(&empty\[0\], )1", r"\g<1>2"),
+        "one more writer is expected": (r"(cb::mbarrier_init\(&full\[0\], )1", r"\g<1>2"),
+        "a barrier is not initialised": (r"cb::mbarrier_init\(&full\[2\], 1\);", NOTHING),
+        "no fence before wgmma": (r"cb::wgmma_fence\(\);", NOTHING),
+        "wgmmas are not committed": (r"cb::wgmma_commit\(\);", NOTHING),
+        "no wait before a stage is released": (r"cb::wgmma_wait<1>\(\);", NOTHING),
+        "a wait for too few wgmmas": (r"cb::wgmma_wait<1>", "cb::wgmma_wait<2>"),
+        "no wait for the last wgmmas": (r"cb::wgmma_wait<0>\(\);", NOTHING),
+        "the stage that is read is released": (r"&empty\[released\]", "&empty[stage]", 1),
+        "no stage is released": (r"cb::mbarrier_arrive\(&empty[^;]*;", NOTHING),
+        "a stage is released twice": (r"\(tid & 127\) < 1", "(tid & 127) < 2"),
+        "another swizzle in a descriptor": (r"(&sA\[0\], 16, 1024, )128", r"\g<1>64"),
+        "another stride in a descriptor": (r"(&sA\[0\], 16, )1024", r"\g<1>512"),
+        "another step along K": (r"stage \* 8192 \+ 32\)", "stage * 8192 + 64)"),
+        "another stage in a descriptor": (r"(descriptor_a, )stage \*", r"\1(stage ^ 1) *", 1),
+        "another major in wgmma": ("cb::half, 0, 1>", "cb::half, 0, 0>"),
+        "the swizzle of C is another": (r"(tCsC_offset & 224\)) >> 3", r"\1 >> 4"),
+        "rows of the accumulators are exchanged": (r"tCsC\[i \* 256", "tCsC[(1 - i) * 256"),
+        "lanes of the accumulators are exchanged": (r"\(tid & 3\) \* 2 \+ \(\(tid >> 2\) & 7\) \* 32",
+                                                    "((tid >> 3) & 3) * 2 + (tid & 7) * 32"),
+        "neighbours among the accumulators are exchanged": (r"tCrC\[i_ \+", "tCrC[1 - i_ +"),
+        "columns of the accumulators are exchanged": (r"tCrC\[(i_ \+ i \* 2 \+) j \* 4", r"tCrC[\1 (j ^ 1) * 4"),
+        "warps of the accumulators are exchanged": (r"\(\(tid >> 5\) & 3\) \* 512", "(((tid >> 5) & 3) ^ 1) * 512"),
+        "no proxy fence before C leaves": (r"cb::fence_proxy_async\(\);", NOTHING),
+        "no barrier before C leaves": (STAGED, r"\1\2\4"),
+        "no barrier before C is written again": (STAGED, r"\2\3\4"),
+        "C is written again before it was read": (r"cb::tma_store_wait_read<1>\(\);", NOTHING),
+        "the block ends before C was read": (r"cb::tma_store_wait_read<0>\(\);", NOTHING),
+        "stores are not committed": (r"cb::tma_store_commit\(\);", NOTHING),
+        "two threads store C": (r"\(tid & 127\) == 0(\) \{\s*cb::tma_store\()", r"(tid & 127) < 2\1"),
+        "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
+        "one accumulator is not set": (r"(tCrC\[i \+ j \* 2 \+ k \* 4\] = )", r"if (i + j + k) \1"),
+        "what is accumulated is lost": (r", 1\);\s*cb::wgmma_commit", ", 0); cb::wgmma_commit"),
+        "two blocks have one tile": (r"int tile = block;", "int tile = block & 2;"),
+        "a step along K is left out": (r"k_tile < k_tiles", "k_tile + 1 < k_tiles", 1),
+        "the producer is one of those who read": (r"tid == 128", "tid == 0"),
+    },
+    "divided:1": {
+        "nobody waits for other blocks": (r"while \(cb::load_flag[^;{]*\{\}", NOTHING),
+        "the flag is set before all threads have stored":
+            (r"cb::named_barrier_sync[^;]*;(\s*if \(\(tid & 127\) == 0\) \{\s*cb::store_flag)",
+             r"\1"),
+        "the flag is set before anything is stored":
+            (r"(?s)(#pragma unroll\s*for \(int j = 0; j < 8; \+\+j\) \{\s*cb::store_global<4>.*?)"
+             r"(cb::named_barrier_sync[^;]*;\s*if \(\(tid & 127\) == 0\) \{\s*cb::store_flag[^}]*\})",
+             "\\2\n\\1"),
+        "the first of them is not awaited":
+            (r"other = first_block(; other < block; \+\+other\) \{\s*while)", r"other = first_block + 1\1"),
+        "the last of them is not awaited": (r"other < block(; \+\+other\) \{\s*while)", r"other < block - 1\1"),
+        "no release": (r"cb::store_flag\(&flags\[block\], 1u\);", "unsigned one = 1; cb::store_global<1>(&flags[block], &one);"),
+        "no acquire": (r"while \(cb::load_flag\((&flags\[other\])\) == 0u\) \{\}",
+                       r"unsigned seen = 0; while (seen == 0u) cb::load_global<1>(&seen, \1);"),
+        "another block's flag": (r"cb::store_flag\(&flags\[block\]", "cb::store_flag(&flags[0]"),
+        "one place for the sums of two blocks": (r"(tSgS = &sums\[\(tid & 127\) \* 4 \+ )block", r"\1(block >> 1)"),
+        "the sums of another block": (r"(tOgS = &sums\[\(tid & 127\) \* 4 \+ )other", r"\1(other | 1)"),
+        "one sum is not added":
+            (r"(for \(int other = )first_block(; other < block; \+\+other\) \{\s*float)", r"\1first_block + 1\2"),
+        "sums are not loaded": (r"cb::load_global<4>\(&others[^;]*;", NOTHING),
+    },
+    "divided:0": {
+        "flags are not cleared": (r"cb::store_global<1>[^;]*;", NOTHING),
+        "one flag is not cleared": (r"word = tid;", "word = tid + 1;"),
+    },
+    "cluster": {
+        "no barrier of the cluster at the beginning": (r"cb::cluster_sync\(\);", NOTHING, 1),
+        "a block leaves while another one writes to it": (r"(?s)(cb::cluster_sync.*)cb::cluster_sync\(\);", r"\1"),
+        "the wrong block is told": (r"cb::mbarrier_arrive_at\((&empty\[released\]), partner\)", r"cb::mbarrier_arrive(\1)"),
+        "one of the blocks is left out": (r"(&full\[stage\], )3,", r"\g<1>1,"),
+        "all parts are the first": (r"k_tile \* 64 \+ rank \* 32", "k_tile * 64"),
+    },
+    "split:0": {
+        "no barrier before the parts are read": (r"cb::syncthreads\(\);", NOTHING, 1),
+        "no barrier after the parts are read": (r"(?s)(cb::syncthreads.*)cb::syncthreads\(\);", r"\1"),
+        "the copies are not awaited": (r"cb::cp_async_wait<0>\(\);", NOTHING),
+        "rows that do not exist": (r"tXcX_0 < MB && ", "true || "),
+        "lanes that are not asked": (r"cb::shuffle_xor\(top\[0\], 8\)", "top[0]"),
+        "two blocks have the same rows":
+            (r"(block_of_A = )cb::max\(block - blocks_first, 0\)", r"\g<1>cb::max(block - blocks_first, 0) & ~1"),
+        "the first largest is not set": (r"\btop\[[i0]\] = cb::zero<float>\(\);", NOTHING),
+    },
+    "split_by_pairs:0": {
+        "nobody waits for the other block": (r"cb::mbarrier_wait\(&came[^;]*;", NOTHING),
+        "fewer bytes are expected": (r"(&came\[0\], )128", r"\g<1>124"),
+        "the other block may not have begun": (r"cb::cluster_sync\(\);", NOTHING, 1),
+        "no fence after the initialisation": (r"cb::mbarrier_init_fence\(\);", NOTHING),
+        "both blocks tell the same place": (r"(&told_top\[\(tid >> 3\) \+ )rank \* 16", r"\g<1>0"),
+    },
+    "split:1": {
+        "fewer bytes are expected": ("32768\\)", "32752)"),
+        "no fence before wgmma": (r"cb::wgmma_fence\(\);", NOTHING),
+    },
+    "skinny:0": {
+        "no proxy fence behind the planes": (r"cb::fence_proxy_async\(\);", NOTHING),
+        "no barrier behind the planes": (r"cb::named_barrier_sync\(1, 128\);", NOTHING),
+        "planes are written before they are free": (r"cb::mbarrier_wait\(&free[^;]*;", NOTHING),
+        "planes are read before they are ready": (r"cb::mbarrier_wait\(&ready[^;]*;", NOTHING),
+        "no fence behind the registers of A": (r"cb::wgmma_fence\(\);", NOTHING, 1),
+        "registers of A change while they are read": (r"cb::wgmma_wait<1>\(\);", NOTHING),
+        "a warp releases what its lanes still read": (r"cb::syncwarp\(\);", NOTHING),
+        "words of A are exchanged": (r"(wgmma_m64k16_rs<32, cb::bfloat16, 0>\(main_, )a0_0", r"\1a1_0"),
+    },
+    "mma": {
+        "copies are not awaited": (r"cb::cp_async_wait<2>\(\);", NOTHING),
+        "too few copies are awaited": (r"cb::cp_async_wait<2>", "cb::cp_async_wait<3>"),
+        "copies are not committed": (r"cb::cp_async_commit\(\);", NOTHING, 1),
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "no barrier in the loop": (r"(?s)(cb::syncthreads\(\);.*)cb::syncthreads\(\);", r"\1"),
+        "rows of A that do not exist": (r"tAcA_0 \+ j \* 32 < M && ", NOTHING),
+        "a part of K that does not exist": (r" && tAcA_1 \+ k_tile \* 32 \+ 96 < K", NOTHING),
+        "rows of C that do not exist": (r"tCcC_0 \+ i \* 8 \+ j \* 16 < M && ", NOTHING),
+        "columns of C that do not exist": (r" && tCcC_1 \+ k \* 8 < N", NOTHING),
+        "another swizzle of A": (r"(tCsA_offset & 192\)) >> 3", r"\1 >> 4"),
+        "another swizzle of what is copied": (r"(tAsA_offset & 192\)) >> 3", r"\1 >> 4"),
+        "matrices of B are not transposed": ("cb::ldmatrix_x4_trans", "cb::ldmatrix_x4"),
+        "rows of the accumulators are exchanged": (r"tCgC\[i \*", "tCgC[(1 - i) *"),
+        "lanes of the accumulators are exchanged": (r"\(tid & 3\) \* 2 \+ \(\(tid >> 2\) & 7\) \* dC_m",
+                                                    "((tid >> 3) & 3) * 2 + (tid & 7) * dC_m"),
+        "registers of A are exchanged": (r"(&tCrA)\[i \* 4\](, &tCrB)", r"\1[(1 - i) * 4]\2"),
+        "registers of B are exchanged": (r"&tCrB\[j \* 2\]", "&tCrB[(j ^ 1) * 2]"),
+        "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
+        "operands are not loaded": (r"cb::ldmatrix_x4\(&tCrA\[i \* 4 \+ 8\][^;]*;", NOTHING),
+    },
+    "mma64": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<double>\(\);", NOTHING),
+        "lanes of the accumulators are exchanged": (r"\(tid & 3\) \* 2", "((tid & 3) ^ 1) * 2"),
+    },
+    "simt": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "copies are not awaited": (r"cb::cp_async_wait<1>\(\);", NOTHING),
+        "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
+        "two blocks have one tile": (r"int const block = blockIdx.x;", "int const block = 0;"),
+    },
+    "slices:1": {
+        "the sum is not set": (r"total\[0\] = cb::zero<float>\(\);", NOTHING),
+        "a part is not loaded": (r"cb::load_global<1>[^;]*;", NOTHING),
+    },
+    "transpose": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "another swizzle": (r"(\(tDsT_offset & \d+\)) >> (\d)", r"\1 >> (\2 - 1)"),
+    },
+    "tma_transpose": {
+        "fewer bytes are expected": ("16384\\);", "8192);"),
+        "the tile is not awaited": (r"cb::mbarrier_wait[^;]*;", NOTHING),
+        "no fence after the initialisation": (r"cb::mbarrier_init_fence\(\);", NOTHING),
+        "no barrier after the initialisation": (r"cb::syncthreads\(\);", NOTHING),
+    },
+    "in_place": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "two blocks have one pair of tiles": (r"int const block = blockIdx.x;", "int const block = blockIdx.x & ~1;"),
+        "tiles beyond the matrix": (r"tDcT_0 \+ j \* 16 < N && tDcT_1 < N", "true"),
+        "a tile is written before it was read": (r"(?s)(  unsigned int\* const tSgU = .*?)(  unsigned int\* const tDgT = [^;]*;)",
+                                                 r"\2 cb::store_global<4>(&tDgT[0], &tSrT[0]);\1"),
+        "registers are not loaded": (r"cb::load_global<4>\(&tSrT[^;]*;", NOTHING),
+    },
+}
+
+
+def mutated(plan: Plan, launch: int, pattern: str, replacement: str, count: int = 0) -> Plan:
+    """The plan with a fault in one of its kernels."""
+    kernel = plan.launches[launch].kernel
+    body, found = re.subn(pattern, replacement, kernel.body, count=count)
+    assert found and body != kernel.body, f"{kernel.name} has no {pattern}"
+    launches = list(plan.launches)
+    launches[launch] = replace(launches[launch], kernel=replace(kernel, body=body))
+    return replace(plan, launches=tuple(launches))
+
+
+SEEDS = [None, 1, 2]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", TRIALS)
+def test_kernels_as_they_are(name, seed):
+    subject = trial(name)
+    assert subject.is_right(subject.plan, seed)
+
+
+@pytest.mark.parametrize("kernel, fault", [(kernel, fault) for kernel, faults in MUTATIONS.items() for fault in faults])
+def test_a_fault_is_seen(kernel, fault):
+    name, _, launch = kernel.partition(":")
+    subject = trial(name)
+    plan = mutated(subject.plan, int(launch or 0), *MUTATIONS[kernel][fault])
+    assert any(is_seen(subject, plan, seed) for seed in SEEDS), "nothing is reported, and the values are right"
+
+
+def _exchanged(tv: Layout, what: str) -> Layout:
+    """A layout of accumulators, ((4, 8, ...), (2, 2, ...)), in which something is taken for something else."""
+    lanes, values = tv.stride
+    if what == "lanes":                                             # their number runs along the rows first
+        return Layout(((8, 4, *tv.shape[0][2:]), tv.shape[1]), ((lanes[1], lanes[0], *lanes[2:]), values))
+    return Layout(tv.shape, ((lanes[0], 2 * lanes[1], *lanes[2:]), (values[0], 1, *values[2:])))       # 8 apart are neighbours
+
+
+@pytest.fixture
+def fresh_kernels():
+    """Kernels that others have generated are not those of mistaken atoms, nor the other way round."""
+    for generate in (gemm_wgmma, gemm_split, gemm_mma):
+        generate.cache_clear()
+    yield
+    for generate in (gemm_wgmma, gemm_split, gemm_mma):
+        generate.cache_clear()
+
+
+@pytest.mark.parametrize("what", ["lanes", "rows"])
+def test_atoms_of_wgmma_are_the_hardwares(fresh_kernels, monkeypatch, what):
+    """What the emulator knows of them is not taken from the generator."""
+    mistaken = _exchanged(WgmmaAtom(8, "float16").tv_c, what)
+
+    def tv_c(atom: WgmmaAtom) -> Layout:
+        lanes, values = mistaken.stride
+        return Layout((mistaken.shape[0], (2, 2, atom.n // 8)), (lanes, (*values[:2], 8 * 64)))
+
+    monkeypatch.setattr(WgmmaAtom, "tv_c", property(tv_c))
+    for subject in (TRIALS["wgmma"](), TRIALS["split"]()):
+        assert is_seen(subject, subject.plan, None)
+
+
+@pytest.mark.parametrize("what", ["lanes", "rows"])
+def test_atoms_of_mma_are_the_hardwares(fresh_kernels, monkeypatch, what):
+    for atom in MMA_ATOMS:
+        if atom.shape[0] == 16:
+            monkeypatch.setitem(vars(atom), "tv_c", _exchanged(atom.tv_c, what))
+    for subject in (TRIALS["mma"](), TRIALS["mma64"]()):
+        assert is_seen(subject, subject.plan, None)
+
+
+def is_seen(subject: Trial, plan: Plan, seed: int | None) -> bool:
+    try:
+        return not subject.is_right(plan, seed)
+    except emulator.CompilerError:
+        raise
+    except emulator.EmulatorError:
+        return True
