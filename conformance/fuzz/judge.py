@@ -102,8 +102,8 @@ def _two_mistakes(call: Call, error: BaseException) -> bool:
         return True
     if FUNCTIONS[call.function].judgement in ("routine", "epilogue"):           # TypeError and ValueError
         return True
-    accidents = ("dtype from an array", "not within the valid range [0, 52)", "return arrays must be of ArrayType",
-                 "only allowed as a keyword argument")
+    accidents = ("dtype from an array", "not within the valid range [0, 52)", "cannot specify both",
+                 "return arrays must be of ArrayType", "only allowed as a keyword argument")
     if any(words in str(error) for words in accidents):
         return True
     valid = (None, *(Code(repr(good)) for good in PRECISIONS))

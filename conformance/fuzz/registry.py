@@ -134,7 +134,7 @@ def _functions() -> dict[str, Function]:
         found[name] = Function(name, make, routines.OURS[name], routines.REFERENCES[name], "routine", 0.5, left_out)
     for name, make in arrays.MAKERS.items():
         called = arrays.callable_of(name)
-        by_ours = name.removeprefix("np.") in found
+        by_ours = arrays.by_numpys_name(name)
         reference = found[name.removeprefix("np.")].reference if by_ours else called
         multiplies = name in arrays.PRODUCTS or (by_ours and found[name.removeprefix("np.")].judgement == "product")
         found[name] = Function(name, make, called, reference, "product" if multiplies else "exact", 0.08,

@@ -16,7 +16,7 @@ from ..calls import Argument, Call, Code, Items, Operand, View
 from ..draw import Building, Draw
 from . import copies, einsums, products
 
-__all__ = ["MAKERS", "PRODUCTS", "callable_of", "in_place", "on_gpu"]
+__all__ = ["MAKERS", "PRODUCTS", "by_numpys_name", "callable_of", "in_place", "on_gpu"]
 
 Made = tuple[Sequence[Argument], Mapping[str, Argument]]
 
@@ -260,6 +260,11 @@ def _table() -> dict[str, Callable[[Building], Made]]:
 
 
 _TABLE = _table()
+
+
+def by_numpys_name(name: str) -> bool:
+    """Whether it is a product or a transposition of ours, called by NumPy's name."""
+    return name not in _TABLE
 
 
 def in_place(function: str) -> bool:

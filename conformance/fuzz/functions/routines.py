@@ -27,7 +27,7 @@ _PARAMETERS = ("alpha", "a", "b", "beta", "c", "trans_a", "trans_b", "overwrite_
 
 def _letter(trans: Any) -> str:
     letter = _LETTERS.get(trans if not isinstance(trans, str) else trans.upper(), str(trans).upper())
-    if letter not in "NTCR" or isinstance(trans, bool) or trans is None:
+    if letter not in "NTCR" or isinstance(trans, (bool, float)) or trans is None:
         raise ValueError(f"trans {trans!r}")
     return letter
 
