@@ -57,7 +57,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
 
 def dot_for(function: str, a: Any, b: Any, out: Any = None, how: How = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
-    result = answer(function, np.dot, settle_dot, (a, _typed(b, a)), out, how)
+    result = answer(function, np.dot, settle_dot, _typed(a, b), out, how)
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
 
 
@@ -84,7 +84,7 @@ def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | Non
         What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
     """
-    return answer("inner", np.inner, _settle_inner, (a, _typed(b, a)), how=checked_how(precision, variant))
+    return answer("inner", np.inner, _settle_inner, _typed(a, b), how=checked_how(precision, variant))
 
 
 def vdot(a: Any, b: Any, /) -> Any:
@@ -108,7 +108,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     """
     if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.size == b.size and _split(a.shape, b.shape) is None:
         a = ascontiguousarray(a).reshape(-1)
-    return answer("vdot", np.vdot, _settle_vdot, (a, _typed(b, a)))
+    return answer("vdot", np.vdot, _settle_vdot, _typed(a, b))
 
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
@@ -193,11 +193,18 @@ def kron(a: Any, b: Any) -> Any:
     return answer("kron", np.kron, _settle_kron, (a, b))
 
 
-def _typed(x: Any, first: Any) -> Any:
-    """The second operand of NumPy's oldest products: a list without elements has the type of the first one."""
-    if type(x) not in (list, tuple) or kind_of(first) not in ("numpy", "scalar", "like") or _is_empty(first) or not _is_empty(x):
+def _typed(a: Any, b: Any) -> tuple[Any, Any]:
+    """Operands of NumPy's oldest products: a list without elements has the type of the other, before NumPy 2.5 only ``b``."""
+    return _typed_as(b, a) if _EITHER_SIDE else a, _typed_as(a, b)
+
+
+def _typed_as(other: Any, x: Any) -> Any:
+    if type(x) not in (list, tuple) or kind_of(other) not in ("numpy", "scalar", "like") or _is_empty(other) or not _is_empty(x):
         return x
-    return np.asarray(x, np.asarray(first).dtype)
+    return np.asarray(x, np.asarray(other).dtype)
+
+
+_EITHER_SIDE = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
 
 
 def _is_empty(x: Any) -> bool:
