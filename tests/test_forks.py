@@ -123,3 +123,24 @@ def test_cuda_is_refused_in_a_child_of_a_process_that_used_it():
     """)
     assert before == "not refused" and said[20] == "4.0"
     assert all("forked from one that had used CUDA" in line for line in said[:20]), said
+
+
+@pytest.mark.gpu
+def test_a_child_of_a_process_whose_other_thread_launches():
+    said = run("""
+        import cupy
+        a = cupy.ones((64, 64), "f4")
+        cuteblas.matmul(a, a)
+        def work():
+            i = 0
+            while True:
+                i += 1
+                cuteblas.matmul(a[:1 + i % 64], a)
+        threading.Thread(target=work, daemon=True).start()
+        for _ in range(10):
+            time.sleep(0.05)
+            print(child(lambda: cuteblas.matmul(np.ones((2, 2)), np.ones((2, 2)))[0, 0]), child(lambda: cuteblas.matmul(a, a)))
+        sys.stdout.flush()
+        os._exit(0)
+    """)
+    assert all(line.startswith("2.0 RuntimeError: this process was forked") for line in said[:10]), said

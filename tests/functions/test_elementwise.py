@@ -73,3 +73,18 @@ def test_problems_hold_any_strides(shape: tuple[int, ...], layouts: tuple[str, s
 def test_other_types_are_left_to_cupy() -> None:
     assert not flushed_by_a_cast(np.dtype("f4"), np.dtype("f2")) and not flushed_by_a_cast(np.dtype("i4"), np.dtype("f4"))
     assert not flushed_by_a_product(np.dtype("f8"))
+
+
+@pytest.mark.gpu
+def test_subnormal_numbers_on_a_gpu() -> None:
+    import cupy
+
+    import cuteblas
+
+    x = np.array([-4.787e-39, 2.3e-41, 1.0], "f4")
+    gpu = cupy.asarray(x)
+    for _ in range(2):
+        np.testing.assert_array_equal(cuteblas.outer(gpu, 10**12).get(), np.outer(x, 10**12))
+        np.testing.assert_array_equal(cuteblas.einsum("i,i->i", gpu, cupy.full(3, 2, "f4")).get(), 2 * x)
+        np.testing.assert_array_equal(cuteblas.dot(gpu, cupy.full((3, 1), 1e20)).get(), x @ np.full((3, 1), 1e20))
+        np.testing.assert_array_equal(cuteblas.ascontiguousarray(gpu, "f8").get(), x.astype("f8"))
