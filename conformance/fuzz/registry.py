@@ -18,7 +18,8 @@ from .functions import arrays, copies, einsums, epilogues, products, routines
 __all__ = ["FUNCTIONS", "Function", "out_position", "out_views"]
 
 Judgement = Literal["product", "exact", "routine", "epilogue"]
-_OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2, "epilogues.matmul": 3, "clip": 3}
+_OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2, "epilogues.matmul": 3, "clip": 3,
+                  "method.clip": 3}
 _WITH_PRECISION = frozenset({"matmul", "dot", "inner", "tensordot", "einsum", "linalg.matmul", "linalg.tensordot",
                              "linalg.multi_dot", "linalg.matrix_power"})
 _WITH_VARIANT = _WITH_PRECISION - {"linalg.multi_dot", "linalg.matrix_power"} | {"copy", "ascontiguousarray", "asfortranarray"}

@@ -38,8 +38,7 @@ _PLAIN_METHODS = ("copy", "conj", "conjugate", "flatten", "ravel", "tolist", "it
                   "trace",
                   "diagonal", "__len__", "__bool__", "__copy__")
 _REDUCTIONS = ("sum", "prod", "min", "max", "mean", "any", "all", "argmax", "argmin", "cumsum", "std", "var", "cumprod")
-_CONSTRUCTIVE = ("np.stack", "np.concatenate", "np.vstack", "np.hstack", "np.dstack", "np.block", "np.column_stack",
-                 "np.linalg.multi_dot")
+_CONSTRUCTIVE = ("np.stack", "np.concatenate", "np.vstack", "np.hstack", "np.dstack", "np.block", "np.column_stack")
 
 
 def _shape(b: Building, least: int = 0) -> tuple[int, ...]:
