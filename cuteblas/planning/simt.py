@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from ..codegen.dtypes import DType, dtype
@@ -94,11 +94,24 @@ def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: 
                   b: OperandAccess, *, aligned: bool = False) -> float:
     """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other; without predicates if aligned."""
     t, parts = candidate.tile, 2 if accumulator.is_complex else 1
-    per_second = 2 * multiply_adds_per_clock("gemm_simt", accumulator.name, device) * device.clock_hz
-    per_second *= _INTEGER if accumulator.is_integer else _BOOL if accumulator.name == "bool" else 1.0
+    per_second = 2 * multiply_adds_per_clock("gemm_simt", _weighed_as(accumulator), device) * device.clock_hz
     penalty = _GATHER_PENALTY_ALIGNED if aligned else _GATHER_PENALTY
     gathered = penalty * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
     return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate) * (1 + gathered)
+
+
+def _weighed_as(accumulator: DType) -> str:
+    """The type by whose rate tiles are weighed: of integers and bool, the real one of their size."""
+    if accumulator.is_integer or accumulator.name == "bool":
+        return "float64" if accumulator.bytes == 8 else "float32"
+    return accumulator.name
+
+
+def _slower(accumulator: DType, device: DeviceInfo) -> float:
+    """How much longer a product of integers or bool takes than tiles were weighed with."""
+    rate = _INTEGER if accumulator.is_integer else _BOOL if accumulator.name == "bool" else 1.0
+    weighed, own = (multiply_adds_per_clock("gemm_simt", name, device) for name in (_weighed_as(accumulator), accumulator.name))
+    return weighed / (own * rate)
 
 
 def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True,
@@ -130,7 +143,8 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     slice_bytes = outputs * accumulator.bytes
     while may_split and k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
         splits.append(2 * splits[-1])
-    return min((estimate(c, s) for c in candidates(accumulator.name) for s in splits), key=lambda choice: choice.seconds)
+    best = min((estimate(c, s) for c in candidates(accumulator.name) for s in splits), key=lambda choice: choice.seconds)
+    return replace(best, seconds=LAUNCH_SECONDS + (best.seconds - LAUNCH_SECONDS) * _slower(accumulator, device))
 
 
 def _aligned(p: GemmProblem, tile: TileShape) -> bool:
