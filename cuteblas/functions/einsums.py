@@ -280,8 +280,9 @@ def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
-    """``numpy.einsum``; more than two numeric arrays in the order of choice."""
-    if len(arrays) > 2 and (optimize is False or _is_auto(optimize)):
+    """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked for."""
+    casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
+    if len(arrays) > 2 and (optimize is False or _is_auto(optimize)) and not casts:
         shapes = [np.shape(x) for x in arrays]
         subscripts = read(operands, shapes) if all(np.asarray(x).dtype.kind in "fc" for x in arrays) else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:

@@ -390,3 +390,11 @@ def test_numpy_takes_numpy_arrays():
         with pytest.raises(ValueError, match="operands could not be broadcast together"):
             cuteblas.einsum("i,i", np.ones(2), np.ones(3))
         assert cuteblas.stats() == {"einsum": {"calls": {"numpy": 1}}}
+
+
+def test_casts_of_long_doubles_are_refused_as_numpy_refuses_them():
+    arrays = [np.ones((20, 20), np.longdouble)] * 3
+    with cuteblas.backend("numpy"):
+        for arguments in ({"dtype": "f8"}, {"out": np.zeros((20, 20))}):
+            with pytest.raises(TypeError, match="according to the rule 'safe'"):
+                cuteblas.einsum("ij,jk,kl->il", *arrays, **arguments)
