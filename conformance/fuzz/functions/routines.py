@@ -87,7 +87,7 @@ def reference(name: str) -> Callable[..., Any]:
         numbers = [_scalar(x, types) for x in (alpha, beta)]
         if overwrite_c not in (0, 1):
             raise ValueError("overwrite_c")
-        if overwrite_c and out is not None:
+        if overwrite_c and out is not None and c is not None:
             raise ValueError("two results")
         if out is not None and c is None and np.any(numbers[1] != 0):
             raise ValueError("beta without c")
