@@ -240,6 +240,8 @@ def _label(call: Call, side: Side, expected: Seen) -> str:
         return label
     if expected.argument in out_views(call) and call.views[expected.argument].holder == "plain":
         return "cupy" if side.on_gpu else label         # an array that was given
+    if label == "scalar" and side.on_gpu and any(call.views[i].holder == "plain" for i in out_views(call)):
+        return "cupy"                           # where NumPy makes a scalar of out, it comes back here
     if any(call.views[i].holder == "ours" for i in call.used()):
         return "ours"
     return "cupy" if side.on_gpu and call.used() else label
