@@ -13,6 +13,7 @@ import dis
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ _OWN = "cuteblas.epilogues", "cuteblas.functions.epilogues"
 """Modules of this package whose functions depend on their arguments alone."""
 _FIELDS_OF_EPILOGUES = frozenset({"function", "parameters", "inputs", "operands", "rows", "columns", "known"})
 _ABSENT = object()
+_BUILTINS = attrgetter("__builtins__")             # of a function; not every type checker knows the attribute
 
 
 class _Opaque(Exception):
@@ -117,7 +119,7 @@ class Captures:
         names: Mapping[str, Any] = function.__globals__
         if name not in names:
             self._items.append((names, name, _ABSENT))
-            names = function.__builtins__           # type: ignore[attr-defined]
+            names = _BUILTINS(function)
             if name not in names or name not in _PURE:
                 raise _Opaque
             self._items.append((names, name, names[name]))
