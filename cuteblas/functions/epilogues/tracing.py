@@ -561,9 +561,22 @@ def _power(x: Traced, exponent: Any) -> Any:
         short = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}.get(exponent)
         if short is not None:
             return apply(short, x)
-    if type(exponent) is int and exponent == 2 and x.weak is None and x.dtype.kind in "biu":
-        return apply(np.square, x)
+    if type(exponent) is int and exponent == 2 and x.weak is None and (
+            x.dtype.kind in "iu" or (x.dtype.kind == "b" and not _is_scalar(x))):
+        return apply(np.square, x)                      # of bool, the square of a scalar is one of int64 in NumPy
     return _operator(np.power, x, exponent)
+
+
+def _is_scalar(x: Traced) -> bool:
+    """Whether a value depends on numbers that a call supplies and on no array: where the function runs in NumPy, a scalar."""
+    left, seen = [x.node], set[Node]()
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            left.extend(node.args)
+    kinds = {node.op for node in seen}
+    return "scalar" in kinds and kinds.isdisjoint(("acc", "c", "operand"))
 
 
 def _part(x: Any, name: str) -> Traced:
