@@ -7,9 +7,9 @@ import os
 import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # before NumPy is imported: products are small, and processes many
@@ -22,7 +22,10 @@ from .registry import FUNCTIONS
 from .report import python_of
 from .shrink import shrunk, tidied
 from .sides import BACKENDS, why_unavailable
-from .worker import Found, Job, Team, attempt, first_failing
+from .worker import Broken, Found, Job, Team, attempt, first_failing
+
+_LAST = 10.0
+"""Seconds that calls may take to end when the time is over."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,20 +40,29 @@ def _main(options: argparse.Namespace) -> int:
         return _replay(options)
     begin = time.monotonic()
     seconds = options.seconds if options.seconds is not None else 60.0 if options.calls is None else float("inf")
+    limit = begin + seconds + max(options.shrink, _LAST)
     team = Team(options.backend, options.seed, options.processes, None, begin + seconds, options.hang, options.function)
-    report, interrupted = _Report(options), False
+    report, interrupted = _Report(options, limit), False
     try:
-        while team.busy:
+        while team and time.monotonic() < limit:
             for found in team.next(0.2):
-                report.fault(found)
+                report.note(found)
+            report.print_next()
             report.progress(team.counts.total(), time.monotonic() - begin)
             if options.calls is not None and team.counts.total() >= options.calls:
                 break
+        if team and time.monotonic() >= limit:
+            print(f"{len(team)} of {options.processes} workers were still in a call", file=sys.stderr)
+    except Broken as broken:
+        raise CommandError(f"a worker cannot work: {broken}") from broken
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         interrupted = True
     finally:
         team.end()
+    report.limit = 0.0 if interrupted else min(limit, time.monotonic() + max(options.shrink, _LAST))
+    while report.print_next():
+        pass
     report.summary(team, time.monotonic() - begin)
     return 1 if report.faults else INTERRUPTED if interrupted else 0
 
@@ -69,15 +81,17 @@ def _parser() -> argparse.ArgumentParser:
                         "that has its JSON line")
     parser.add_argument("--processes", type=int, default=1, help="how many work side by side")
     parser.add_argument("--hang", type=float, default=180.0, metavar="SECONDS", help="after which a call counts as hanging")
-    parser.add_argument("--shrink", type=float, default=30.0, metavar="SECONDS", help="for shrinking a mismatch; 0: not at all")
+    parser.add_argument("--shrink", type=float, default=30.0, metavar="SECONDS", help="for shrinking a mismatch; 0: not at "
+                        "all. Those that are left when --seconds are over have this long together")
     return parser
 
 
 class _Report:
     """What is printed."""
 
-    def __init__(self, options: argparse.Namespace):
-        self.options = options
+    def __init__(self, options: argparse.Namespace, limit: float):
+        self.options, self.limit = options, limit
+        self._waiting: deque[Found] = deque()
         self.faults: Counter[tuple[str, str, str]] = Counter()
         self._terminal = sys.stderr.isatty()
         self._shown = 0.0
@@ -88,25 +102,35 @@ class _Report:
             print(f"\r{calls:,} calls in {seconds:.0f} s, {calls / seconds:,.0f} a second, {self.faults.total()} mismatches ",
                   end="", file=sys.stderr, flush=True)
 
-    def fault(self, found: Found) -> None:
-        """Shrink and print a mismatch, unless one like it was printed before."""
+    def note(self, found: Found) -> None:
+        """Count a mismatch; the first of its kind is to be printed."""
         call = found.program.calls[found.call]
         key = call.function, found.fault.what, re.sub(r"[-+0-9.e(), ]+", " ", found.fault.detail)[:60]
         self.faults[key] += 1
-        if self.faults[key] > 1:
-            return
+        if self.faults[key] == 1:
+            self._waiting.append(found)
+
+    def print_next(self) -> bool:
+        """Shrink and print one mismatch that waits for it, if there is one."""
+        if not self._waiting:
+            return False
+        found = self._waiting.popleft()
+        call = found.program.calls[found.call]
         if self._terminal:
             print(file=sys.stderr)
         print(f"=== {call.function}: {found.fault}   (--seed {self.options.seed} --replay {found.index})", flush=True)
         program = replace(found.program, calls=found.program.calls[:found.call + 1])
-        simplest, fault = _isolated(program, found, self.options)
+        simplest, fault = _isolated(program, found, self.options, self.limit)
         if simplest is None:
-            print("    only after the calls before it in its process; its program by itself is answered rightly", flush=True)
+            late = time.monotonic() >= self.limit
+            print("    not shrunk: the time was over" if late else
+                  "    only after the calls before it in its process; its program by itself is answered rightly", flush=True)
             print(to_json(tidied(program)), flush=True)
-            return
+            return True
         print(f"# {fault}")
         print(python_of(simplest, self.options.backend))
         print(f"# {to_json(simplest)}", flush=True)
+        return True
 
     def summary(self, team: Team, seconds: float) -> None:
         if self._terminal:
@@ -127,12 +151,19 @@ class _Report:
             print(f"  mismatch {count:6} x {function}: {what}")
 
 
-def _isolated(program: Program, found: Found, options: argparse.Namespace) -> tuple[Program | None, Fault | None]:
-    """The simplest program that fails in the same way in a fresh process, with calls of the programs before it if it takes them."""
+def _isolated(program: Program, found: Found, options: argparse.Namespace,
+              limit: float) -> tuple[Program | None, Fault | None]:
+    """The simplest program that fails in the same way in a fresh process, with calls of the programs before it if it takes them;
+    nothing is tried after the limit, on the clock ``time.monotonic``."""
     function = program.calls[-1].function
 
+    def left() -> float:
+        return max(min(options.hang, limit - time.monotonic()), 0.0)
+
     def fault_of(candidate: Program) -> Fault | None:
-        fault = attempt([candidate], options.backend, options.hang)
+        if not (seconds := left()):
+            return None
+        fault = attempt([candidate], options.backend, seconds)
         return fault if fault is not None and fault.what == found.fault.what and candidate.calls[-1].function == function else None
 
     job = Job(options.backend, options.seed, found.began, options.processes, None, options.function)
@@ -141,12 +172,11 @@ def _isolated(program: Program, found: Found, options: argparse.Namespace) -> tu
         earlier = [call for index in range(first, found.index, job.step) for call in job.program(index).calls]
         whole = replace(program, calls=(*earlier, *program.calls))
         if fault_of(whole) is not None:
-            def failing(candidates: Iterator[Program]) -> Program | None:
-                return first_failing(candidates, options.backend, found.fault.what, options.hang)
-
-            simplest = shrunk(whole, failing, options.shrink) if options.shrink else whole
+            end = min(limit, time.monotonic() + options.shrink)
+            failing = partial(first_failing, backend=options.backend, what=found.fault.what, seconds=options.hang, end=end)
+            simplest = shrunk(whole, failing, max(end - time.monotonic(), 0.0))
             return tidied(simplest), fault_of(simplest) or found.fault
-        if first == found.began:
+        if first == found.began or not left():
             break
     return None, None
 

@@ -209,10 +209,71 @@ def test_crashes_and_hangs_are_known_by_their_call(monkeypatch, ending, what):
     assert worker.attempt([Program(program_of_it.calls[:1])], "numpy", 60.0) is None
     team = worker.Team("numpy", 0, 1, 2, time.monotonic() + 60, 1.0, "inner")
     found = []
-    while team.busy and not found:
+    while team and not found:
         found += team.next(0.2)
     team.end()
     assert found[0].fault.what == what and found[0].program.calls[-1].function == "inner"
+
+
+FROM_NOTHING = """
+from conformance.fuzz import worker
+from conformance.fuzz.__main__ import main
+from conformance.fuzz.calls import Call, Program
+from conformance.fuzz.generate import program
+from conformance.fuzz.sides import POOLS
+
+worker.METHODS[{backend!r}] = worker.METHODS["cuda"]
+right, wrong = program(1, POOLS["numpy"], "outer"), Program((Call("nothing", ()),))
+assert worker.attempt([right], {backend!r}) is None
+fault = worker.attempt([right, wrong], {backend!r})
+assert fault.what == "error" and "KeyError: 'nothing'" in fault.detail, fault
+assert worker.first_failing(iter([right] * 3 + [wrong] + [right]), {backend!r}, "error") == wrong
+assert worker.first_failing(iter([right] * 3), {backend!r}, "error") is None
+assert worker.first_failing(iter([wrong]), {backend!r}, "error", end=0.0) is None
+assert main(["--backend", {backend!r}, "--calls", "200", "--processes", "2", "--seed", "5"]) == 0
+"""
+
+
+@pytest.mark.parametrize("backend", ["numpy", "host"])
+def test_processes_that_inherit_nothing(backend):
+    """As on a GPU: a child of a process that has used CUDA could not use it."""
+    if reason := why_unavailable(backend):
+        pytest.skip(reason)
+    assert worker.METHODS == {"cuda": "forkserver"}
+    ran = subprocess.run([sys.executable, "-c", FROM_NOTHING.format(backend=backend)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert f"calls on the backend {backend}" in ran.stdout and "outer" in ran.stdout
+
+
+def test_what_workers_import_leaves_cuda_alone():
+    code = "import sys, conformance.fuzz.worker; print([x for x in sys.modules if x.startswith(('cupy', 'cuda'))])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_workers_that_cannot_work(monkeypatch, capsys):
+    """The command ends: another worker would fare no better."""
+    def nothing(self):
+        raise RuntimeError("no kernels here")
+
+    monkeypatch.setattr(Side, "ready", nothing)
+    assert main(["--calls", "10"]) == 2
+    assert "RuntimeError: no kernels here" in capsys.readouterr().err
+
+
+def test_many_mismatches_end_in_time(monkeypatch, capsys):
+    """Shrinking stops soon after the time that was given, however much was found; what is left is printed as it is."""
+    def failing(*arguments, **keywords):
+        time.sleep(0.02)
+        raise RuntimeError("".join(chr(97 + int(digit)) for digit in str(time.monotonic_ns())))
+
+    for name in FUNCTIONS:
+        monkeypatch.setitem(FUNCTIONS, name, replace(FUNCTIONS[name], ours=failing))
+    monkeypatch.setitem(main.__globals__, "_LAST", 1.0)
+    began = time.monotonic()
+    assert main(["--seconds", "3", "--shrink", "1", "--processes", "2"]) == 1
+    assert time.monotonic() - began < 8
+    printed = capsys.readouterr().out
+    assert printed.count("=== ") > 50 and "not shrunk: the time was over" in printed and "import numpy as np" in printed
 
 
 def test_the_command(capsys):

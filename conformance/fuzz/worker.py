@@ -6,27 +6,55 @@ import faulthandler
 import os
 import signal
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, set_forkserver_preload
 from typing import Any
 
 import cuteblas
 
-from .calls import Program
+from .calls import Call, Program
 from .generate import program
 from .judge import Fault, judge
-from .sides import POOLS, side
+from .sides import POOLS, Side, side
 
-__all__ = ["Found", "Job", "Team", "attempt", "first_failing"]
+__all__ = ["METHODS", "Broken", "Found", "Job", "Team", "attempt", "first_failing"]
 
-_context = get_context("fork")
+METHODS = {"cuda": "forkserver"}
+"""How processes begin, by backend, where it is not by ``fork``: a child of a process that has used CUDA cannot use it. They come
+from a process that has imported what they need, and nothing that knows of CUDA."""
 _POISONED = ("cudaErrorMisaligned", "cudaErrorIllegal", "cudaErrorLaunchFailure", "CUDA_ERROR_MISALIGNED", "CUDA_ERROR_ILLEGAL",
              "CUDA_ERROR_LAUNCH_FAILED", "cudaErrorAssert")
 """Errors after which a process cannot use its GPU any more."""
 _EVERY = 0.5                                    # seconds between two reports of a worker
+
+
+class Broken(Exception):
+    """A worker cannot work, whatever it is to call."""
+
+
+def _context(backend: str) -> Any:
+    """What makes processes and what they share."""
+    method = METHODS.get(backend, "fork")
+    if method == "forkserver":
+        set_forkserver_preload([__name__])
+    return get_context(method)
+
+
+def _judged(call: Call, answers: Side) -> Fault | None:
+    """What :func:`judge` says; an error that reached it, as that of a kernel which is noticed when memory is read, is a fault."""
+    try:
+        return judge(call, answers)
+    except Exception as error:
+        return Fault("error", f"{type(error).__name__}: {str(error)[:300]}, {_place_of(error)}")
+
+
+def _place_of(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"in {frame.name} of {os.path.basename(frame.filename)}"
 
 
 @dataclass(frozen=True)
@@ -58,8 +86,9 @@ class Found:
 
 def attempt(programs: Sequence[Program], backend: str, seconds: float = 60.0) -> Fault | None:
     """Run programs in a fresh process; the fault of the last call, a crash or a hang."""
-    receiver, sender = _context.Pipe(duplex=False)
-    child = _context.Process(target=_attempt, args=(programs, backend, sender), daemon=True)
+    context = _context(backend)
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_attempt, args=(programs, backend, sender), daemon=True)
     child.start()
     sender.close()
     try:
@@ -75,21 +104,23 @@ def attempt(programs: Sequence[Program], backend: str, seconds: float = 60.0) ->
         child.join()
 
 
-def first_failing(programs: Iterator[Program], backend: str, what: str, seconds: float = 60.0) -> Program | None:
-    """The first program with a fault of a kind at its last call: tried one after the other in one process, and then alone."""
+def first_failing(programs: Iterator[Program], backend: str, what: str, seconds: float = 60.0,
+                  end: float = float("inf")) -> Program | None:
+    """The first program with a fault of a kind at its last call, of those that are tried until ``end`` on the clock
+    ``time.monotonic``: one after the other in one process, and then alone."""
     known: list[Program] = []
-    while True:
-        batch = list(islice(programs, 400))
-        if not batch:
-            return None
-        current = _context.Value("q", 0, lock=False)
-        receiver, sender = _context.Pipe(duplex=False)
-        child = _context.Process(target=_try, args=(batch, backend, what, current, sender), daemon=True)
+    context = _context(backend)
+    while batch := list(islice(programs, 400)):
+        current = context.Value("q", 0, lock=False)
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_try, args=(batch, backend, what, end, current, sender), daemon=True)
         child.start()
         sender.close()
         try:
             seen = -1
-            while not receiver.poll(seconds):
+            while not receiver.poll(max(min(seconds, end - time.monotonic()), 0.0)):
+                if time.monotonic() >= end:
+                    return None
                 if current.value == seen:
                     break
                 seen = current.value
@@ -110,16 +141,19 @@ def first_failing(programs: Iterator[Program], backend: str, what: str, seconds:
             return batch[at]
         programs = chain(batch[at + 1:], programs)
         known = []
+    return None
 
 
-def _try(programs: Sequence[Program], backend: str, what: str, current: Any, sender: Any) -> None:
+def _try(programs: Sequence[Program], backend: str, what: str, end: float, current: Any, sender: Any) -> None:
     _quiet()
     answers = side(backend)
     found = None
     with answers.ready():
         for index, each in enumerate(programs):
+            if time.monotonic() >= end:
+                break
             current.value = index
-            faults = [judge(call, answers) for call in each.calls]
+            faults = [_judged(call, answers) for call in each.calls]
             fault = faults[-1]
             if fault is not None and fault.what == what:
                 found = index
@@ -136,7 +170,7 @@ def _attempt(programs: Sequence[Program], backend: str, sender: Any) -> None:
     with answers.ready():
         for each in programs:
             for call in each.calls:
-                fault = judge(call, answers)
+                fault = _judged(call, answers)
     sender.send(fault)
     sender.close()
     os._exit(0)
@@ -158,6 +192,16 @@ def _ended(code: int | None) -> str:
 
 def _work(job: Job, current: Any, deadline: float, sender: Any) -> None:
     _quiet()
+    try:
+        _judge_all(job, current, deadline, sender)
+    except Exception:
+        sender.send(("broken", traceback.format_exc()))
+    sender.close()
+    os._exit(0)
+
+
+def _judge_all(job: Job, current: Any, deadline: float, sender: Any) -> None:
+    """Send what is found, and what was done."""
     answers = side(job.backend)
     counts: Counter[str] = Counter()
     reported = time.monotonic()
@@ -168,14 +212,14 @@ def _work(job: Job, current: Any, deadline: float, sender: Any) -> None:
             current.value = index
             made = job.program(index)
             for number, call in enumerate(made.calls):
-                fault = judge(call, answers)
+                fault = _judged(call, answers)
                 counts[call.function] += 1
                 if fault is not None:
                     sender.send(("fault", Found(index, number, fault, job.first)))
                     if any(words in fault.detail for words in _POISONED):
                         sender.send(("counts", counts))
                         sender.send(("poisoned", None))
-                        os._exit(0)
+                        return
             index += job.step
             if time.monotonic() - reported > _EVERY:
                 sender.send(("counts", counts))
@@ -183,8 +227,6 @@ def _work(job: Job, current: Any, deadline: float, sender: Any) -> None:
     sender.send(("counts", counts))
     sender.send(("routes", _routes()))
     sender.send(("end", None))
-    sender.close()
-    os._exit(0)
 
 
 def _routes() -> Counter[tuple[str, str]]:
@@ -201,9 +243,10 @@ class _Member:
 
     def __init__(self, job: Job, deadline: float):
         self.job = job
-        self.current = _context.Value("q", job.first, lock=False)
-        self.receiver, sender = _context.Pipe(duplex=False)
-        self.process = _context.Process(target=_work, args=(job, self.current, deadline, sender), daemon=True)
+        context = _context(job.backend)
+        self.current = context.Value("q", job.first, lock=False)
+        self.receiver, sender = context.Pipe(duplex=False)
+        self.process = context.Process(target=_work, args=(job, self.current, deadline, sender), daemon=True)
         self.process.start()
         sender.close()
         self.seen = job.first
@@ -240,33 +283,23 @@ class Team:
         self._deadline, self._hang = deadline, hang
         self._members = [_Member(Job(backend, seed, i, processes, programs, function), deadline) for i in range(processes)]
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._members)
+    def __len__(self) -> int:
+        return len(self._members)
 
     def next(self, seconds: float) -> list[Found]:
-        """What was found within some time."""
+        """What was found within some time.
+
+        Raises
+        ------
+        Broken
+            If a worker cannot work.
+        """
         found: list[Found] = []
         waiting = {member.receiver: member for member in self._members}
         for ready in connection.wait(list(waiting), seconds):
             member = waiting[ready]                 # type: ignore[index]
-            try:
-                kind, what = member.receiver.recv()
-            except EOFError:
-                found.append(self._lost(member, None))
-                continue
-            if kind == "fault":
-                what.program = member.job.program(what.index)
-                found.append(what)
-            elif kind == "counts":
-                self.counts += what
-            elif kind == "routes":
-                self.routes += what
-            elif kind == "poisoned":
-                self._lost(member, Fault("poisoned", ""))
-            else:
-                member.end()
-                self._members.remove(member)
+            while member in self._members and member.receiver.poll():
+                found += self._received(member)
         for member in self._members:
             if member.current.value != member.seen:
                 member.seen, member.since = member.current.value, time.monotonic()
@@ -274,6 +307,28 @@ class Team:
                 found.append(self._lost(member, Fault("hang", f"no answer after {self._hang:.0f} s")))
                 break
         return found
+
+    def _received(self, member: _Member) -> list[Found]:
+        """Take note of one message."""
+        try:
+            kind, what = member.receiver.recv()
+        except EOFError:
+            return [self._lost(member, None)]
+        if kind == "fault":
+            what.program = member.job.program(what.index)
+            return [what]
+        if kind == "counts":
+            self.counts += what
+        elif kind == "routes":
+            self.routes += what
+        elif kind == "poisoned":
+            self._lost(member, Fault("poisoned", ""))
+        elif kind == "broken":
+            raise Broken(what)
+        else:
+            member.end()
+            self._members.remove(member)
+        return []
 
     def _lost(self, member: _Member, fault: Fault | None) -> Found:
         """A worker crashed or hangs: another goes on behind its program."""
