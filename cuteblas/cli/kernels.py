@@ -16,7 +16,7 @@ from typing import Any
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation
 from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage, plan_copy, plan_gemm
-from ..planning.contraction import contraction_problem
+from ..planning.gemm.contraction import contraction_problem
 from ..planning.variants import Variant, variants
 from .command import CommandError
 from .explain import show

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..kernels.permute import TransposeConfig
-from ..kernels.transpose_tutorial import TILE, SharedConfig
+from ..kernels.copy.permute import TransposeConfig
+from ..kernels.tutorial.transpose import TILE, SharedConfig
 from ..layout import ComposedLayout, Layout, size
 from ..planning import Plan
 from ..planning.pictures import owners

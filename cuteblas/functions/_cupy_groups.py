@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .._forks import forget_in_children
-from ..planning.grouped import Form
+from ..planning.gemm.grouped import Form
 from ..planning.plan import Plan
 from . import _cupy
 from .groups import routes

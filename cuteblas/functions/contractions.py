@@ -386,7 +386,7 @@ class _Evaluation:
         """One contraction by the kernels, its result doubled so often, as the call says if nothing else is said."""
         how = how or self.how
         from ..planning import plan_contraction
-        from ..planning.contraction import contraction_problem
+        from ..planning.gemm.contraction import contraction_problem
 
         missing = [c for c in target.strides if c not in first.strides and c not in second.strides]
         first = replace(first, strides={**first.strides, **dict.fromkeys(missing, 0)})       # the same for all of them

@@ -10,7 +10,7 @@ from .engines import Engine
 from .gemms import GemmCall, finish, run
 
 if TYPE_CHECKING:
-    from ..planning.grouped import Part
+    from ..planning.gemm.grouped import Part
     from ..planning.plan import Plan
 
 __all__ = ["routes", "run_group"]
@@ -35,7 +35,7 @@ def run_group(engine: Engine, calls: Sequence[GemmCall], function: str) -> list[
     list
         For each what :func:`cuteblas.functions.gemms.run` returns.
     """
-    from ..planning.grouped import plan_grouped, table_of, why_alone
+    from ..planning.gemm.grouped import plan_grouped, table_of, why_alone
     from ..planning.problem import GroupedProblem
 
     if not calls:

@@ -225,7 +225,7 @@ def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:
     if (x.shape, x.dtype, x.address) != (out.shape, out.dtype, out.address) or overlaps_itself(out):
         return None
     problem = replace(copy_problem(x, out), in_place=True)
-    from ..planning.copy import square_modes
+    from ..planning.copy.dispatch import square_modes
 
     return None if square_modes(problem) is None else problem
 

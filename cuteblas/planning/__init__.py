@@ -1,8 +1,8 @@
 """Problems and plans: what is computed, and by which kernels. Pure: nothing here needs a GPU."""
 
-from .contraction import plan_contraction
-from .copy import plan_copy
-from .gemm import plan_gemm
+from .copy.dispatch import plan_copy
+from .gemm.contraction import plan_contraction
+from .gemm.dispatch import plan_gemm
 from .plan import Argument, Launch, Plan
 from .problem import H200, ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, ReductionProblem, Storage
 from .reductions import plan_reduction

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..kernels.permute import CopyConfig
+from ..kernels.copy.permute import CopyConfig
 from .floors import Floor, compulsory_bytes, floor_of
 from .problem import CopyProblem, DeviceInfo, ReductionProblem
 

@@ -11,11 +11,11 @@ from ..codegen.hopper import WgmmaMma, WgmmaRegisterMma
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.mma import WarpMma
 from ..codegen.tiled import TiledMma
-from ..kernels.gemm_mma import MmaTile
-from ..kernels.gemm_simt import TileShape
-from ..kernels.gemm_skinny import SkinnyConfig
-from ..kernels.gemm_split import GemmSplitConfig
-from ..kernels.gemm_wgmma import WgmmaConfig
+from ..kernels.gemm.mma import MmaTile
+from ..kernels.gemm.simt import TileShape
+from ..kernels.gemm.skinny import SkinnyConfig
+from ..kernels.gemm.split import GemmSplitConfig
+from ..kernels.gemm.wgmma import WgmmaConfig
 from ..layout import size
 from ..layout.banks import BANKS, bank_of
 from ..layout.pictures import Figure

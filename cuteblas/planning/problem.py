@@ -86,7 +86,7 @@ class GemmProblem:
         What is known of the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B. A number in device
         memory (``"device"``) that turns out to be zero has the same effect.
     precision : str
-        The algorithm: ``"auto"``, ``"ieee"`` (native arithmetic of the dtype), or one by name (``planning.gemm.PRECISIONS``).
+        The algorithm: ``"auto"``, ``"ieee"`` (native arithmetic of the dtype), or one by name (``gemm.dispatch.PRECISIONS``).
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
     compute : str, optional
@@ -146,7 +146,7 @@ class GroupedProblem:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The address that a call supplies: that of a table with all others (:func:`~cuteblas.planning.grouped.table_of`)."""
+        """The address that a call supplies: that of a table with all others (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
         return ("table",)
 
     @property

@@ -8,7 +8,7 @@ from math import gcd, prod
 
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
-from ..kernels.reduce_modes import OPERATIONS, ReduceModesConfig, reduce_modes
+from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .estimates import moving_seconds
 from .modes import merged
 from .operands import NARROW_SPAN, span

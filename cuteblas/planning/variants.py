@@ -20,11 +20,11 @@ __all__ = ["Variant", "variant", "variants"]
 
 # Modules of this package that define ``VARIANTS``, a tuple of Variant.
 _MODULES: tuple[str, ...] = (
-    "hierarchy",
-    "tutorial",
-    "contraction",
-    "transpose_tutorial",
-    "tma",
+    "tutorial.hierarchy",
+    "tutorial.gemm",
+    "gemm.contraction",
+    "tutorial.transpose",
+    "tutorial.tma",
 )
 
 

@@ -249,7 +249,7 @@ def test_lists_of_a_batch_are_a_group(there_and_back, launches):
 
 def test_large_products_are_faster_alone():
     from cuteblas.planning import H200, GemmProblem, Operand
-    from cuteblas.planning.grouped import why_alone
+    from cuteblas.planning.gemm.grouped import why_alone
 
     def square(n, element, batch=()):
         return GemmProblem(n, n, n, *(Operand(element, (1, n), (n * n,) * len(batch)) for _ in "abc"), batch)

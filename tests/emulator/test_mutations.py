@@ -13,22 +13,22 @@ from functools import cache
 import numpy as np
 import pytest
 
-import cuteblas.planning.skinny as skinny
+import cuteblas.planning.gemm.skinny as skinny
 from cuteblas import emulator
 from cuteblas.codegen.hopper import WgmmaAtom
 from cuteblas.codegen.mma import MMA_ATOMS
-from cuteblas.kernels.gemm_mma import gemm_mma
-from cuteblas.kernels.gemm_split import gemm_split
-from cuteblas.kernels.gemm_wgmma import gemm_wgmma
-from cuteblas.kernels.persistent import Cluster
+from cuteblas.kernels.gemm.mma import gemm_mma
+from cuteblas.kernels.gemm.persistent import Cluster
+from cuteblas.kernels.gemm.split import gemm_split
+from cuteblas.kernels.gemm.wgmma import gemm_wgmma
 from cuteblas.layout import Layout
 from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
-from cuteblas.planning.mma import plan_mma
-from cuteblas.planning.simt import plan_simt
-from cuteblas.planning.skinny import plan_skinny
-from cuteblas.planning.split import plan_split
-from cuteblas.planning.tma import plan_tma_transpose
-from cuteblas.planning.wgmma import WgmmaTile, plan_wgmma
+from cuteblas.planning.gemm.mma import plan_mma
+from cuteblas.planning.gemm.simt import plan_simt
+from cuteblas.planning.gemm.skinny import plan_skinny
+from cuteblas.planning.gemm.split import plan_split
+from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
+from cuteblas.planning.tutorial.tma import plan_tma_transpose
 
 from ..kernels.engines import Strided, copy_problem, gemm_problem, place
 

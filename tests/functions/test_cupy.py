@@ -423,7 +423,7 @@ def test_an_epilogue_that_changes_is_traced_again(monkeypatch):
 @pytest.mark.parametrize("share, expected", [(2, "gemm_split in blocks"), (10, "gemm_simt"), (1000, "gemm_simt")])
 def test_less_workspace_where_there_is_no_memory(monkeypatch, share, expected):
     """Blocks, then native arithmetic: for the first call and those like it. An algorithm by name has no substitute."""
-    from cuteblas.planning.gemm import plan_gemm
+    from cuteblas.planning.gemm.dispatch import plan_gemm
 
     launched, most = [], []
     _cupy.launcher_for.cache_clear()

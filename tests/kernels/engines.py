@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Plan
-from cuteblas.planning.grouped import table_of
+from cuteblas.planning.gemm.grouped import table_of
 
 UNIT = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24, "complex128": 2.0**-53}
 

@@ -7,11 +7,12 @@ import pytest
 
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
-from cuteblas.planning import H200, Operand, plan_gemm, split
-from cuteblas.planning.blocks import plan_in_blocks
+from cuteblas.planning import H200, Operand, plan_gemm
+from cuteblas.planning.gemm import split
+from cuteblas.planning.gemm.blocks import plan_in_blocks
+from cuteblas.planning.gemm.simt import plan_simt
+from cuteblas.planning.gemm.split import plan_guarded, plan_split
 from cuteblas.planning.problem import Fusion, GemmProblem
-from cuteblas.planning.simt import plan_simt
-from cuteblas.planning.split import plan_guarded, plan_split
 
 from .engines import gemm_problem, place
 from .test_gemm_split import hopper, product
@@ -19,7 +20,7 @@ from .test_gemm_split import hopper, product
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("cuteblas.planning.blocks._MULTIPLE", 16)
+    monkeypatch.setattr("cuteblas.planning.gemm.blocks._MULTIPLE", 16)
 
 
 def within(limit, device):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.boxes import BoxConfig, BoxSide, boxes_kernel
+from cuteblas.kernels.copy.boxes import BoxConfig, BoxSide, boxes_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
@@ -21,7 +21,7 @@ moved = partial(moved_by, BoxConfig)
 def few(monkeypatch):
     """Boxes for as few elements as tests move."""
     plan_copy.cache_clear()
-    monkeypatch.setattr("cuteblas.planning.copy._BOXED_FROM", 0)
+    monkeypatch.setattr("cuteblas.planning.copy.dispatch._BOXED_FROM", 0)
     yield
     plan_copy.cache_clear()
 

@@ -9,13 +9,14 @@ from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.nested import by_coordinate
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.gemm_simt import SimtConfig, gemm_simt
-from cuteblas.kernels.reduce_split import ReduceConfig, reduce_split
+from cuteblas.kernels.gemm.simt import SimtConfig, gemm_simt
+from cuteblas.kernels.reduce.slices import ReduceConfig, reduce_split
 from cuteblas.layout import Layout, Tensor, _, local_tile
 from cuteblas.layout.symbolic import Var, evaluate
-from cuteblas.planning import H200, ContractionProblem, Storage, contraction, plan_contraction
-from cuteblas.planning.contraction import canonical, contraction_problem
-from cuteblas.planning.simt import candidates
+from cuteblas.planning import H200, ContractionProblem, Storage, plan_contraction
+from cuteblas.planning.gemm import contraction
+from cuteblas.planning.gemm.contraction import canonical, contraction_problem
+from cuteblas.planning.gemm.simt import candidates
 
 from .engines import UNIT, Strided, aligned, poison, random
 
@@ -188,8 +189,8 @@ TILES = [*(("float32", c) for c in candidates("float32")), ("complex128", candid
 @pytest.mark.parametrize("dtype, candidate", TILES, ids=str)
 def test_every_tile(engine, monkeypatch, dtype, candidate):
     """Every tile on modes a little larger than it, so that tiles end in the middle of nested modes."""
-    monkeypatch.setattr("cuteblas.planning.simt.candidates", lambda element: (candidate,))
-    monkeypatch.setattr("cuteblas.planning.simt.MIN_SLICE", 10**9)
+    monkeypatch.setattr("cuteblas.planning.gemm.simt.candidates", lambda element: (candidate,))
+    monkeypatch.setattr("cuteblas.planning.gemm.simt.MIN_SLICE", 10**9)
     plan_contraction.cache_clear()
     t = candidate.tile
     a, b = operands("kabl,lckd->bdac", dtype, a=3, b=t.m // 3 + 4, c=t.n // 4 + 1, d=4, k=5, l=t.k + 1)

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.planning import H200, Operand, blocks, plan_gemm
-from cuteblas.planning.copied import of_copies, plan_copied
+from cuteblas.planning import H200, Operand, plan_gemm
+from cuteblas.planning.gemm import blocks
+from cuteblas.planning.gemm.copied import of_copies, plan_copied
+from cuteblas.planning.gemm.wgmma import why_not_wgmma
 from cuteblas.planning.problem import GemmProblem
-from cuteblas.planning.wgmma import why_not_wgmma
 
 from .engines import check_tensor_cores, gemm_problem, place
 

@@ -13,27 +13,28 @@ import pytest
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import mma_atom
-from cuteblas.kernels.boxes import BoxConfig
 from cuteblas.kernels.common import OperandAccess
+from cuteblas.kernels.copy.boxes import BoxConfig
+from cuteblas.kernels.copy.from_short_rows import FromShortRowsConfig
+from cuteblas.kernels.copy.short_rows import ShortRowsConfig
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
-from cuteblas.kernels.from_short_rows import FromShortRowsConfig
-from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
-from cuteblas.kernels.gemm_simt import SimtConfig, gemm_simt
-from cuteblas.kernels.gemm_skinny import SkinnyConfig, gemm_skinny
-from cuteblas.kernels.gemm_split import GemmSplitConfig, gemm_split
-from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
-from cuteblas.kernels.persistent import DEPTH, Cluster
-from cuteblas.kernels.reduce_split import ReduceConfig, reduce_split
-from cuteblas.kernels.short_rows import ShortRowsConfig
-from cuteblas.kernels.split_planes import FORMATS
-from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction, skinny
-from cuteblas.planning.grouped import plan_grouped
-from cuteblas.planning.hierarchy import POLICIES
-from cuteblas.planning.mma import mma_tiles
+from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
+from cuteblas.kernels.gemm.persistent import DEPTH, Cluster
+from cuteblas.kernels.gemm.simt import SimtConfig, gemm_simt
+from cuteblas.kernels.gemm.skinny import SkinnyConfig, gemm_skinny
+from cuteblas.kernels.gemm.split import GemmSplitConfig, gemm_split
+from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
+from cuteblas.kernels.reduce.slices import ReduceConfig, reduce_split
+from cuteblas.kernels.split.planes import FORMATS
+from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
+from cuteblas.planning.gemm import skinny
+from cuteblas.planning.gemm.grouped import plan_grouped
+from cuteblas.planning.gemm.mma import mma_tiles
+from cuteblas.planning.gemm.simt import candidates
+from cuteblas.planning.gemm.split import STAGES, plan_split
+from cuteblas.planning.gemm.wgmma import TILES, plan_wgmma
 from cuteblas.planning.problem import GroupedProblem
-from cuteblas.planning.simt import candidates
-from cuteblas.planning.split import STAGES, plan_split
-from cuteblas.planning.wgmma import TILES, plan_wgmma
+from cuteblas.planning.tutorial.hierarchy import POLICIES
 
 pytest.importorskip("cuda.core", reason="NVRTC comes with the extra 'test'")
 

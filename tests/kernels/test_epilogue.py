@@ -8,14 +8,14 @@ import pytest
 
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
-from cuteblas.kernels.block import GemmConfig
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.epilogue import FusedEpilogue
+from cuteblas.kernels.gemm.block import GemmConfig
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.mma import plan_mma
+from cuteblas.planning.gemm.mma import plan_mma
+from cuteblas.planning.gemm.simt import plan_simt
+from cuteblas.planning.gemm.wgmma import plan_wgmma
 from cuteblas.planning.problem import Fusion
-from cuteblas.planning.simt import plan_simt
-from cuteblas.planning.wgmma import plan_wgmma
 
 from .engines import UNIT, gemm_problem, place
 

@@ -9,11 +9,11 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.mma import mma_atom
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.gemm_mma import MmaConfig, MmaTile, gemm_mma
+from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning import mma as planning
-from cuteblas.planning.mma import mma_tiles, plan_mma, why_not_mma
-from cuteblas.planning.simt import plan_simt
+from cuteblas.planning.gemm import mma as planning
+from cuteblas.planning.gemm.mma import mma_tiles, plan_mma, why_not_mma
+from cuteblas.planning.gemm.simt import plan_simt
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
 

@@ -8,9 +8,10 @@ import pytest
 
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.gemm_simt import SimtConfig, TileShape, gemm_simt
-from cuteblas.planning import H200, GemmProblem, Operand, simt
-from cuteblas.planning.simt import Candidate, candidates, plan_simt
+from cuteblas.kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
+from cuteblas.planning import H200, GemmProblem, Operand
+from cuteblas.planning.gemm import simt
+from cuteblas.planning.gemm.simt import Candidate, candidates, plan_simt
 
 from .engines import check_product, gemm_problem, place, poison, random
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import cuteblas.planning.skinny as skinny
+import cuteblas.planning.gemm.skinny as skinny
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.gemm.skinny import plan_skinny, why_not_skinny
 from cuteblas.planning.problem import Fusion
-from cuteblas.planning.skinny import plan_skinny, why_not_skinny
 
 from .engines import gemm_problem, place
 from .test_gemm_split import U, hopper, limit, product, units

@@ -9,11 +9,11 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.split_planes import FORMATS, SplitOperand
+from cuteblas.kernels.split.planes import FORMATS, SplitOperand
 from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning.gemm.simt import plan_simt
+from cuteblas.planning.gemm.split import plan_guarded, plan_split, why_not_split
 from cuteblas.planning.problem import Fusion
-from cuteblas.planning.simt import plan_simt
-from cuteblas.planning.split import plan_guarded, plan_split, why_not_split
 
 from .engines import gemm_problem, place, random
 from .test_gemm_split import U, hopper, limit, product
@@ -174,7 +174,7 @@ def graded(span, rng, m=33, n=20, k=100):
 @pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (14, "fp16x3"), (60, "bf16x6"), (80, "bf16x6"), (140, "ieee")])
 def test_the_device_takes_what_is_accurate_enough(engine, monkeypatch, span, expected):
     hopper(engine)
-    monkeypatch.setattr("cuteblas.planning.split.WORTH", 1e9)           # as if the product were large enough for three algorithms
+    monkeypatch.setattr("cuteblas.planning.gemm.split.WORTH", 1e9)   # as if the product were large enough for three algorithms
     a, b = graded(span, np.random.default_rng(6))
     c, plan = product(engine, a, b, plan_guarded)
     assert len(plan.launches) == 5

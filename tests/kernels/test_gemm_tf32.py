@@ -8,11 +8,11 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.hopper import WgmmaAtom
-from cuteblas.kernels.gemm_wgmma import WgmmaConfig
-from cuteblas.kernels.persistent import Cluster
+from cuteblas.kernels.gemm.persistent import Cluster
+from cuteblas.kernels.gemm.wgmma import WgmmaConfig
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
 from cuteblas.planning.problem import Fusion
-from cuteblas.planning.wgmma import WgmmaTile, plan_wgmma
 
 from .engines import check_tensor_cores, gemm_problem, place
 

@@ -10,7 +10,7 @@ from cuteblas.codegen.access import wavefronts
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.dtypes import accumulator_of
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.gemm_tutorial import NAIVE_TILED, TUTORIAL, TutorialConfig, gemm_tutorial
+from cuteblas.kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, gemm_tutorial
 from cuteblas.layout import Layout, Tensor, cosize, counting_iterator, local_partition, local_tile, make_tensor, size
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 

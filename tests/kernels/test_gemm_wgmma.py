@@ -10,11 +10,11 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.gemm_wgmma import WgmmaConfig, gemm_wgmma
-from cuteblas.kernels.persistent import Cluster
+from cuteblas.kernels.gemm.persistent import Cluster
+from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.gemm.wgmma import WgmmaTile, _divided, plan_wgmma, why_not_wgmma
 from cuteblas.planning.problem import Fusion
-from cuteblas.planning.wgmma import WgmmaTile, _divided, plan_wgmma, why_not_wgmma
 
 from .engines import check_tensor_cores, gemm_problem, place
 

@@ -8,7 +8,7 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from cuteblas.emulator.errors import GlobalOutOfBounds
 from cuteblas.planning import H200, Operand, plan_gemm
-from cuteblas.planning.grouped import plan_grouped, table_of
+from cuteblas.planning.gemm.grouped import plan_grouped, table_of
 from cuteblas.planning.problem import Fusion, GroupedProblem
 
 from .engines import Strided, check_product, check_tensor_cores, gemm_problem, place, poison, random

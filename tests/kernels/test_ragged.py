@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.ragged import RaggedConfig, ragged_transpose_kernel
+from cuteblas.kernels.copy.ragged import RaggedConfig, ragged_transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem

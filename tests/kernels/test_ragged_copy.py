@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cuteblas.kernels.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
+from cuteblas.kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem

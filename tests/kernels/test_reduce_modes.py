@@ -7,7 +7,7 @@ import pytest
 
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.reduce_modes import ReduceModesConfig, reduce_modes
+from cuteblas.kernels.reduce.modes import ReduceModesConfig, reduce_modes
 from cuteblas.planning import H200, Operand
 from cuteblas.planning.problem import ReductionProblem
 from cuteblas.planning.reductions import plan_reduction, reduction_launches

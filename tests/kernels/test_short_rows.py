@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cuteblas.kernels.short_rows import ShortRowsConfig, short_rows_kernel
+from cuteblas.kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem

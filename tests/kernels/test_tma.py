@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.tma import TmaTransposeConfig, tma_transpose
+from cuteblas.kernels.tutorial.tma import TmaTransposeConfig, tma_transpose
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem

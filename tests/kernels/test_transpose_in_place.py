@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.permute import InPlaceConfig, transpose_in_place_kernel
-from cuteblas.kernels.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
+from cuteblas.kernels.copy.permute import InPlaceConfig, transpose_in_place_kernel
+from cuteblas.kernels.copy.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
-from cuteblas.planning.copy import square_modes
+from cuteblas.planning.copy.dispatch import square_modes
 
 from .engines import Strided, aligned
 from .moves import SIZES, scrambled

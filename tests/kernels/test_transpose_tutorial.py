@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.transpose_tutorial import (
+from cuteblas.kernels.tutorial.transpose import (
     ALONG_M,
     ALONG_N,
     TILE,

@@ -20,11 +20,11 @@ from cuteblas.planning import (
     plan_gemm,
     plan_reduction,
 )
-from cuteblas.planning.contraction import contraction_problem, plan_contraction
 from cuteblas.planning.devices import DEVICES, device_named, is_measured
 from cuteblas.planning.estimates import casting_seconds, estimate, touched_bytes
 from cuteblas.planning.floors import floor_of
-from cuteblas.planning.grouped import plan_grouped
+from cuteblas.planning.gemm.contraction import contraction_problem, plan_contraction
+from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.quantities import duration, quantity
 from cuteblas.planning.variants import variants

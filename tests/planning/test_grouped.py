@@ -11,7 +11,7 @@ from cuteblas.codegen.grouped import first_blocks, word_offsets
 from cuteblas.codegen.kernel import Param
 from cuteblas.planning import H200, GemmProblem, Operand
 from cuteblas.planning.floors import compulsory_bytes, floor_of
-from cuteblas.planning.grouped import plan_grouped, table_of
+from cuteblas.planning.gemm.grouped import plan_grouped, table_of
 from cuteblas.planning.problem import GroupedProblem
 
 

@@ -10,8 +10,8 @@ from itertools import pairwise, product
 import pytest
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
+from cuteblas.planning.gemm.simt import candidates, simt_seconds
 from cuteblas.planning.problem import transposed
-from cuteblas.planning.simt import candidates, simt_seconds
 
 
 def square(size, dtype="float32", **changes):

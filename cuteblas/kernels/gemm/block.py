@@ -1,0 +1,308 @@
+"""What a block of a GEMM kernel works on: the kernel's parameters, the block's tiles of A, B and C, and how C is written.
+
+Shared by the families whose threads load A and B themselves (``gemm_simt``, ``gemm_mma``); they differ in how a tile is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, Pointer
+from ...codegen.grouped import TableBuilder
+from ...codegen.nested import by_coordinate
+from ...layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, product
+from ...layout.symbolic import IntLike, ceil_div, equal, less, minimum, select
+from ..common import Nested, OperandAccess, extents_of, grouped_raster, matrix_at, strides_of
+from ..epilogue import Epilogue, FusedEpilogue
+
+__all__ = ["GemmBlock", "GemmConfig", "Ring", "builder", "pipeline"]
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """Everything that such a kernel is specialised on.
+
+    Attributes
+    ----------
+    element, output : str
+        NumPy's names of the types of A (and of B, unless ``element_b`` says otherwise), and of C.
+    tile : object
+        The division of the work, with extents ``m``, ``n``, ``k``.
+    a, b, c : OperandAccess
+        How the operands are read and written.
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars; ``"device"``: they lie in device memory.
+    batch_modes : int
+        Number of batch modes.
+    split : bool
+        Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be shorter).
+    wide : bool
+        Whether offsets need 64 bits.
+    aligned : bool
+        Whether the tile divides M, N and K, so that no element needs a predicate.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    modes : tuple of int
+        Modes that are nested in M, N and K: more than one for a tensor contraction. ``a``, ``b`` and ``c`` then speak of the first.
+    element_b, accumulator : str, optional
+        The types of B and of the sums, if they are not those that belong to ``element``.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    grouped : bool
+        Whether the kernel computes many problems: see :mod:`~cuteblas.codegen.grouped`. alpha and beta then are ``"device"`` if
+        they stand in the rows.
+    """
+
+    element: str
+    output: str
+    tile: Any
+    a: OperandAccess
+    b: OperandAccess
+    c: OperandAccess
+    alpha: str = "one"
+    beta: str = "zero"
+    batch_modes: int = 0
+    split: bool = False
+    wide: bool = False
+    aligned: bool = False
+    epilogue: FusedEpilogue | None = None
+    modes: tuple[int, int, int] = (1, 1, 1)
+    element_b: str | None = None
+    accumulator: str | None = None
+    gate: int | None = None
+    grouped: bool = False
+
+    def __post_init__(self) -> None:
+        if self.modes != (1, 1, 1) and (self.aligned or self.epilogue):
+            raise CodegenError(f"nested modes have predicates and no epilogue, got {self}")
+
+    @property
+    def elements(self) -> tuple[str, str]:
+        """The types of A and B."""
+        return self.element, self.element_b or self.element
+
+    @property
+    def types(self) -> str:
+        """The part of a kernel's name that says which types it has."""
+        sums = self.accumulator and self.accumulator != dtype(self.element).accumulator
+        names = (self.element, *((self.element_b,) if self.element_b else ()), *((self.accumulator,) if sums else ()), self.output)
+        return "_".join(dtype(name).tag for name in names)
+
+    @property
+    def traits(self) -> str:
+        """The part of a kernel's name that says how operands are accessed and C is written."""
+        major = {0: "m", 1: "k", None: "s"}
+        access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
+        flags = (("split", self.split), ("wide", self.wide), ("aligned", self.aligned), ("grouped", self.grouped),
+                 (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)))
+        return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}" + "".join(f"_{name}" for name, on in flags if on)
+                + (f"_{self.epilogue.tag}" if self.epilogue else "") + ("" if self.gate is None else f"_if{self.gate}"))
+
+
+def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> KernelBuilder:
+    """What writes a kernel: parameters of the kernel, or of the rows of a table, are declared in the same way."""
+    if config.grouped:
+        return TableBuilder(name, threads, inline=("alpha", "beta"), **options)
+    return KernelBuilder(name, threads, **options)
+
+
+class GemmBlock:
+    """The tiles of one block, in a kernel whose parameters are declared here.
+
+    In this order: the gate if there is one; pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are
+    not fixed at 1 (both by nested mode where there are several); the extents of the batch modes, then the strides of A there, of B
+    and of C; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; behind a gate, the number of blocks; the depth of a slice
+    of K if it is split.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    config : GemmConfig
+        What it is specialised on.
+    accumulator : str
+        Type of the sums and of alpha and beta.
+
+    Attributes
+    ----------
+    gA, gB, gC : Tensor
+        (BM, BK, k tile), (BN, BK, k tile), (BM, BN).
+    k_tiles : IntLike
+        Steps along K.
+    """
+
+    def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str):
+        self.k, self.config, self.accumulator = k, config, accumulator
+        if config.gate is not None:
+            k.gate(config.gate, followed=config.split)         # by the sum of slices
+        tile, operands = config.tile, (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))
+        self._tile = (tile.m, tile.n, tile.k)
+        elements = (*config.elements, config.output)
+        pointers = [k.pointer(name, element, const=name != "C", alignment=access.width * dtype(element).bytes)
+                    for (name, _modes, access), element in zip(operands, elements, strict=True)]
+        nested = dict(zip("mnk", config.modes, strict=True))
+        extents = {mode: extents_of(k, mode.upper(), nested[mode], self._multiple(mode, operands)) for mode in "mnk"}
+        strides = [strides_of(k, name, modes, access, [nested[mode] for mode in modes]) for name, modes, access in operands]
+        batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
+        batch_strides = [tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) for i in range(config.batch_modes))
+                         for name, _modes, access in operands]
+        self._epilogue = Epilogue(k, accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue,
+                                  config.batch_modes)
+
+        M, N, K = (k.let(mode.upper(), product(extent)) for mode, extent in extents.items())
+        tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
+        block: IntLike = k.each_block("block")
+        item: IntLike = 0
+        if batch:
+            tiles = k.let("tiles", tiles_m * tiles_n)
+            item = k.let("item", block // tiles)
+            block = k.let("block_in_item", block % tiles)
+        depth, first_k = K, 0
+        if config.split:
+            chunk = k.integer("chunk", multiple=self._multiple("k", operands))
+            first_k = idx2crd(item, batch)[-1] * chunk
+            depth = k.let("depth", minimum(chunk, K - first_k))
+        self._epilogue.load_scalars()
+        depth = self._epilogue.depth(depth)
+        self._at = bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
+        self._extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
+
+        def matrix(pointer: Pointer, modes: str, stride: tuple[Nested, ...], batch_stride: tuple[IntLike, ...]) -> Tensor:
+            shape = tuple(extents[mode] if nested[mode] > 1 else self._extents[mode] for mode in modes)
+            whole = matrix_at(pointer, shape, stride, batch, batch_stride, item)
+            flat = by_coordinate(whole, tuple(self._extents[mode] for mode in modes))
+            # A slice of a plain K is a batch index; of a nested K, a range of its flat coordinate.
+            return domain_offset((0, first_k), flat) if config.split and modes[1] == "k" and nested["k"] > 1 else flat
+
+        mA, mB, mC = (matrix(pointer, modes, stride, batch_stride) for pointer, (_name, modes, _access), stride, batch_stride in
+                      zip(pointers, operands, strides, batch_strides, strict=True))
+        self.gA = local_tile(mA, (tile.m, tile.k), (bm, _))
+        self.gB = local_tile(mB, (tile.n, tile.k), (bn, _))
+        self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
+        self._batch = batch, item
+
+    def _multiple(self, mode: str, operands: tuple[tuple[str, str, OperandAccess], ...]) -> int:
+        """What divides an extent: the vectors along it, and the tile if that divides."""
+        widths = [access.width for _name, modes, access in operands if access.unit is not None and modes[access.unit] == mode]
+        return max([1, *widths, *([self._tile["mnk".index(mode)]] if self.config.aligned else [])])
+
+    @cached_property
+    def k_tiles(self) -> IntLike:
+        """Steps along K; named in the source where this is first used."""
+        return self.k.let("k_tiles", ceil_div(self._extents["k"], self._tile[2]))
+
+    def exists(self, k_tile: IntLike) -> Any:
+        """Whether a step along K exists, where no element has a predicate of its own: copies beyond the end write zeros."""
+        return less(k_tile, self.k_tiles) if self.config.aligned else True
+
+    def guard(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Guard | None:
+        """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``); ``None`` if it always holds."""
+        if self.config.aligned:
+            return None
+        extents = tuple(self._extents[mode] for mode in modes)
+        tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
+        at = tuple({"m": self._at[0], "n": self._at[1], "k": _}[mode] for mode in modes)
+        return Guard(self.k.pin(name, partition(local_tile(make_identity_tensor(extents), tile, at))), extents)
+
+    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor]) -> None:
+        """The end of the kernel: C from the sums, rounded once.
+
+        Parameters
+        ----------
+        accumulators : Tensor
+            (run, rest...): a run is contiguous in C if C is contiguous at all.
+        partition : callable
+            Gives a thread's part of the tile of C in the same modes.
+        """
+        self._epilogue.store(accumulators, partition, self.gC, self.guard("tCcC", "mn", partition),
+                             (self._extents["m"], self._extents["n"]), *self._batch,
+                             lambda matrix: local_tile(matrix, self._tile[:2], self._at))
+
+
+class Ring:
+    """A stage of the shared-memory ring, as a variable of the kernel."""
+
+    def __init__(self, k: KernelBuilder, name: str, start: int, stages: int):
+        self._k, self._stages = k, stages
+        self.stage = k.variable(name, start % stages, hi=stages - 1)
+
+    def advance(self) -> None:
+        """To the next stage."""
+        self._k.assign(self.stage, select(equal(self.stage, self._stages - 1), 0, self.stage + 1))
+
+
+def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLike, IntLike], None],
+             fetch: Callable[[IntLike, IntLike, IntLike], None], multiply: Callable[[IntLike], None],
+             spelled: bool = False) -> None:
+    """The main loop: three streams of instructions, each a step ahead of the next.
+
+    Tiles come from global into shared memory ``stages - 1`` steps along K ahead; fragments come from shared memory into one of two
+    register buffers one step ahead of the multiplication. With more than one buffer of each, one barrier a tile is enough.
+
+    Parameters
+    ----------
+    block : GemmBlock
+        What the block works on.
+    stages : int
+        Tiles in shared memory, at least 2.
+    steps : int
+        Steps of the multiplication in a tile: an even number, so that every tile begins with the same register buffer.
+    load : callable
+        Starts the copies of (k tile, stage) from global to shared memory; beyond the last tile, of zeros.
+    fetch : callable
+        Loads the fragments of (step, stage) into the registers of a buffer.
+    multiply : callable
+        Multiplies the fragments of a buffer.
+    spelled : bool
+        Whether the steps of a tile are written one after the other instead of as an unrolled loop: in a swizzled address, a step
+        that is a constant costs nothing.
+
+    Raises
+    ------
+    CodegenError
+        For fewer than two stages or an odd number of steps.
+    """
+    k, ahead = block.k, stages - 1
+    if ahead < 1 or steps % 2:
+        raise CodegenError(f"{k.name}: the pipeline needs two stages or more and an even number of steps in a tile, got {stages} "
+                           f"and {steps}")
+
+    def start(k_tile: IntLike, stage: IntLike) -> None:
+        load(k_tile, stage)
+        k.commit()
+
+    k.comment("Fill the ring")
+    k_tiles = block.k_tiles
+    for stage in range(ahead):
+        start(stage, stage)
+    k.wait(ahead - 1)
+    k.barrier()
+    fetch(0, 0, 0)
+
+    k.comment("Main loop: copy a tile ahead, multiply this one, operands fetched one step early")
+    read, write = Ring(k, "read", 0, stages), Ring(k, "write", ahead, stages)
+    last = steps - 1
+
+    def step(i: IntLike) -> None:
+        fetch(i + 1, read.stage, (i + 1) % 2)
+        multiply(i % 2)
+
+    with k.loop("k_tile", k_tiles) as k_tile:
+        start(k_tile + ahead, write.stage)
+        if spelled:
+            for constant in range(last):
+                step(constant)
+        else:
+            with k.loop("step", last, unroll=True) as i:
+                step(i)
+        k.wait(ahead - 1)
+        k.barrier()
+        read.advance()
+        write.advance()
+        fetch(0, read.stage, (last + 1) % 2)
+        multiply(last % 2)

@@ -1,0 +1,21 @@
+"""``clear_words``: words in device memory are set to zero, before a launch whose blocks tell each other something by them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ...codegen.builder import KernelBuilder
+from ...codegen.kernel import GeneratedKernel
+from ..common import clear
+
+__all__ = ["clear_words"]
+
+_THREADS = 32                        # there is room for one warp beside a block of any other kernel
+
+
+@cache
+def clear_words() -> GeneratedKernel:
+    """Generate the kernel. Parameters: a pointer to words, and their number. One block."""
+    k = KernelBuilder("clear_words", _THREADS, summary="words[i] = 0")
+    clear(k, k.pointer("words", "uint32", const=False, alignment=4), k.integer("count"))
+    return k.build()

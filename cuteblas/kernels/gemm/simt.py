@@ -1,0 +1,198 @@
+"""``gemm_simt``: C = alpha A B^T + beta C on fused multiply-adds, for every element type, every stride and every architecture.
+
+A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what lies outside;
+both tiles are kept M- and N-major in shared memory whatever their order in global memory, so that one inner loop serves all of
+them. Each thread accumulates dense blocks of C in registers, in the order of k.
+
+Which strides are 1, how wide the vectors are and whether offsets need 64 bits are fixed when the kernel is generated; extents and
+strides are arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
+
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.tiled import TiledCopy, TiledMma
+from ...layout import Layout, _, make_layout
+from ...layout.symbolic import IntLike
+from ..common import OperandAccess
+from .block import GemmBlock, GemmConfig, builder, pipeline
+
+__all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """How a tile of C is divided.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Extents of the tile that a block computes, and its step along K.
+    warp : tuple of int
+        Threads of a warp along (M, N); 32 together.
+    warps : tuple of int
+        Warps of a block along (M, N).
+    values : tuple of int
+        Extents of the dense blocks of C that a thread owns.
+    stages : int
+        Stages of the shared-memory ring.
+    min_blocks : int
+        Blocks that should fit on a multiprocessor at once.
+    in_order : bool
+        Whether multiplications of float32 stay in the order in which they are written.
+    """
+
+    m: int
+    n: int
+    k: int
+    warp: tuple[int, int] = (8, 4)
+    warps: tuple[int, int] = (2, 4)
+    values: tuple[int, int] = (4, 4)
+    stages: int = 3
+    min_blocks: int = 1
+    in_order: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps[0] * self.warps[1]
+
+    @property
+    def mma(self) -> TiledMma:
+        """Which thread owns what: lanes run fastest, so that each warp owns a compact tile.
+
+        A lane has the same elements of A as the lane whose number differs in bit 1, and the same of B as the one that differs in
+        bit 0: half a warp then reads vectors of 16 bytes in one wavefront, a quarter otherwise (measured).
+        """
+        (lm, ln), (wm, wn) = self.warp, self.warps
+        return TiledMma(Layout((((2, lm // 2), wm), ((2, ln // 2), wn)), (((1, 4), 32), ((2, 2 * lm), 32 * wm))), self.values)
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}, {self.warps[0]}x{self.warps[1]} warps of {self.warp[0]}x{self.warp[1]} threads, " \
+               f"blocks of {self.values[0]}x{self.values[1]}, {self.stages} stages"
+
+
+@dataclass(frozen=True)
+class SimtConfig(GemmConfig):
+    """Everything that a ``gemm_simt`` kernel is specialised on: see :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
+
+    Attributes
+    ----------
+    tile : TileShape
+        The division of the work.
+    """
+
+    tile: TileShape
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        t = self.tile
+        return (f"gemm_simt_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
+                f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{self.traits}")
+
+
+def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
+    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous in global memory."""
+    width = min(access.width, extent * tile.k // tile.threads)      # a small tile has less than a full vector for each thread
+    if access.unit == 0:
+        along = min(extent // width, tile.threads)
+        threads = Layout((along, tile.threads // along))
+    else:
+        # A 32-byte sector of each row: with the rows padded by 4 elements, the stores into shared memory then meet every bank once.
+        lanes = gcd(max(1, 32 // element_bytes), tile.k)
+        along = min(extent, tile.threads // lanes)
+        lanes = tile.threads // along
+        threads = Layout((along, lanes), (lanes, 1))
+    return TiledCopy(threads, (width, 1))
+
+
+@cache
+def gemm_simt(config: SimtConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters
+    ----------
+    config : SimtConfig
+        What the kernel is specialised on.
+
+    Returns
+    -------
+    GeneratedKernel
+        Its parameters are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
+
+    Raises
+    ------
+    CodegenError
+        If the tile does not divide among the threads, or a vector width is not provable.
+    """
+    tile, (element_a, element_b) = config.tile, config.elements
+    accumulator = config.accumulator or dtype(element_a).accumulator
+    item_a, item_b = dtype(element_a).bytes, dtype(element_b).bytes
+    mma = tile.mma
+    load_a, load_b = _loader(tile.m, tile, config.a, item_a), _loader(tile.n, tile, config.b, item_b)
+    tiles_of = (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile), ("C", (tile.m, tile.n), mma.tile))
+    for what, extents, by in tiles_of:
+        if any(e % b for e, b in zip(extents, by, strict=True)):
+            raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
+
+    k = builder(config, config.name, tile.threads, min_blocks=tile.min_blocks, wide=config.wide,
+                summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
+                        f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
+    block = GemmBlock(k, config, accumulator)
+    # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -----------------------------
+    pad = 4
+    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
+    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + pad, (tile.n + pad) * tile.k)))
+
+    # -- who copies and who multiplies what -----------------------------------------------------------------------------------
+    tid = k.thread
+    k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
+    tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
+    tBgB, tBsB = k.pin("tBgB", load_b.partition(block.gB, tid)), k.pin("tBsB", load_b.partition(sB, tid))
+    tAcA = block.guard("tAcA", "mk", lambda c: load_a.partition(c, tid))
+    tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
+
+    def load(k_tile: IntLike, stage: IntLike) -> None:
+        here, exists = (_, _, _, k_tile), block.exists(k_tile)
+        k.copy(tAgA[here], tAsA[_, _, _, stage], width=load_a.values[0], guard=tAcA and tAcA[here], when=exists)
+        k.copy(tBgB[here], tBsB[_, _, _, stage], width=load_b.values[0], guard=tBcB and tBcB[here], when=exists)
+
+    k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")
+    tCsA, tCsB = k.pin("tCsA", mma.partition_a(sA, tid)), k.pin("tCsB", mma.partition_b(sB, tid))
+    (vm, vn), rest_m, rest_n = tile.values, tile.m // mma.tile[0], tile.n // mma.tile[1]
+    tCrA = k.registers("tCrA", element_a, Layout((vm, rest_m, 2)))
+    tCrB = k.registers("tCrB", element_b, Layout((vn, rest_n, 2)))
+    tCrC = k.registers("tCrC", accumulator, Layout(((vm, vn), rest_m, rest_n)))
+    k.fill(tCrC)
+    width_a, width_b = _vector(vm, item_a), _vector(vn, item_b)
+
+    def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
+        k.copy(tCsA[_, _, step, stage], tCrA[_, _, buffer], width=width_a)
+        k.copy(tCsB[_, _, step, stage], tCrB[_, _, buffer], width=width_b)
+
+    plain = {element_a, element_b, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
+    in_order = tile.in_order and plain
+
+    def multiply(buffer: IntLike) -> None:
+        k.fma(tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer], conj_a=config.a.conj, conj_b=config.b.conj, in_order=in_order)
+
+    pipeline(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+
+    def runs(fragment: Layout) -> Layout:
+        """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""
+        return make_layout(*fragment[0], fragment[1], fragment[2])
+
+    block.store(tCrC.map_domain(runs), lambda tensor: mma.partition_c(tensor, tid).map_domain(runs))
+    return k.build()
+
+
+def _vector(values: int, item: int) -> int:
+    """Elements of the widest vector (at most 16 bytes) that divides a thread's block."""
+    return gcd(values, max(1, 16 // item))

@@ -1,0 +1,402 @@
+"""``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without planes in memory.
+
+A is large and read once, B small. A stage of both comes to shared memory as it is, float32, each by TMA where a tensor map
+describes it, else by the copies of a warpgroup. The multiplying warpgroups read A from there into the registers in which their
+instructions take it, and split it on the way, into three planes of bfloat16; another warpgroup splits B into planes in shared
+memory. Six products of planes make the result, as in :mod:`~cuteblas.kernels.gemm.split`'s bf16x6: that of the first ones is added
+in float32 after every stage, rounded, and so are the others, which have accumulators of their own.
+
+Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
+underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen. Each block says at ``status`` if a number was outside
+of it, so that a kernel that comes later computes C again by native arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError
+from ...codegen.hopper import (
+    MatrixDescriptor,
+    Mbarriers,
+    TmaBox,
+    WgmmaOperand,
+    WgmmaRegisterMma,
+    operand_layout,
+    tma_load,
+    wgmma_on_registers,
+)
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.tiled import TiledCopy
+from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
+from ...layout.symbolic import Expr, IntLike, all_of, equal, less
+from ..common import OperandAccess, matrix_at, strides_of
+from ..epilogue import Epilogue, FusedEpilogue
+from .persistent import (
+    DEPTH,
+    GROUP,
+    INSTRUCTION_DEPTH,
+    PAIRS,
+    WARP,
+    PersistentBlock,
+    Stage,
+    TileOfC,
+    persistent_traits,
+    ring_of_tiles,
+)
+
+__all__ = ["OUT_OF_RANGE", "RANGE", "SkinnyConfig", "gemm_skinny"]
+
+RANGE = (-50, 50)
+"""Elements that are not zero are at least two to the power of the first number and less than two to the power of the second.
+
+What is left after two planes is then at least 2^-50 2^-23 and its product with an element at least 2^-123: no product that counts
+is subnormal, and no sum reaches 2^127.
+"""
+
+OUT_OF_RANGE = 2
+"""What a block writes to its word at ``status`` if native arithmetic has to compute C; else it writes 0."""
+
+_PLANE = "bfloat16"
+_PLANES = 3
+_MAIN, _CORRECTIONS = ((0, 0),), ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1))
+_BUFFERS = 2                        # of B's planes in shared memory, and of A's in registers
+_GROUPS = 2
+_VECTORS = OperandAccess(1, 4)      # along K, of 16 bytes
+_REGISTERS = 80, 176                # of threads that do not multiply, and of those that do
+
+
+@dataclass(frozen=True)
+class SkinnyConfig:
+    """Everything that a ``gemm_skinny`` kernel is specialised on.
+
+    Attributes
+    ----------
+    output : str
+        NumPy's name of C's type.
+    columns : int
+        Columns of a tile of C, a multiple of 32; it has 128 rows.
+    stages : int
+        Stages of the ring.
+    a, b : OperandAccess
+        Which mode of A and B has stride 1 and, without TMA, how they are read.
+    tma : tuple of bool
+        Whether TMA reads A, and B.
+    c : OperandAccess
+        How C is written.
+    alpha : {"one", "value", "device"}
+        What is known of it; ``"device"``: it lies in device memory.
+    batch_a, batch_b : tuple of bool
+        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
+    slices : bool
+        Whether K is in slices, which are one more batch mode of C, outermost.
+    wide : bool
+        Whether offsets need 64 bits.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum``.
+    """
+
+    output: str
+    columns: int = 64
+    stages: int = 3
+    a: OperandAccess = _VECTORS
+    b: OperandAccess = _VECTORS
+    tma: tuple[bool, bool] = (True, True)
+    c: OperandAccess = PAIRS
+    alpha: str = "one"
+    batch_a: tuple[bool, ...] = ()
+    batch_b: tuple[bool, ...] = ()
+    slices: bool = False
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+
+    @property
+    def k_major(self) -> tuple[bool, bool]:
+        """Whether tiles of A, and of B, are contiguous along K in shared memory."""
+        return self.a.unit != 0, self.b.unit != 0
+
+    @property
+    def mma(self) -> WgmmaRegisterMma:
+        """Who multiplies what."""
+        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major[0])
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile of C."""
+        return self.mma.tile[0]
+
+    @property
+    def boxes(self) -> tuple[TmaBox, TmaBox]:
+        """The tiles of a stage of A and of B, as TMA boxes."""
+        a, b = (TmaBox("float32", operand_layout(extent, DEPTH, "float32", major))
+                for extent, major in zip((self.rows, self.columns), self.k_major, strict=True))
+        return a, b
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        traits = persistent_traits((self.rows, self.columns), self.stages, self.k_major, self.c, (self.alpha, "zero"),
+                                   (self.batch_a, self.batch_b), self.wide, self.epilogue)
+        read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
+                       for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
+        return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
+
+
+class _Source:
+    """One operand in global memory: its parameters, and how a warpgroup brings a tile of it where TMA does not."""
+
+    def __init__(self, k: KernelBuilder, name: str, access: OperandAccess, tma: bool, present: tuple[bool, ...]):
+        self._k, self._name, self._access, self.tma, self.present = k, name, access, tma, present
+        self.name_of_map = k.tensor_map(f"map{name}") if tma else ""
+        self._pointer = None if tma else k.pointer(name, "float32", alignment=4 * access.width)
+
+    def along(self, mode: int) -> int:
+        """What divides the extent of a mode: the width of vectors along it."""
+        return self._access.width if self._access.unit == mode and not self.tma else 1
+
+    def take_strides(self, modes: str) -> None:
+        """Parameters: strides that are not fixed at 1."""
+        self._strides = () if self.tma else strides_of(self._k, self._name, modes, self._access)
+
+    def take_batch_strides(self) -> None:
+        """Parameters: those of the batch modes that it has."""
+        self._batch_strides = () if self.tma else tuple(
+            self._k.integer(f"d{self._name}_l{i}", lo=None, multiple=self._access.width) if has else 0
+            for i, has in enumerate(self.present))
+
+    def load(self, extents: tuple[IntLike, IntLike], batch: tuple[IntLike, ...], index: tuple[IntLike, ...],
+             at: tuple[IntLike, IntLike], ring: Tensor, stage: IntLike, lane: IntLike) -> None:
+        """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is contiguous, whole lines."""
+        if self._pointer is None:
+            raise CodegenError(f"{self._name} is read by TMA")
+        k, access, name, own = self._k, self._access, self._name, len(self.present)
+        line = WARP // access.width
+        across = access.unit == 0
+        threads = Layout((line, GROUP // line)) if across else Layout((GROUP // line, line), (line, 1))
+        copy = TiledCopy(threads, (access.width, 1) if across else (1, access.width))
+        tile = size(ring.layout.inner[0]), DEPTH
+
+        def mine(tensor: Tensor) -> Tensor:
+            return copy.partition(local_tile(tensor, tile, at), lane)
+
+        matrix = matrix_at(self._pointer, extents, self._strides, batch[:own], self._batch_strides, index[:own])
+        tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}", copy.partition(ring, lane))
+        exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor(extents))), extents)
+        _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
+        with k.loop("i", most, unroll=False) as i:
+            some = (_, i, _) if mode == 1 else (_, _, i)
+            k.copy(tXgX[some], tXsX[(*some, stage)], width=access.width, guard=exists[some])
+
+
+@cache
+def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters
+    ----------
+    config : SkinnyConfig
+        What the kernel is specialised on.
+
+    Returns
+    -------
+    GeneratedKernel
+        Parameters: of A (M, K) and B (N, K) the tensor map with the batch modes that it has, or without TMA the pointer; pointers C
+        and status, a word for each block; extents M, N and K; that of a slice of K if there are several; without TMA, the strides
+        of A and of B that are not fixed at 1; those of C; the extents of the batch modes, slices last, then the strides of C there
+        and, without TMA, those of A and of B; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is
+        one-dimensional and may have fewer blocks than tiles.
+    """
+    mma, (box_a, box_b) = config.mma, config.boxes
+    if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
+        raise CodegenError(f"tiles have a multiple of 32 columns, and C is written in vectors of 1 or 2 along N, got {config}")
+    k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch="sm_90a", wide=config.wide,
+                      summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
+                              f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
+                              f"A {mma.tv_a}, accumulators {mma.tv_c}")
+    a = _Source(k, "A", config.a, config.tma[0], config.batch_a)
+    b = _Source(k, "B", config.b, config.tma[1], config.batch_b)
+    pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
+    status = k.pointer("status", "uint32", const=False, alignment=4)
+    M, N = k.integer("M", multiple=a.along(0)), k.integer("N", multiple=max(b.along(0), config.c.width))
+    K = k.integer("K", multiple=max(a.along(1), b.along(1)))
+    chunk = k.integer("chunk", multiple=DEPTH) if config.slices else K
+    for source, its_modes in ((a, "mk"), (b, "nk")):
+        source.take_strides(its_modes)
+    stride_c = strides_of(k, "C", "mn", config.c)
+    modes = range(len(config.batch_a) + config.slices)
+    batch = tuple(k.integer(f"L{i}") for i in modes)
+    batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
+    for source in (a, b):
+        source.take_batch_strides()
+    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue, len(batch))
+
+    sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
+    # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two along K.
+    plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
+    sP = ring_of_tiles(k, "sP", plane, _BUFFERS * _PLANES)
+    in_words = operand_layout(config.columns, DEPTH // 2, "uint32", k_major=True).map_domain(
+        lambda tile: make_layout(*tile, Layout(_BUFFERS * _PLANES, size(tile))))
+    sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
+    epilogue.load_scalars()
+    ready, free = Mbarriers(k, "ready", _BUFFERS), Mbarriers(k, "free", _BUFFERS)
+    maps = [source.name_of_map for source in (a, b) if source.tma]
+    # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
+    threads = not all(config.tma)
+    arrivals = bool(maps) + GROUP * threads, (_GROUPS + 1) * GROUP if threads else _GROUPS * GROUP // WARP + 1
+    block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(chunk)), batch, maps=maps,
+                            arrivals=arrivals, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
+
+    def first_k_tile(tile: TileOfC) -> IntLike:
+        return tile.batch[-1] * (chunk // DEPTH) if config.slices else 0
+
+    def load_by_tma(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
+        own = replace(tile, batch=tile.batch[:len(config.batch_a)])
+        depth = (first_k_tile(tile) + k_tile) * DEPTH
+        for source, box, ring, row in ((a, box_a, sA, tile.m * config.rows), (b, box_b, sB, tile.n * config.columns)):
+            if source.tma:
+                corner = own.corner(row, depth, source.present)
+                tma_load(k, source.name_of_map, box, corner, ring[_, _, stage], barrier)
+
+    def load_by_threads(tile: TileOfC, k_tile: IntLike, stage: IntLike, lane: IntLike) -> None:
+        depth = k.let("depth", first_k_tile(tile) + k_tile)
+        for source, extent, ring, at in ((a, M, sA, tile.m), (b, N, sB, tile.n)):
+            if not source.tma:
+                source.load((extent, K), batch, tile.batch, (at, depth), ring, stage, lane)
+
+    k.emit("bool in_range = true;")
+
+    def seen() -> str:
+        """Registers for the range of what a thread splits."""
+        k.emit("unsigned least = 0xffffffffu, most = 0u, lost = 0u;")
+        return "least, most, lost"
+
+    def report() -> None:
+        k.emit(f"in_range = cb::pairs_are_between(least, most, lost, {RANGE[0]}, {RANGE[1]});")
+
+    def split_b() -> None:
+        k.comment("Planes of B, by a warpgroup of its own")
+        lane = k.let("lane", k.thread % GROUP)
+        order_of_threads = Layout((WARP, GROUP // WARP), (GROUP // WARP, 1))
+        of_pairs, of_words = TiledCopy(order_of_threads, (1, 2)), TiledCopy(order_of_threads, (1, 1))
+        tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
+        order = make_layout(mma.order_of_pairs, Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
+        ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order), layout[2]))
+        tPsW = k.pin("tPsW", of_words.partition(ordered, lane))                            # ((1, 1), N, K, buffer and plane)
+        across, along = (size(tPsB.layout.inner[i]) for i in (1, 2))
+        pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
+        planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
+        stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
+        with block.steps():
+            block.filled(stage)
+            free.wait(buffer.index, buffer.parity ^ 1)
+            for i in range(across):
+                with k.loops((along,)) as (j,):
+                    k.copy(tPsB[_, i, j, stage.index], pairs_of_b[_, j], width=2 if config.k_major[1] else 1)
+                with k.loops((along,)) as (j,):
+                    words = ", ".join(plane(0, j).c for plane in planes)
+                    k.emit(f"cb::split_pair({pairs_of_b(0, j).c}, {pairs_of_b(1, j).c}, {words}, {range_});")
+                with k.loops((along,)) as (j,):
+                    for p, plane in enumerate(planes):
+                        k.copy(plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
+            k.emit("cb::fence_proxy_async();")
+            k.group_barrier(1, GROUP)
+            if threads:
+                block.emptied(stage)
+            with k.when(equal(lane, 0)):
+                ready.arrive(buffer.index)
+                if not threads:
+                    block.emptied(stage)
+            stage.advance()
+            buffer.advance()
+        report()
+
+    nbytes = sum(box.nbytes for box, tma in zip(config.boxes, config.tma, strict=True) if tma)
+    if all(config.tma):
+        block.produce(nbytes, load_by_tma, split_b)
+    else:
+        block.produce_by_threads(load_by_threads, split_b, (nbytes, load_by_tma) if maps else None)
+
+    with block.consumers():
+        tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
+        descriptor = MatrixDescriptor(k, "descriptor_b", sP, WgmmaOperand(_PLANE, plane.layout, k_major=True))
+        fragment = Layout((2, 2, config.columns // 8))
+        total, main, corrections = (k.registers(name, "float32", fragment) for name in ("total", "main_", "corrections"))
+        values = k.registers("values", "float32", Layout(8))
+        words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)] for b in range(_BUFFERS)]
+        stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
+        released = k.variable("released", 0, hi=_BUFFERS - 1)
+
+        def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
+            for i, (p, q) in enumerate(products):
+                b = descriptor.at(buffer.index * _PLANES + q, step * INSTRUCTION_DEPTH)
+                wgmma_on_registers(k, config.columns, _PLANE, True, accumulators, words[step % _BUFFERS][p], b,
+                                   "0" if i == step == 0 else "1")
+
+        def settle(released: IntLike, condition: Expr | bool = True) -> None:
+            """Add what a stage made to the total; its planes of B may be overwritten."""
+            k.emit("cb::wgmma_wait<0>();")
+            with k.when(all_of(equal(k.thread % GROUP, 0), condition)):
+                free.arrive(released)
+            for part in (corrections, main):
+                k.emit(f"cb::wgmma_delivered({part.engine.name});")
+                with k.loops((2, 2, config.columns // 8)) as at:
+                    k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {part(*at).c});")
+
+        def stage_of_k(k_tile: IntLike) -> None:
+            block.filled(stage)
+            steps = DEPTH // INSTRUCTION_DEPTH
+            for step in range(steps):
+                k.copy(tCsA[_, step, stage.index], values, width=mma.width)
+                if step == steps - 1:
+                    if threads:
+                        block.emptied(stage)
+                    else:
+                        k.warp_barrier()
+                        with k.when(equal(k.thread % WARP, 0)):
+                            block.emptied(stage)
+                if step != 1:                                       # then, nothing but step 0 is under way
+                    k.emit(f"cb::wgmma_wait<{_BUFFERS - 1}>();")
+                for half in range(2):
+                    for row in range(2):
+                        x, y = (values(at).c for at in mma.word(row, half))
+                        planes = ", ".join(plane(row + 2 * half).c for plane in words[step % _BUFFERS])
+                        k.emit(f"cb::split_pair({x}, {y}, {planes}, {range_});")
+                if step == 0:
+                    # The stage before ends here, so that it still multiplied while this one's first values were split.
+                    settle(released, less(0, k_tile))
+                    k.assign(released, buffer.index)
+                    ready.wait(buffer.index, buffer.parity)
+                k.emit("cb::wgmma_fence();")
+                multiply(corrections, _CORRECTIONS, step)
+                multiply(main, _MAIN, step)
+                k.emit("cb::wgmma_commit();")
+            stage.advance()
+            buffer.advance()
+
+        with block.tiles() as tile:
+            for tensor in (total, main, corrections):
+                k.fill(tensor)
+            with k.loop("k_tile", block.k_tiles) as k_tile:
+                stage_of_k(k_tile)
+            settle(released, less(0, block.k_tiles))
+            at = tile.m, tile.n
+
+            def partition(tensor: Tensor) -> Tensor:
+                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
+
+            def tiled(matrix: Tensor) -> Tensor:
+                return local_tile(matrix, mma.tile, at)
+
+            guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
+            gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
+            epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
+        report()
+
+    k.comment("Whether all that the block has split was in range")
+    k.emit(f"unsigned const word = cb::syncthreads_or(!in_range) ? {OUT_OF_RANGE}u : 0u;")
+    with k.when(equal(k.thread, 0)):
+        k.emit(f"cb::store_global<1>({status[k.block_index('reporting', 'x')].address}, &word);")
+    return k.build()

@@ -1,0 +1,364 @@
+"""``gemm_split``: float32 and complex64 products on Hopper's 16-bit tensor cores, of what
+:mod:`~cuteblas.kernels.split.planes` has split.
+
+The tensor cores truncate what they add to, so their sums run over one stage of K only: after each, they are added to the total in
+float32, rounded. Products with lower planes are small; theirs may run over all of K. Rows were scaled by powers of two: that is
+undone at the end.
+
+Complex products are real ones here, with twice the N and twice the K: B has two rows for each of its complex ones. The accumulators
+that a thread holds side by side along N are then the real and imaginary part of one element of C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, Pointer
+from ...codegen.hopper import MatrixDescriptor, TmaBox, WgmmaMma, WgmmaOperand, operand_layout, tma_load, wgmma
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.tiled import TiledCopy
+from ...layout import ArithTuple, Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
+from ...layout.symbolic import IntLike, ceil_div, equal, maximum
+from ..common import OperandAccess, matrix_at, strides_of
+from ..epilogue import Epilogue, FusedEpilogue
+from ..split.planes import FORMATS, PLENTY, RECORD
+from .persistent import (
+    DEPTH,
+    GROUP,
+    INSTRUCTION_DEPTH,
+    PAIRS,
+    WARP,
+    Consumer,
+    Divided,
+    PersistentBlock,
+    StagedC,
+    TileOfC,
+    Verdict,
+    Work,
+    boxes,
+    consumer_mma,
+    persistent_traits,
+    ring_of_tiles,
+)
+
+__all__ = ["GemmSplitConfig", "gemm_split"]
+
+_RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them
+
+
+@dataclass(frozen=True)
+class GemmSplitConfig:
+    """Everything that a ``gemm_split`` kernel is specialised on.
+
+    Attributes
+    ----------
+    format : str
+        One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
+    output : str
+        NumPy's name of C's type.
+    columns : int
+        Columns of a tile of accumulators.
+    stages : int
+        Stages of the ring.
+    k_major_a, k_major_b : bool
+        Along which mode the planes of A and B are contiguous.
+    c : OperandAccess
+        How C is read and written.
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars; ``"device"``: they lie in device memory.
+    batch_a, batch_b : tuple of bool
+        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
+    wide : bool
+        Whether offsets into C need 64 bits.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    lacking : int, optional
+        If given, the kernel looks at what is known of all rows, keeps a verdict at ``status``, and does nothing unless it is 0: it
+        is 2 if nothing is enough for a row, else this number (1 or 2) if a row of an operand needs more than one of the other
+        operand offers.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    element : str
+        Type of the elements that were split, float32 or complex64.
+    staged : {"tma", "rows"}, optional
+        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
+    groups : int
+        Multiplying warpgroups, 64 rows of C each.
+    divided : bool
+        Whether blocks may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.persistent.Divided`.
+    """
+
+    format: str
+    output: str
+    columns: int = 128
+    stages: int = 3
+    k_major_a: bool = True
+    k_major_b: bool = True
+    c: OperandAccess = PAIRS
+    alpha: str = "one"
+    beta: str = "zero"
+    batch_a: tuple[bool, ...] = ()
+    batch_b: tuple[bool, ...] = ()
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+    lacking: int | None = None
+    gate: int | None = None
+    element: str = "float32"
+    staged: str | None = None
+    groups: int = 2
+    divided: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Accumulators of an element of C, and real products of a product of two elements along K."""
+        return 2 if dtype(self.element).is_complex else 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile of C."""
+        return 64 * self.groups
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Extents of the tile of C."""
+        return self.mma.tile
+
+    @property
+    def accumulators(self) -> tuple[int, int]:
+        """Extents of a tile of accumulators."""
+        return self.rows, self.columns
+
+    @property
+    def mma(self) -> WgmmaMma:
+        """Who multiplies what."""
+        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, (self.k_major_a, self.k_major_b), self.parts)
+
+    @property
+    def boxes(self) -> tuple[TmaBox, TmaBox]:
+        """The TMA boxes of one plane of a stage of A and of B."""
+        return boxes(FORMATS[self.format].element, self.rows, self.columns, (self.k_major_a, self.k_major_b))
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
+                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
+                                   staged=self.staged)
+        return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
+                + ("" if self.lacking is None else f"_judges{self.lacking}") + ("" if self.gate is None else f"_if{self.gate}"))
+
+
+@cache
+def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters
+    ----------
+    config : GemmSplitConfig
+        What the kernel is specialised on.
+
+    Returns
+    -------
+    GeneratedKernel
+        Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes), and of C if TMA writes it;
+        pointers RA and RB to the exponents of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not
+        fixed at 1; the extents of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, pointers SA
+        and SB to the records of the blocks that split A and B, the numbers of these, and the pointer to the status; if tiles are
+        divided, their number, and pointers to sums and flags; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid
+        is one-dimensional and may have fewer blocks than tiles.
+    """
+    form, (box_a, box_b) = FORMATS[config.format], config.boxes
+    mma = config.mma
+    atom, = mma.atoms
+    parts = config.parts
+    run = 2 // parts
+    if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
+        raise CodegenError(f"a thread holds {run} of C side by side and writes them, at most, together along N, got {config.c}")
+
+    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch="sm_90a", wide=config.wide,
+                      summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+                              f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
+                              f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
+    if config.gate is not None:
+        k.gate(config.gate, followed=True)                 # by native arithmetic
+    map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
+    map_c = k.tensor_map("mapC") if config.staged == "tma" else None
+    rows_of = [k.pointer(name, "int32", alignment=4) for name in ("RA", "RB")]
+    pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
+    M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
+    stride_c = strides_of(k, "C", "mn", config.c)
+    modes = range(len(config.batch_a))
+    batch = tuple(k.integer(f"L{i}") for i in modes)
+    batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
+    batch_rows = [tuple(k.integer(f"d{name}_l{i}") for i in modes) for name in ("RA", "RB")]
+    judges = config.lacking is not None
+    records = [k.pointer(name, "float32", alignment=4 * RECORD) for name in ("SA", "SB") if judges]
+    counts = [k.integer(f"{name}_count") for name in ("SA", "SB") if judges]
+    status = k.pointer("status", "uint32", const=False, alignment=4) if judges else None
+    divided = Divided.parameters(k) if config.divided else None
+    epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
+
+    # The planes of a stage lie one after the other.
+    sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
+    staged = StagedC(k, config.output, mma, map_c) if config.staged else None
+    verdict = Verdict(k) if judges else None
+    epilogue.load_scalars()
+    step = *config.tile, DEPTH // parts
+    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b),
+                            rings=[(verdict.barrier, 1)] if verdict else (), divided=divided)
+
+    def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
+        operands = ((map_a, box_a, sA, tile.corner(tile.m * config.rows, k_tile * DEPTH, config.batch_a)),
+                    (map_b, box_b, sB, tile.corner(tile.n * config.columns, k_tile * DEPTH, config.batch_b)))
+        for tensor_map, box, ring, (row, depth, *index) in operands:
+            for p in range(form.planes):
+                tma_load(k, tensor_map, box, ArithTuple(row, depth, p, *index), ring[_, _, stage * form.planes + p], barrier)
+
+    def judge() -> None:
+        assert verdict is not None and status is not None and config.lacking is not None
+        _judge(k, list(zip(records, counts, strict=True)), status, config.lacking, verdict)
+
+    def begin(work: Work) -> None:
+        if verdict is not None:
+            with k.when(work.later):
+                verdict.leave_unless_zero()
+
+    block.produce(form.planes * (box_a.nbytes + box_b.nbytes), load, aside=judge if judges else None, begin=begin)
+
+    values = Layout((2, 2, config.columns // 8))
+    operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
+    operand_b = WgmmaOperand(form.element, box_b.layout, config.k_major_b)
+
+    def consumer() -> Consumer:
+        # This group's rows: (64, K, stage and plane).
+        tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
+        descriptors = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a), MatrixDescriptor(k, "descriptor_b", sB, operand_b)
+        total, chunk = (k.registers(name, "float32", values) for name in ("total", "chunk"))
+        correction = [k.registers("correction", "float32", values)] if form.corrections else []
+
+        def start() -> None:
+            for tensor in (total, *correction):
+                k.fill(tensor)
+
+        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], stage: IntLike, fresh: bool) -> None:
+            for i, (p, q) in enumerate(products):
+                for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
+                    accumulate = "0" if fresh and i == depth == 0 else "1"
+                    a, b = (d.at(stage * form.planes + plane, depth) for d, plane in zip(descriptors, (p, q), strict=True))
+                    wgmma(k, atom, accumulators, a, b, accumulate)
+            k.emit("cb::wgmma_commit();")
+
+        def multiply(stage: IntLike) -> None:
+            k.emit("cb::wgmma_fence();")
+            issue(chunk, form.main, stage, fresh=True)
+            for tensor in correction:
+                issue(tensor, form.corrections, stage, fresh=False)
+
+        def settle() -> None:
+            k.emit(f"cb::wgmma_delivered({chunk.engine.name});")
+            with k.loops((2, 2, config.columns // 8)) as at:
+                k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
+
+        def finish(work: Work) -> None:
+            if verdict is not None:
+                verdict.leave_unless_zero()
+            for tensor in correction:
+                k.emit(f"cb::wgmma_delivered({tensor.engine.name});")
+                with k.loops((2, 2, config.columns // 8)) as where:
+                    sum_ = total(*where).c
+                    k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
+                k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
+            with block.ended(work, total):
+                store(work.tile)
+
+        def store(tile: TileOfC) -> None:
+            at = tile.m, tile.n
+
+            def partition(tensor: Tensor) -> Tensor:
+                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
+
+            def tiled(matrix: Tensor) -> Tensor:
+                return local_tile(matrix, mma.tile, at)
+
+            guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
+            tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
+                            for name, pointer, strides, steps in
+                            zip(("RA", "RB"), rows_of, ((1, 0), (0, 1)), batch_rows, strict=True))
+            elements = Layout((run, 2, config.columns // 8))
+            pair, half, column = (size(elements[i]) for i in range(rank(elements)))
+            sums = total if parts == 1 else k.registers("of_c", config.element, elements)
+            tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
+            k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
+            k.copy(tCgRB[_, 0, _], tCrRB, width=1, guard=guard[_, 0, _])
+
+            def scale(factor: Callable[[str, str], str]) -> None:
+                with k.loops((pair, half, column)) as (i, h, n):
+                    own = [total(i * parts + part, h, n).c for part in range(parts)]
+                    for each in own:
+                        k.emit(f"{each} = {factor(each, f'{tCrRA(h).c} + {tCrRB(i, n).c}')};")
+                    if parts == 2:
+                        k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
+
+            k.emit("int least[2], most[2];")
+            for side, exponents in enumerate((tCrRA, tCrRB)):
+                modes_of = tuple(size(exponents.layout[mode]) for mode in range(rank(exponents.layout)))
+                k.emit(f"least[{side}] = most[{side}] = {exponents(*(0 for _mode in modes_of)).c};")
+                with k.loops(modes_of) as where:
+                    for name, combine in (("least", "min"), ("most", "max")):
+                        k.emit(f"{name}[{side}] = cb::{combine}({name}[{side}], {exponents(*where).c});")
+            # One factor is enough but for results that no float32 holds, or nearly so.
+            near = k.flag("near", "least[0] + least[1] >= -126 && most[0] + most[1] <= 127")
+            with k.when(equal(near, 1)):
+                scale(lambda x, exponent: f"cb::scaled({x}, cb::power_of_two({exponent}))")
+            with k.otherwise():
+                scale(lambda x, exponent: f"cb::scalbn({x}, {exponent})")
+            mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
+            gC = tiled(mC)
+            pieces = staged.pieces_of(tile, mC, (M, N)) if staged else None
+            epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled, pieces)
+
+        return Consumer(start, multiply, settle, finish, staged.leave if staged else lambda: None)
+
+    block.consume(consumer, overlap=bool(form.corrections))
+    return k.build()
+
+
+def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, verdict: Verdict) -> None:
+    """One warp's verdict on all rows: 0 if the planes hold what the product needs."""
+    k.comment("A verdict on all rows of both operands: see RECORD of split_planes")
+    lane = k.let("lane", k.thread % WARP)
+    reader, step = TiledCopy(Layout((1, WARP)), (RECORD, 1)), (RECORD, WARP * _RECORDS_AT_ONCE)
+    at_once = Layout((RECORD, 1, _RECORDS_AT_ONCE))
+
+    def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
+        return reader.partition(local_tile(tensor, step, (0, _)), lane)
+
+    found, sources, exist = [], [], []
+    for pointer, count in operands:
+        name = pointer.name
+        k.emit(f"float need_{name} = 0.0f, offer_{name} = {PLENTY!r}f;")
+        found.append(k.registers(f"found_{name}", "float32", at_once))
+        sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((RECORD, count))))))
+        exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((RECORD, count)))), (None, count)))
+    with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1]), unroll=False) as i:
+        for source, fragment, exists in zip(sources, found, exist, strict=True):
+            k.copy(source[_, _, _, i], fragment, width=RECORD, guard=exists[_, _, _, i])
+        for (pointer, _count), fragment, exists in zip(operands, found, exist, strict=True):
+            need, offer = f"need_{pointer.name}", f"offer_{pointer.name}"
+            with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
+                k.emit(f"{need} = cb::max({need}, {fragment(0, 0, j).c});")
+                k.emit(f"{offer} = cb::min({offer}, {fragment(1, 0, j).c});")
+    a, b = (pointer.name for pointer, _count in operands)
+    for name, combine in ((f"need_{a}", "max"), (f"need_{b}", "max"), (f"offer_{a}", "min"), (f"offer_{b}", "min")):
+        for mask in (1 << i for i in range(WARP.bit_length() - 1)):
+            k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
+    k.emit(f"bool const is_lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
+    k.emit(f"unsigned const verdict = cb::max(need_{a}, need_{b}) > {PLENTY!r}f ? 2u : is_lacking ? {lacking}u : 0u;")
+    with k.when(equal(lane, 0)):
+        with k.when(equal(k.block_index("judge", "x"), 0)):
+            k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
+        verdict.give("verdict")

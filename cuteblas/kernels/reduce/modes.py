@@ -1,0 +1,186 @@
+"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j] over j, for every index of a batch.
+
+The threads of a block are an array along (i, j), the lanes of a warp along whichever mode of X is contiguous. Each walks over j
+and keeps its result in registers; then halves of the array are folded onto each other through shared memory. The order of every
+sum is fixed, so the result is the same bit for bit in every run. With few rows, j is cut into slices: a batch mode whose results
+are reduced by the same kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError
+from ...codegen.epilogue import literal
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.tiled import TiledCopy
+from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
+from ...layout.symbolic import IntLike, ceil_div, less, minimum
+from ..common import OperandAccess, matrix_at, strides_of
+
+__all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
+
+OPERATIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
+"""By name: the device function of two values. Maximum and minimum hand on a NaN, as NumPy's do."""
+
+_UNROLL = 4                         # vectors along j that a thread has under way at once
+_MAX_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class ReduceModesConfig:
+    """What a ``reduce_modes`` kernel is specialised on.
+
+    Attributes
+    ----------
+    op : str
+        One of :data:`OPERATIONS`.
+    element, accumulator, output : str
+        NumPy's names of the types of X, of everything in between, and of R.
+    x : OperandAccess
+        How X is read; mode 0 is i, mode 1 is j.
+    threads : tuple of int
+        Threads of a block along (i, j), powers of two.
+    lanes : int
+        The mode along which neighbouring threads lie; the one with stride 1, if there is one.
+    batch_modes : int
+        Number of batch modes.
+    split : bool
+        Whether the last batch mode walks over slices of j, each ``chunk`` long (the last may be shorter).
+    wide : bool
+        Whether offsets need 64 bits.
+    """
+
+    op: str
+    element: str
+    accumulator: str
+    output: str
+    x: OperandAccess
+    threads: tuple[int, int]
+    lanes: int
+    batch_modes: int = 0
+    split: bool = False
+    wide: bool = False
+
+    def __post_init__(self) -> None:
+        if self.op not in OPERATIONS:
+            raise CodegenError(f"reductions are {', '.join(OPERATIONS)}, got {self.op!r}")
+        if self.x.unit not in (None, self.lanes) or any(n < 1 or n & (n - 1) for n in self.threads):
+            raise CodegenError(f"lanes lie along the contiguous mode and threads are powers of two, got {self}")
+
+    @property
+    def values(self) -> tuple[int, int]:
+        """Elements of one access along (i, j)."""
+        return (self.x.width, 1) if self.lanes == 0 else (1, self.x.width)
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Elements along (i, j) that a block reads in one step."""
+        (ti, tj), (vi, vj) = self.threads, self.values
+        return ti * vi, tj * vj * _UNROLL
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        types = "_".join(dtype(name).tag for name in (self.element, self.accumulator, self.output))
+        unit = {0: "i", 1: "j", None: "s"}[self.x.unit]
+        return (f"reduce_{self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{unit}{self.x.width}"
+                f"_b{self.batch_modes}{'_split' if self.split else ''}{'_wide' if self.wide else ''}")
+
+
+def _identity(op: str, accumulator: str) -> str:
+    """The C++ expression of what a reduction of nothing gives."""
+    if op == "sum":
+        return ""
+    kind = dtype(accumulator)
+    if not kind.is_integer:
+        return literal(float("-inf") if op == "max" else float("inf"), accumulator)
+    bits, signed = 8 * kind.bytes, not accumulator.startswith("u")
+    least, greatest = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    return literal(least if op == "max" else greatest, accumulator)
+
+
+@cache
+def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters of the kernel: pointers X and R; extents I, J; the strides of X along i and j (where not fixed at 1), that of R; the
+    extents of the batch modes, then the strides of X there, then of R; the length of a slice of j if it is split.
+    """
+    (ti, tj), (vi, vj) = config.threads, config.values
+    order = Layout(config.threads, (1, ti) if config.lanes == 0 else (tj, 1))
+    reader, folder = TiledCopy(order, config.values), TiledCopy(order, (vi, 1))
+    accumulator, width = config.accumulator, config.x.width
+    k = KernelBuilder(config.name, ti * tj, wide=config.wide,
+                      summary=f"R[i] = {config.op} of X[i, j] over j: {config.element} in {accumulator} to {config.output}, "
+                              f"tile {config.tile}\nthreads {order}, each {config.values} elements at a time")
+    px = k.pointer("X", config.element, alignment=width * dtype(config.element).bytes)
+    pr = k.pointer("R", config.output, const=False, alignment=dtype(config.output).bytes)
+    I, J = (k.integer(name, multiple=width if config.x.unit == mode else 1) for mode, name in enumerate("IJ"))
+    stride_x, stride_r = strides_of(k, "X", "ij", config.x), k.integer("dR_i", lo=None)
+    batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
+    batch_x, batch_r = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=multiple) for i in range(config.batch_modes))
+                        for name, multiple in (("X", width), ("R", 1)))
+
+    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(I, config.tile[0]))
+    tile = k.let("tile", block % tiles) if batch else block
+    item: IntLike = k.let("item", block // tiles) if batch else 0
+    depth: IntLike = J
+    if config.split:
+        chunk = k.integer("chunk", multiple=width if config.x.unit == 1 else 1)
+        depth = k.let("depth", minimum(chunk, J - idx2crd(item, batch)[-1] * chunk))
+
+    def mine(tensor: Tensor) -> Tensor:                 # this thread's part of the tile of X, step by step
+        return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
+
+    tXgX = k.pin("tXgX", mine(matrix_at(px, (I, depth), stride_x, batch, batch_x, item)))
+    exists = Guard(k.pin("tXcX", mine(make_identity_tensor((I, depth)))), (I, depth))
+    read = k.registers("tXrX", config.element, Layout((vi * vj, 1, _UNROLL)))
+    total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
+
+    def fold(into: Tensor, at: tuple[IntLike, ...], value: str) -> None:
+        k.emit(f"{into(*at).c} = cb::{OPERATIONS[config.op]}({into(*at).c}, {value});")
+
+    k.fill(total, _identity(config.op, accumulator))
+    with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
+        here = exists[_, _, _, step]
+        k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
+        # What does not exist was read as zero: nothing to a sum, not so to the largest or the smallest.
+        with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum" or here.at((v, i, j))):
+            fold(total, (v if vi > 1 else 0, 0, 0), f"cb::convert<{dtype(accumulator).ctype}>({read(v, i, j).c})")
+
+    results = config.tile[0], tj
+    tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
+    if tj > 1:
+        k.comment("Fold the threads along j, half onto half")
+        shared = k.shared("sR", accumulator, Layout(results, (1, results[0]) if config.lanes == 0 else (tj, 1)))
+        tRsR = k.pin("tRsR", folder.partition(shared, k.thread))
+        along = tRcR(0, 0, 0)[1]
+        vector = min(vi, _MAX_VECTOR_BYTES // dtype(accumulator).bytes)
+        k.copy(total, tRsR, width=vector)
+        half = tj
+        while half > 1:
+            half //= 2
+            k.barrier()
+            with k.when(less(along, half)):
+                k.copy(folder.partition(domain_offset((0, half), shared), k.thread), part, width=vector)
+                with k.loops((vi, 1, 1)) as at:
+                    fold(total, at, part(*at).c)
+                if half > 1:
+                    k.copy(total, tRsR, width=vector)
+
+    k.comment("The first threads along j have the results")
+    R = matrix_at(pr, (I, tj), (stride_r, 0), batch, batch_r, item)
+
+    def owned(tensor: Tensor) -> Tensor:
+        return folder.partition(local_tile(tensor, results, (tile, 0)), k.thread)
+
+    tRgR, last = k.pin("tRgR", owned(R)), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
+    result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
+    with k.loops((vi, 1, 1)) as at:
+        k.emit(f"{result(*at).c} = cb::convert<{dtype(config.output).ctype}>({total(*at).c});")
+    k.copy(result, tRgR, width=1, guard=last)
+    return k.build()

@@ -1,0 +1,117 @@
+"""``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
+
+The slices lie one after the other in a workspace, each M-major. They are added in order, so the result is the same bit for bit in
+every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.nested import by_coordinate
+from ...codegen.tiled import TiledCopy
+from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, product
+from ..common import OperandAccess, extents_of, matrix_at, strides_of, tile_of_block
+from ..epilogue import Epilogue, FusedEpilogue
+
+__all__ = ["TILE", "ReduceConfig", "reduce_split"]
+
+TILE = (32, 8)
+_THREADS = 256
+
+
+@dataclass(frozen=True)
+class ReduceConfig:
+    """What a ``reduce_split`` kernel is specialised on.
+
+    Attributes
+    ----------
+    accumulator, output : str
+        NumPy's names of the types of the slices, and of C.
+    c : OperandAccess
+        How C is written; width 1.
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars.
+    batch_modes : int
+        Number of batch modes.
+    wide : bool
+        Whether offsets need 64 bits.
+    modes : tuple of int
+        Modes that are nested in M and N of C.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    """
+
+    accumulator: str
+    output: str
+    c: OperandAccess
+    alpha: str = "one"
+    beta: str = "zero"
+    batch_modes: int = 0
+    wide: bool = False
+    modes: tuple[int, int] = (1, 1)
+    epilogue: FusedEpilogue | None = None
+    gate: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
+        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
+                f"_b{self.batch_modes}{'_wide' if self.wide else ''}"
+                + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
+                + (f"_{self.epilogue.tag}" if self.epilogue else "") + ("" if self.gate is None else f"_if{self.gate}"))
+
+
+@cache
+def reduce_split(config: ReduceConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters of the kernel: the gate if there is one; pointers W (slices, (M, N, batch, slice) with M fastest and the slice
+    slowest) and C; extents M, N (by nested mode where there are several); slices S; the strides of C that are not fixed at 1; the
+    extents of the batch modes, then the strides of C there; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; behind a
+    gate, the number of blocks.
+    """
+    k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
+                      summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
+                              "slices added in order")
+    if config.gate is not None:
+        k.gate(config.gate)
+    pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
+    pc = k.pointer("C", config.output, const=False, alignment=dtype(config.output).bytes)
+    extents = tuple(extents_of(k, name, nested) for name, nested in zip("MN", config.modes, strict=True))
+    S = k.integer("S")
+    stride_c = strides_of(k, "C", "mn", config.c, config.modes)
+    batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
+    batch_c = tuple(k.integer(f"dC_l{i}", lo=None) for i in range(config.batch_modes))
+    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue,
+                        config.batch_modes)
+
+    M, N = (k.let(name, product(extent)) for name, extent in zip("MN", extents, strict=True))
+    epilogue.load_scalars()
+    tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
+    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
+    mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
+
+    tiled = TiledCopy(Layout(TILE), (1, 1))
+    gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
+    gC = local_tile(mC, TILE, (tile_m, tile_n))
+    cC = local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
+    tWgW = k.pin("tWgW", tiled.partition(gW, k.thread))
+    guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
+    one = Layout((1, 1, 1))
+    total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
+    k.fill(total)
+    with k.loop("slice", S) as index:
+        k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
+        k.emit(f"{total(0).c} = cb::add({total(0).c}, {part(0).c});")
+    epilogue.clear(total)
+    epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), batch, item,
+                   lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
+    return k.build()

@@ -1,0 +1,829 @@
+"""``split_planes``: float32 and complex64 operands as sums of 16-bit planes, for products on tensor cores.
+
+Each row of the operand is scaled by a power of two, so that its largest element lies just below a limit. A scaled element ``y`` is
+
+* fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and ``lo = rn((y - hi) 2^11)``;
+* bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
+
+A block owns whole rows, which it looks at twice: for their largest elements, and to split them. Meanwhile short ones stay in
+registers and others in shared memory, so that all of a row, or most of a long one, is read once. Where rows lie across K, the
+blocks of a cluster share them, each with a part of K, and tell each other what they find in it. Beside the planes stand the
+exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see :data:`RECORD`.
+
+Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
+element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
+the planes, ``(re, -im)`` for the real part of the product and ``(im, re)`` for the imaginary one. The real product of both is then
+the complex product with the parts of its elements side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, Pointer
+from ...codegen.hopper import Mbarriers, store_async
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.tiled import TiledCopy, partition
+from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select, to_c
+from ..common import OperandAccess, clear, matrix_at, strides_of
+
+__all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
+
+RECORD = 2
+"""Numbers, float32, that a block, or a cluster that shares rows, leaves of its rows.
+
+0. The most that one of them needs of the other operand's rows: ``z + 3t`` for ``z`` zeros and ``t`` elements that are too small for
+   fp16x3, or 0 if it has none of the latter. Infinity if a row has an infinity, a NaN, or elements too small even for bf16x6.
+1. The least that one of them offers: a lower bound of its sum of magnitudes over its largest one; plenty, if all are zero.
+
+docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an operand needs more than any row of the other offers.
+"""
+
+PLENTY = 2.0**127
+"""What no row offers is offered by no rows at all."""
+
+_WARP, _WORD = 32, 4
+_TOLD = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # words that blocks of a cluster tell of a row
+_GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
+_PARTS = {"float32": 1, "complex64": 2}
+
+
+@dataclass(frozen=True)
+class SplitFormat:
+    """A way to write a float32 as a sum of 16-bit numbers, and to multiply such sums.
+
+    Attributes
+    ----------
+    name : str
+        What ``precision=`` calls it.
+    element : str
+        Type of the planes.
+    planes : int
+        Number of planes, the most significant first.
+    step : int
+        Each plane is scaled by two to the power of this against the one before.
+    top : int
+        The largest element of a scaled row lies in ``[2^top, 2^(top + 1))``.
+    span : int
+        Elements down to ``2^(top - span)`` are split without loss beyond float32's own rounding.
+    main, corrections : tuple of (int, int)
+        Which planes of A and of B are multiplied: products that are added in float32 after every stage, in this order; and, scaled
+        by ``2^step``, those that stay in the tensor cores' accumulators over all of K.
+    """
+
+    name: str
+    element: str
+    planes: int
+    step: int
+    top: int
+    span: int
+    main: tuple[tuple[int, int], ...]
+    corrections: tuple[tuple[int, int], ...] = ()
+
+
+FORMATS = {
+    "fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), ((1, 0), (0, 1))),
+    "bf16x6": SplitFormat("bf16x6", "bfloat16", 3, 0, 50, 100, ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))),
+}
+"""By name. Products of planes that are left out are below float32's rounding."""
+
+
+@dataclass(frozen=True)
+class SplitOperand:
+    """How one operand is split.
+
+    Attributes
+    ----------
+    x : OperandAccess
+        How the operand (rows, K) is read.
+    threads : tuple of int
+        Threads of a block along rows and K, powers of two.
+    run : int
+        Neighbours that a thread splits together, along K if planes are contiguous there, else along rows; so many are written at
+        once, even if they cannot be read at once.
+    batch_modes : int
+        Number of batch modes.
+    element : str
+        Type of its elements, float32 or complex64.
+    doubled : bool
+        Whether each row of complex elements is two rows of the planes.
+    unroll : int
+        Runs that a thread splits in one step along K.
+    slots : int
+        Steps whose elements are in shared memory at the same time. If one step is all of K, its elements stay in registers: 0, or
+        1 if they get there through shared memory, because they cannot be read as whole runs.
+    cluster : int
+        Blocks that share rows, a power of two: each has every so many-th step, and they tell each other what they find.
+    """
+
+    x: OperandAccess
+    threads: tuple[int, int]
+    run: int = 1
+    batch_modes: int = 0
+    element: str = "float32"
+    doubled: bool = False
+    unroll: int = 4
+    slots: int = 0
+    cluster: int = 1
+
+    def __post_init__(self) -> None:
+        if any(n < 1 or n & (n - 1) for n in self.threads):
+            raise CodegenError(f"threads are powers of two, got {self}")
+        if self.run % self.x.width:
+            raise CodegenError(f"a run is read as whole vectors, got {self}")
+        if self.exchanged and prod(self.threads) % _WARP:
+            raise CodegenError(f"whole warps exchange what they bring, got {self}")
+        if self.cluster > 1 and self.tile[0] * self.warps > prod(self.threads):
+            raise CodegenError(f"blocks of a cluster have a thread for what each warp finds in a row, got {self}")
+        if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
+            raise CodegenError(f"float32 and complex64 are split, and only the latter is doubled or conjugated, got {self}")
+
+    @property
+    def parts(self) -> int:
+        """Real numbers of an element, side by side along K of the planes."""
+        return _PARTS[self.element]
+
+    @property
+    def copies(self) -> int:
+        """Rows of the planes for each row of the operand."""
+        return 1 + self.doubled
+
+    @property
+    def spread(self) -> tuple[int, int]:
+        """How many numbers of a plane an element becomes along the contiguous one of rows and K."""
+        return (1, self.parts) if self.k_major else (self.copies, 1)
+
+    @property
+    def strips(self) -> int:
+        """How many it becomes along the other one."""
+        return self.copies if self.k_major else self.parts
+
+    def places(self, part: int) -> list[tuple[int, int, bool]]:
+        """Where a plane has the real (0) or imaginary (1) part of an element: strip, number in it, and if the sign is changed."""
+        found = []
+        for copy in range(self.copies):
+            along = part ^ copy                         # the second row has the parts the other way round
+            strip, number = (copy, along) if self.k_major else (along, copy)
+            found.append((strip, number, self.doubled and part == 1 and copy == 0))
+        return sorted(found, key=lambda place: place[2])
+
+    @property
+    def k_major(self) -> bool:
+        """Whether the planes are contiguous along K: as the operand is, where it is contiguous at all."""
+        return self.x.unit != 0
+
+    @property
+    def values(self) -> tuple[int, int]:
+        """Elements of a run along rows and K."""
+        return (1, self.run) if self.k_major else (self.run, 1)
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of a block, and elements along K that it splits in one step."""
+        (ti, tj), (vi, vj) = self.threads, self.values
+        return ti * vi, tj * vj * self.unroll
+
+    @property
+    def order(self) -> Layout:
+        """Threads along rows and K: neighbours along what is contiguous."""
+        return Layout(self.threads, (self.threads[1], 1) if self.k_major else (1, self.threads[0]))
+
+    @property
+    def reader(self) -> TiledCopy:
+        """Who splits what of a step."""
+        return TiledCopy(self.order, self.values)
+
+    @property
+    def bringer(self) -> Layout:
+        """Who brings what of a step to shared memory: ``((thread), (element, vector))`` -> position in the tile of :attr:`reader`.
+
+        The lanes of a warp bring what they split. Where a run is several vectors, neighbouring lanes bring neighbouring vectors:
+        they read as few sectors, and write as few words of the same bank, as there can be.
+        """
+        if not self.exchanged:
+            return self.reader.tv
+        (ti, tj), vi, width = self.threads, self.values[0], self.x.width
+        rows, number = ti * vi, self.run // width
+        (along, others), (unit, other) = ((tj, ti), (rows, 1)) if self.k_major else ((ti, tj), (1, rows))
+        neighbours = min(along, _WARP)
+        lines = _WARP // neighbours
+        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((_WARP, number), (1, _WARP)))
+        warps = Layout((along // neighbours, others // lines), (neighbours * self.run * unit, lines * other))
+        return make_layout(make_layout(vectors[0], warps), make_layout(Layout(width, unit), vectors[1]))
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether threads bring to shared memory what others of their warp split."""
+        return self.slots > 0 and self.x.width < self.run
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a warp that share rows."""
+        return max(1, min(self.threads[1], _WARP // (1 if self.k_major else self.threads[0])))
+
+    @property
+    def warps(self) -> int:
+        """Warps that share rows."""
+        return self.threads[1] // self.lanes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory for the rows, for what each warp finds in them first, and for what other blocks of a cluster find."""
+        rows, depth = self.tile
+        told = (len(_TOLD) * rows * self.cluster + _GRAIN) * _WORD if self.cluster > 1 else 0
+        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.warps * _WORD + told
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
+        kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
+        shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
+        cluster = f"_c{self.cluster}" if self.cluster > 1 else ""
+        return f"{kind}{unit}{self.x.width}_{shape}_{f's{self.slots}' if self.slots else 'o'}{cluster}_b{self.batch_modes}"
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """What a ``split_planes`` kernel is specialised on.
+
+    Attributes
+    ----------
+    format : str
+        One of :data:`FORMATS`.
+    a, b : SplitOperand
+        How both operands are split, by as many threads a block.
+    wide : bool
+        Whether offsets need 64 bits.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    judged : bool
+        Whether blocks leave a :data:`RECORD` of their rows.
+    clears : bool
+        Whether words of the kernel behind are set to zero.
+    min_blocks : int
+        Blocks that share a multiprocessor.
+    """
+
+    format: str
+    a: SplitOperand
+    b: SplitOperand
+    wide: bool = False
+    gate: int | None = None
+    judged: bool = False
+    clears: bool = False
+    min_blocks: int = 2
+
+    def __post_init__(self) -> None:
+        if prod(self.a.threads) != prod(self.b.threads):
+            raise CodegenError(f"both operands are split by blocks of the same size, got {self}")
+        if any(x.cluster not in (1, self.cluster) for x in (self.a, self.b)):
+            raise CodegenError(f"clusters that share rows are of one size, got {self}")
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster. They share rows of an operand or, if its rows lie along K, have nothing to do with each other."""
+        return max(self.a.cluster, self.b.cluster)
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The operands in the order in which blocks split them: rows that lie across K first, whose blocks take longest."""
+        return ("B", "A") if self.a.k_major and not self.b.k_major else ("A", "B")
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        blocks = "" if self.min_blocks == 2 else f"_x{self.min_blocks}"
+        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{blocks}{'_wide' if self.wide else ''}"
+                f"{'_judged' if self.judged else ''}{'_clears' if self.clears else ''}"
+                f"{'' if self.gate is None else f'_if{self.gate}'}")
+
+
+@cache
+def split_planes(config: SplitConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    The first ``blocks_first`` blocks, whole clusters, split the first of :attr:`SplitConfig.sides`, the others the second one; what
+    fills the last cluster has nothing to do. Parameters of the kernel: the gate if there is one; ``blocks_first``; a pointer to the
+    words that are cleared, if any are, and their number; then for A and for B (names end in ``A`` and ``B``) pointers X (the
+    operand), P (planes), R (int32, the exponents of the rows) and, if they are judged, S (float32, a :data:`RECORD` of each block,
+    or of each cluster that shares rows); extents M (rows), K of the operand; the strides of X that are not fixed at 1; that of P
+    along the mode in which it is not contiguous, that from plane to plane; the extents of the batch modes, then the strides of X
+    there, of P and of R; behind a gate, the number of blocks.
+    """
+    form = FORMATS[config.format]
+    k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", min_blocks=config.min_blocks, wide=config.wide,
+                      cluster=config.cluster,
+                      summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
+    if config.gate is not None:
+        k.gate(config.gate, followed=True)                 # by what multiplies
+    blocks_first = k.integer("blocks_first")
+    flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
+    flags_count = k.integer("flags_count") if config.clears else 0
+    parts = {side: _Operand(k, form, side, operand, config.judged) for side, operand in (("A", config.a), ("B", config.b))}
+    first, second = config.sides
+    came = _Came(k, config)
+    block = k.each_block("block")
+    came.turn()
+    if flags is not None:
+        with k.when(equal(block, 0)):
+            clear(k, flags, flags_count)
+    surplus = config.cluster > 1 and parts[second].shares_no_rows
+    with k.when(less(block, blocks_first)), k.scratch():
+        parts[first].split(block, came)
+    with k.otherwise(), k.scratch():
+        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), came, surplus=surplus)
+    return k.build()
+
+
+class _Operand:
+    """One operand: its parameters, and the work of a block."""
+
+    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand, judged: bool):
+        self._k, self._form, self._side, self._config = k, form, side, config
+        width = config.x.width
+        self._x = k.pointer(f"X{side}", config.element, alignment=width * dtype(config.element).bytes)
+        self._p = k.pointer(f"P{side}", form.element, const=False, alignment=16)
+        self._r = k.pointer(f"R{side}", "int32", const=False, alignment=4)
+        self._s = k.pointer(f"S{side}", "float32", const=False, alignment=8) if judged else None
+        self._extents = tuple(k.integer(f"{name}{side}", multiple=width if config.x.unit == mode else 1)
+                              for mode, name in enumerate("MK"))
+        self._stride_x = strides_of(k, f"X{side}", "mk", config.x)
+        self._rows_of_p, self._planes_of_p = (k.integer(f"dP{side}_{name}", multiple=8) for name in ("row", "plane"))
+        modes = range(config.batch_modes)
+        self._batch = tuple(k.integer(f"L{side}{i}") for i in modes)
+        self._batch_x, self._batch_p, self._batch_r = (
+            tuple(k.integer(f"d{name}{side}_l{i}", lo=None, multiple=multiple) for i in modes)
+            for name, multiple in (("X", width), ("P", 8), ("R", 1)))
+
+    @property
+    def shares_no_rows(self) -> bool:
+        """Whether each block has rows of its own."""
+        return self._config.cluster == 1
+
+    def split(self, block: IntLike, came: _Came, *, surplus: bool = False) -> None:
+        """Split the rows of a block; with a ``surplus``, there may be blocks behind the last rows."""
+        if not surplus:
+            return self._split(block, came)
+        k, rows = self._k, self._config.tile[0]
+        with k.when(less(block, prod(self._batch, start=ceil_div(self._extents[0], rows)))):
+            self._split(block, came)
+
+    def _split(self, block: IntLike, came: _Came) -> None:
+        k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
+        (vi, vj), tj, order = config.values, config.threads[1], config.order
+        folder = TiledCopy(order, (vi, 1))
+        k.note(f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}")
+        rank: IntLike = 0
+        if config.cluster > 1:
+            rank, block = k.let("rank", block % config.cluster), k.let("group", block // config.cluster)
+        tiles = k.let("tiles", ceil_div(M, config.tile[0]))
+        tile = k.let("tile", block % tiles) if batch else block
+        item: IntLike = k.let("item", block // tiles) if batch else 0
+
+        def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:      # this block's steps of its rows
+            tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
+            return tensor if config.cluster == 1 else local_tile(tensor, step, (0, rank, _))
+
+        def mine(tensor: Tensor, spread: tuple[int, int] = (1, 1)) -> Tensor:   # this thread's part of the rows, step by step
+            who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
+            step = config.tile[0] * spread[0], config.tile[1] * spread[1]
+            return who.partition(steps_of(tensor, step), k.thread)
+
+        def brought(tensor: Tensor) -> Tensor:      # what this thread brings
+            return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer, k.thread)
+
+        tXgX = k.pin("tXgX", brought(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
+        elements = make_identity_tensor((M, K))
+        exists = Guard(k.pin("tXcX", mine(elements)), (M, K))
+        there = Guard(k.pin("tBcX", brought(elements)), (M, K)) if config.exchanged else exists
+        read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
+        mine_alone = Layout((vi, 1, 1))
+
+        def of_row(v: IntLike) -> tuple[IntLike, int, int]:     # where the row of a value stands in what is kept of rows
+            return (v if vi > 1 else 0), 0, 0
+
+        def parts_of(value: str) -> list[str]:
+            return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
+
+        fold = _Fold(k, config, rank, came, ["top", *(("zeros", "small", "sums") if self._s else ())])
+
+        # What is counted is folded in the place of the rows.
+        with k.scratch() if config.slots else nullcontext():
+            strip = _Strip(k, config, K, rank, tXgX, there, read)
+            fold.meet()
+            k.comment("The largest magnitudes of the rows")
+            top = k.registers("top", "float32", mine_alone)
+            k.fill(top)
+            with strip.steps(), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+                for part in parts_of(read(v, i, j).c):
+                    k.emit(f"cb::largest_magnitude({part}, {top(*of_row(v)).c});")
+            fold.to_all(top, "max")
+
+            k.comment("Exponents of the rows")
+
+            def owned(tensor: Tensor) -> Tensor:
+                return folder.partition(local_tile(tensor, (config.tile[0], tj), (tile, 0)), k.thread)
+
+            shift, factor, again = (k.registers(name, element, mine_alone)
+                                    for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
+            k.emit("bool far = false;")
+            with k.loops((vi, 1, 1)) as at:
+                k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
+                k.emit(f"cb::row_factors({shift(*at).c}, {factor(*at).c}, {again(*at).c});")
+                k.emit(f"far = far || {again(*at).c} != 1.0f;")
+                k.emit(f"{shift(*at).c} = -{shift(*at).c};")
+            first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
+            tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
+            with k.when(equal(rank, 0)):
+                k.copy(shift, tRgR, width=1, guard=first)
+
+            def scaled(part: str, row: tuple[IntLike, int, int]) -> str:
+                return f"cb::scaled({part}, {factor(*row).c})"
+
+            k.comment("Split" + (", and count what is zero or small" if self._s else ""))
+            if self._s:
+                zeros, small = (k.registers(name, "int32", mine_alone) for name in ("zeros", "small"))
+                sums = k.registers("sums", "float32", mine_alone)
+                for counter in (zeros, small, sums):
+                    k.fill(counter)
+            # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side,
+            # across it they are in strips.
+            spread, strips = config.spread, config.strips
+            extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
+            strides = (self._rows_of_p * strips, 1) if config.k_major else (1, self._rows_of_p * strips)
+            strides_p = *strides, self._rows_of_p, self._planes_of_p
+            mP = matrix_at(self._p, (*extents, strips, form.planes), strides_p, batch, self._batch_p, item)
+            names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
+            split = Layout((vi * vj * side_by_side, 1))
+            planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}
+            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
+            # Runs are written as a whole: what is behind the last element is a zero in what pads the planes.
+            whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
+            writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
+            narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
+            with strip.steps(again=True) as step:
+                # Few rows are so small that it takes two factors. Neither rounds: what lies between is no larger than the result.
+                k.emit("if (far) {")
+                with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+                    for part in [""] if config.parts == 1 else [".re", ".im"]:
+                        number = read(v, i, j).c + part
+                        k.emit(f"{number} = cb::scaled({number}, {again(*of_row(v)).c});")
+                k.emit("}")
+                now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True) for at, name in names.items()}
+                room = _of_step(k, "room", writable, step)
+                with k.loop("j", config.unroll, unroll=True) as j:
+                    here = exists[_, _, j, step]
+                    if self._s:
+                        k.emit(f"float least = {narrow!r}f;")
+                    # Two numbers at a time are converted: neighbours, which share a word, or the parts of an element.
+                    pairs = 2 // config.parts
+                    with k.loops((vi * vj // pairs,)) as (pair,):
+                        values = [pair * pairs + i for i in range(pairs)]
+                        numbers = [part for v in values for part in parts_of(read(v, 0, j).c)]
+                        rests = [f"rest_{i}" for i in range(2)]
+                        for i, (rest, number) in enumerate(zip(rests, numbers, strict=True)):
+                            row = of_row(values[i // config.parts])
+                            k.emit(f"float {rest} = {scaled(number, row)};")
+                            if self._s:
+                                k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
+                        for p in range(form.planes):
+                            placed = [[(planes[p, strip](values[i // config.parts] * side_by_side + which, 0), opposite)
+                                       for strip, which, opposite in config.places(i % config.parts)] for i in range(2)]
+                            firsts = [of_number[0][0].c for of_number in placed]
+                            k.emit(f"cb::convert_pair({', '.join(firsts + rests)});")
+                            for first, (_same, *others) in zip(firsts, placed, strict=True):
+                                for place, opposite in others:
+                                    k.emit(f"{place.c} = {f'cb::opposite({first})' if opposite else first};")
+                            if p + 1 < form.planes:
+                                for rest, first in zip(rests, firsts, strict=True):
+                                    k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
+                    with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
+                        for which, plane in planes.items():
+                            k.copy(plane, now[which][_, _, j], width=config.run * side_by_side)
+                    if self._s:
+                        # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
+                        k.emit(f"if (least < {narrow!r}f) {{")
+                        with k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+                            row = of_row(v)
+                            for part in parts_of(read(v, 0, j).c):
+                                k.emit(f"cb::count_magnitude({scaled(part, row)}, {narrow!r}f, {broad!r}f, "
+                                       f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
+                        k.emit("}")
+
+        if self._s:
+            k.comment("What is known of the rows")
+            if config.slots:
+                k.barrier()
+            self._leave_record(self._s, block, tile, fold, zeros, small, sums)
+
+    def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold, zeros: Tensor, small: Tensor,
+                      sums: Tensor) -> None:
+        """Fold what threads have counted to the record of the block."""
+        k, M = self._k, self._extents[0]
+        row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
+        record = k.registers("record", "float32", Layout(RECORD))
+        need, offer = record(0).c, record(1).c
+        k.emit(f"{need} = 0.0f, {offer} = {PLENTY!r}f;")
+        with k.when(all_of(fold.has_row, less(tile * self._config.tile[0] + row, M))):
+            k.emit(f"{need} = cb::row_need({z}, {t}, {total});")
+            k.emit(f"{offer} = cb::row_offer({total}, {2.0**(self._form.top + 1)!r}f);")
+        fold.to_one(record)
+        with k.when(equal(k.thread, 0)):
+            k.copy(record, Tensor(records, Layout((RECORD, block + 1)))[_, block], width=RECORD)
+
+
+def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
+    """The guard of a step, which counts along K from what a thread has first.
+
+    So the constants between vectors are compared with one number, which the compiler does not find by itself.
+    """
+    coordinates, (rows, depth) = guard.coordinates[_, _, _, step], guard.extents
+    row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
+    assert depth is not None
+    return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (rows, k.let(name, depth - first)))
+
+
+class _Came:
+    """What tells a block that all blocks of its cluster have told it what they found: what is largest, then what they counted.
+
+    Each of two mbarriers is waited for once in each block that is computed.
+    """
+
+    def __init__(self, k: KernelBuilder, config: SplitConfig):
+        self._k = k
+        self._parity: IntLike = 0
+        if config.cluster == 1:
+            return
+        self._barriers = Mbarriers(k, "came", 2)
+        with k.when(equal(k.thread, 0)):
+            for stage in range(self._barriers.count):
+                self._barriers.init(stage, 1)
+            self._barriers.publish()
+        if config.gate is not None:
+            self._parity = k.variable("parity", 1, hi=1)
+
+    def turn(self) -> None:
+        """Begin with a block."""
+        if isinstance(self._parity, Expr):
+            self._k.assign(self._parity, 1 - self._parity)
+
+    def expect(self, stage: int, nbytes: int) -> None:
+        """Say how much will come; one thread does this, before blocks of the cluster meet."""
+        self._barriers.expect(stage, nbytes)
+
+    def meet(self) -> None:
+        """Wait until all blocks of the cluster may be told: they have begun, and read what they were told before."""
+        self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
+
+    def wait(self, stage: int) -> None:
+        """Wait until all has come."""
+        self._barriers.wait(stage, self._parity)
+
+    def address(self, stage: int) -> str:
+        """The C++ address of the mbarrier on which stores complete."""
+        return self._barriers.address(stage)
+
+
+class _Fold:
+    """Folding what threads have of rows: lanes of a warp by shuffles, warps through shared memory, always in the same order.
+
+    Each warp leaves one part of a row; then there is a thread for each part of each row, parts side by side.
+    """
+
+    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, came: _Came, told: Iterable[str]):
+        self._k, self._config, self._rows, self._rank = k, config, config.tile[0], rank
+        (ti, tj), (vi, _vj) = config.threads, config.values
+        self._values = (vi, 1, 1)
+        self._apart, self._parts = 1 if config.k_major else ti, config.warps
+        # Lanes look at the parts of a row: one word more between parts, so that these do not lie in the same bank.
+        self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
+        self._folder = TiledCopy(config.order, (vi, 1))
+        self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
+        self.has_row = less(k.thread, self._rows * self._parts)
+        if config.cluster == 1:
+            return
+        # What blocks of the cluster tell this one: words for its rows, from each of them. They come at any time, so nothing else
+        # may lie there.
+        k.comment("What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted")
+        self._told = {name: k.shared(f"told_{name}", _TOLD[name], Layout((self._rows, config.cluster), (1, self._rows)))
+                      for name in told}
+        self._came = came
+        with k.when(equal(k.thread, 0)):
+            for stage, names in enumerate(self._stages):
+                with k.when(True if stage == 0 else equal(rank, 0)):    # counts come to the first block alone
+                    came.expect(stage, len(names) * self._rows * config.cluster * _WORD)
+
+    @property
+    def _stages(self) -> list[list[str]]:
+        """What is told at a time."""
+        names = list(self._told)
+        return [stage for stage in (names[:1], names[1:]) if stage]
+
+    def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
+        """What the block with this rank tells of a row."""
+        shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
+        return Tensor(self._told[name].engine, Layout(shape, stride))[_, row, rank]
+
+    def meet(self) -> None:
+        """Wait until all blocks of the cluster have begun, and may be told."""
+        if self._config.cluster > 1:
+            self._came.meet()
+
+    def _shuffle(self, name: str, combine: str, masks: Iterable[int]) -> None:
+        for mask in masks:
+            self._k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
+
+    def _in_warps(self, total: Tensor, combine: str) -> None:
+        with self._k.loops(self._values) as at:
+            self._shuffle(total(*at).c, combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
+
+    def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Leave parts of rows in shared memory: as those who split see them, and this thread's; fold the latter in registers."""
+        k, parts, found = self._k, self._parts, []
+        for total, combine in totals:
+            self._in_warps(total, combine)
+            name, element = total.engine.name, total.engine.dtype.name
+            shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
+            everywhere = Layout((self._rows, self._config.threads[1], parts), (self._by_part[0], 0, self._by_part[1]))
+            seen = k.pin(f"tRs_{name}", self._folder.partition(Tensor(shared.engine, everywhere), k.thread))
+            own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, k.thread // parts, k.thread % parts]
+            found.append((seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1))))
+        with k.when(equal(self._along % self._config.lanes, 0)):
+            for (total, _combine), (seen, _own, _part) in zip(totals, found, strict=True):
+                k.copy(total, seen[_, _, _, self._along // self._config.lanes], width=1)
+        k.barrier()
+        for _seen, _own, part in found:
+            k.fill(part)
+        with k.when(self.has_row):
+            for _seen, own, part in found:
+                k.copy(own, part, width=1)
+        for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
+            self._shuffle(part(0).c, combine, (1 << i for i in range(parts.bit_length() - 1)))
+        return found
+
+    def to_all(self, total: Tensor, combine: str) -> None:
+        """Every thread gets what its rows have."""
+        if self._parts == 1 and self._config.cluster == 1:
+            self._in_warps(total, combine)
+            return
+        ((seen, own, part),) = self._parts_of((total, combine))
+        if self._config.cluster > 1:
+            self._from_all(total, combine, part)
+            return
+        with self._k.when(self.has_row):
+            self._k.copy(part, own, width=1)
+        self._k.barrier()
+        self._k.copy(seen[_, _, _, 0], total, width=1)
+
+    def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[str]]:
+        """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
+        found = self._parts_of(*totals)
+        k, parts, cluster = self._k, self._parts, self._config.cluster
+        row, own = k.thread // parts, k.thread % parts
+        if cluster > 1:
+            names = [total.engine.name for total, _combine in totals]
+            with k.when(all_of(self.has_row, equal(own, 0))):
+                for name, (_seen, _own, part) in zip(names, found, strict=True):
+                    store_async(k, part(0).c, self._word(name, row, self._rank), 0, self._came.address(1))
+            k.end_block(f"{to_c(self._rank)} != 0")
+            self._came.wait(1)
+            for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
+                other = k.registers(f"other_{name}", _TOLD[name], Layout(1))
+                k.fill(part)
+                with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+                    k.copy(self._word(name, row, own + first), other, width=1)
+                    k.emit(f"{part(0).c} = cb::{combine}({part(0).c}, {other(0).c});")
+                self._shuffle(part(0).c, combine, (1 << i for i in range(parts.bit_length() - 1)))
+        return row, [part(0).c for _seen, _own, part in found]
+
+    def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
+        """Tell all blocks of the cluster what this one has of each row, and fold what they have, for those who split."""
+        k, parts, cluster, name = self._k, self._parts, self._config.cluster, total.engine.name
+        row, own = k.thread // parts, k.thread % parts
+        with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+            store_async(k, part(0).c, self._word(name, row, self._rank), own + first, self._came.address(0))
+        self._came.wait(0)
+        told, everywhere = self._told[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
+        seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(told.engine, everywhere), k.thread))
+        other = k.registers(f"other_{name}", _TOLD[name], total.layout)
+        vector = self._values[0]
+        k.copy(seen[_, _, _, 0], total, width=vector)
+        with k.loop("from", cluster, start=1, unroll=True) as rank:
+            k.copy(seen[_, _, _, rank], other, width=vector)
+            with k.loops(self._values) as at:
+                k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, {other(*at).c});")
+
+    def to_one(self, record: Tensor) -> None:
+        """Thread 0 gets the record of all rows from those of each."""
+        k, warps = self._k, -(-self._rows * self._parts // _WARP)
+        combines = ("max", "min")
+        masks = [1 << i for i in range(self._parts.bit_length() - 1, _WARP.bit_length() - 1)]
+        for at, combine in enumerate(combines):
+            self._shuffle(record(at).c, combine, masks)
+        if warps == 1:
+            return
+        records = k.shared("records", "float32", Layout((RECORD, warps)))
+        other = k.registers("other", "float32", Layout(RECORD))
+        with k.when(all_of(self.has_row, equal(k.thread % _WARP, 0))):
+            k.copy(record, records[_, k.thread // _WARP], width=RECORD)
+        k.barrier()
+        with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
+            k.copy(records[_, i], other, width=RECORD)
+            for at, combine in enumerate(combines):
+                k.emit(f"{record(at).c} = cb::{combine}({record(at).c}, {other(at).c});")
+
+
+class _Strip:
+    """The rows of a block on their way through shared memory, step by step; every warp brings what it looks at itself.
+
+    Steps follow each other in a ring of slots, so many are on their way at first, and one less later. Those that the first pass
+    leaves in the ring begin the second one. Where there are others, it brings them again, into the slots that it leaves.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    config : SplitOperand
+        How the operand is split.
+    depth : int
+        Its extent K.
+    rank : int
+        Of the block in its cluster.
+    source, exists
+        What this thread brings of the operand, step by step, and which elements of that exist.
+    fragment : Tensor
+        Where the elements of a step come to lie.
+    """
+
+    def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, rank: IntLike, source: Tensor, exists: Guard,
+                 fragment: Tensor):
+        self._k, self._slots, self._run, self._width = k, config.slots, config.run, config.x.width
+        self._exchanged, self._unroll = config.exchanged, config.unroll
+        self._source, self._exists, self._fragment = source, exists, fragment
+        if not self._slots:
+            k.copy(source[_, _, _, 0], fragment, width=self._width, guard=exists[_, _, _, 0])
+            return
+        rows, columns = config.tile[0], config.tile[1] * self._slots
+        ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
+        parts = local_tile(ring, config.tile, (0, _))
+        self._ring = k.pin("tXsX", config.reader.partition(parts, k.thread))
+        self._target = self._ring
+        if config.exchanged:
+            self._target = k.pin("tBsX", partition(parts, config.reader.tile, config.bringer, k.thread))
+        if self._slots == 1:
+            self._bring(0, 0, True)
+            return
+        mine = depth if config.cluster == 1 else maximum(depth - rank * config.tile[1], 0)
+        self._steps = k.let("steps", ceil_div(mine, config.tile[1] * config.cluster))
+        self._left = k.let("left", maximum(self._steps - self._slots, 0))
+        with k.loop("ahead", self._slots) as position:
+            self._bring(position, position, less(position, self._steps))
+
+    def _bring(self, position: IntLike, step: IntLike, condition: Expr | bool) -> None:
+        """Ask for a step, under a condition; in any case that closes a group of copies."""
+        k = self._k
+        with k.when(condition):
+            source = k.pin("tXgX_step", self._source[_, _, _, step])
+            target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
+            exists = _of_step(k, "behind", self._exists, step)
+            with k.loop("j", self._unroll, unroll=True) as j:
+                k.copy(k.pin("tXgX_run", source[_, _, j]), target[_, _, j], width=self._width, guard=exists[_, _, j])
+        k.commit()
+
+    def _arrived(self, pending: int) -> None:
+        """Wait until only so many groups of copies are on their way."""
+        self._k.wait(pending)
+        if self._exchanged:
+            self._k.warp_barrier()
+
+    @contextmanager
+    def steps(self, again: bool = False) -> Iterator[IntLike]:
+        """A loop over the steps, in any order, whose elements lie in the fragment."""
+        k = self._k
+        if self._slots < 2:
+            if not again and self._slots:
+                self._arrived(0)
+                k.copy(self._ring[_, _, _, 0], self._fragment, width=self._run)
+            yield 0
+            return
+        first: IntLike = self._left if again else 0
+        with k.loop("position", first + self._steps, start=first) as position:
+            self._arrived(self._slots - 2)
+            # The slot of the step before is free: the wait keeps the compiler from reading it later.
+            following = k.let("following", position + self._slots - 1)
+            if again:
+                more = all_of(less(self._steps - 1, following), less(following, first + self._steps))
+                self._bring(following, following - self._steps, more)
+            else:
+                with k.when(less(0, position)):
+                    self._bring(following, following, less(following, self._steps))
+            k.copy(self._ring[_, _, _, position % self._slots], self._fragment, width=self._run)
+            yield k.let("step", select(less(position, self._steps), position, position - self._steps)) if again else position

@@ -1,0 +1,219 @@
+"""``tma_copy`` and ``tma_transpose``: copies by the tensor memory accelerator of Hopper and later.
+
+TMA is told coordinates, not addresses. They come from a tensor of coordinates, whose strides are basis elements, that is tiled as a
+tensor in memory would be; a tensor map, made on the host, says where in memory the coordinates lie.
+
+``tma_copy``
+    A box comes into shared memory and goes out again; one thread issues both copies, and no thread touches an element.
+``tma_transpose``
+    A swizzled tile comes in by TMA; threads read its columns without bank conflicts and write them as wide vectors.
+
+References
+----------
+CuTe documentation, "CuTe TMA Tensors"; PTX ISA, "Tensor Data Movement".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.engine import CodegenError
+from ...codegen.hopper import Mbarriers, TmaBox, tma_load, tma_store, tma_store_wait
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.tiled import TiledCopy
+from ...layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
+from ..common import tile_of_block, transpose_words
+
+__all__ = ["TmaCopyConfig", "TmaTransposeConfig", "tma_copy", "tma_transpose"]
+
+_LINE, _CHUNK, _WORD = 128, 16, 4
+
+
+@dataclass(frozen=True)
+class TmaCopyConfig:
+    """What a ``tma_copy`` kernel is specialised on.
+
+    Attributes
+    ----------
+    item : int
+        Bytes of an element: 1, 2, 4 or 8.
+    tile : tuple of int
+        Elements along the contiguous mode I and along the next mode J that a block moves.
+    modes : int
+        Further (batch) modes, at most 3.
+    """
+
+    item: int
+    tile: tuple[int, int]
+    modes: int = 0
+
+    @property
+    def box(self) -> TmaBox:
+        """The box: the tile itself, mode I contiguous."""
+        return TmaBox(f"b{8 * self.item}", ComposedLayout(Swizzle(0, 0, 0), 0, Layout(self.tile)))
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return f"tma_copy_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_m{self.modes}"
+
+
+@cache
+def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
+    """Generate a ``tma_copy`` kernel: ``D[i, j, batch] = S[i, j, batch]``.
+
+    Parameters of the kernel: tensor maps S and D, with the modes I, J and the batch modes; their extents. There is one block for
+    each tile, tiles along I first.
+    """
+    box = config.box
+    k = KernelBuilder(config.name, 32, arch="sm_90",
+                      summary=f"D[i, j, batch] = S[i, j, batch] in boxes of {box.box} elements of {config.item} bytes")
+    source, target = k.tensor_map("S"), k.tensor_map("D")
+    extents, batch = (k.integer("I"), k.integer("J")), tuple(k.integer(f"L{i}") for i in range(config.modes))
+    bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
+    at = tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, batch))) if batch else ()
+    coordinates = k.pin("tiled", local_tile(make_identity_tensor((*extents, *batch)), config.tile, (bi, bj, *at)))
+    corner = coordinates(0)
+    sT = k.shared("sT", box.element, box.layout)
+    full = Mbarriers(k, "full", 1)
+    with k.when(k.thread.eq(0)):
+        full.init(0, 1)
+        full.publish()
+        full.expect(0, box.nbytes)
+        tma_load(k, source, box, corner, sT, full.address(0))
+        full.wait(0, 0)
+        tma_store(k, target, box, corner, sT)
+        tma_store_wait(k)
+    return k.build()
+
+
+@dataclass(frozen=True)
+class TmaTransposeConfig:
+    """What a ``tma_transpose`` kernel is specialised on.
+
+    Attributes
+    ----------
+    item : int
+        Bytes of an element: 1, 2, 4 or 8.
+    store : int
+        Bytes of a vector that a thread writes along M.
+    threads : int
+        Threads of a block.
+    wide : bool
+        Whether offsets into D need 64 bits.
+    """
+
+    item: int
+    store: int = 16
+    threads: int = 256
+    wide: bool = False
+
+    def __post_init__(self) -> None:
+        if self.item not in (1, 2, 4, 8) or self.store % self.item or self.store not in (1, 2, 4, 8, 16):
+            raise CodegenError(f"elements have 1, 2, 4 or 8 bytes and fill vectors of at most 16, got {self}")
+
+    @property
+    def vector(self) -> int:
+        """Elements of a vector."""
+        return self.store // self.item
+
+    @property
+    def packed(self) -> int:
+        """Elements along N in a word that a thread reads: those that fill 4 bytes, if a vector along M has as many."""
+        per_word = max(1, _WORD // self.item)
+        return per_word if self.vector % per_word == 0 else 1
+
+    @property
+    def word(self) -> int:
+        """Bytes of what a thread reads at once."""
+        return self.item * self.packed
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """Elements of a block: a vector along M, the vectors along M, and a line of 128 bytes along N."""
+        return self.vector, _LINE // self.vector, _LINE // self.item
+
+    @property
+    def box(self) -> TmaBox:
+        """The tile in shared memory: lines along N, those at the same place of their vectors together.
+
+        Lanes that read from neighbouring vectors are then on neighbouring lines, which the swizzle keeps on different banks.
+        """
+        _, vectors, line = self.tile
+        return TmaBox(f"b{8 * self.item}", _swizzled(self.item, Layout(self.tile, (vectors * line, line, 1))))
+
+    @property
+    def shared(self) -> ComposedLayout:
+        """The same tile in words."""
+        vector, vectors, line = self.tile[0], self.tile[1], _LINE // self.word
+        return _swizzled(self.word, Layout((vector, vectors, line), (vectors * line, line, 1)))
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return f"tma_transpose_b{8 * self.item}_s{self.store}_t{self.threads}{'_wide' if self.wide else ''}"
+
+
+def _swizzled(item: int, layout: Layout) -> ComposedLayout:
+    """Chunks of 16 bytes in lines of 128 bytes, exclusive-ored with the line."""
+    return ComposedLayout(Swizzle(3, (_CHUNK // item).bit_length() - 1, 3), 0, layout)
+
+
+@cache
+def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
+    """Generate a ``tma_transpose`` kernel: ``D[v, h, n] = S[v, h, n]``, N contiguous in S, and M = (v, h) contiguous in D.
+
+    Parameters of the kernel: tensor map S of modes (v, h, n); pointer D to words; the extents H (vectors along M) and N; stride of
+    D along n in words. There is one block for each tile, tiles along N first.
+    """
+    box, packed, word = config.box, config.packed, f"b{8 * config.word}"
+    vector, vectors, line = config.tile
+    words = vector // packed                                        # of a vector that is written
+    # Eight lanes along H, whose vectors fill a line of D, and four along N; warps along N first.
+    columns = line // packed
+    warps = config.threads // 32
+    warps_n = min(warps, columns // 4)
+    threads = Layout((1, (8, warps // warps_n), (4, warps_n)), (0, (1, 32 * warps_n), (8, 32)))
+    reader, writer = TiledCopy(threads, (vector, 1, 1)), TiledCopy(threads, (words, 1, packed))
+    if vectors % reader.tile[1] or columns % reader.tile[2]:
+        raise CodegenError(f"{config.name}: the tile {config.tile} does not divide among {config.threads} threads")
+
+    k = KernelBuilder(config.name, config.threads, arch="sm_90", wide=config.wide,
+                      summary=f"D[v, h, n] = S[v, h, n], N contiguous in S and M = (v, h) in D: elements of {config.item} bytes\n"
+                              f"tile {config.tile} by boxes of {box.box}, swizzled over {box.swizzle} bytes; "
+                              f"words of {config.word} bytes")
+    source, target = k.tensor_map("S"), k.pointer("D", word, const=False, alignment=config.store)
+    H, N, stride = k.integer("H"), k.integer("N"), k.integer("dD_n", lo=None, multiple=words)
+    bn, bh, _ = tile_of_block(k, (N, H), (line, vectors), batched=False)
+    at = 0, bh, bn
+    sT = k.shared("sT", word, config.shared, alignment=1024)
+    full = Mbarriers(k, "full", 1)
+
+    k.comment("Lines in: one thread asks for the tile")
+    corner = k.pin("tiled", local_tile(make_identity_tensor((vector, H, N)), config.tile, at))(0)
+    with k.when(k.thread.eq(0)):
+        full.init(0, 1)
+        full.publish()
+        full.expect(0, box.nbytes)
+        tma_load(k, source, box, corner, sT, full.address(0))
+    k.barrier()
+    full.wait(0, 0)
+
+    k.comment("Columns out")
+    tile = (words, vectors, line)
+    gD = local_tile(Tensor(target, Layout((words, H, N), (1, words, stride))), tile, at)
+    cD = local_tile(make_identity_tensor((words, H, N)), tile, at)
+    tDsT, tDgD = k.pin("tDsT", reader.partition(sT, k.thread)), k.pin("tDgD", writer.partition(gD, k.thread))
+    guard = Guard(k.pin("tDcD", writer.partition(cD, k.thread)), (None, H, N))
+    rest = (1, vectors // reader.tile[1], columns // reader.tile[2])
+    tDrS = k.registers("tDrS", word, Layout((vector, *rest)))
+    k.copy(tDsT, tDrS, width=1)
+    tDrD = tDrS
+    if packed > 1:
+        tDrD = k.registers("tDrD", word, Layout((vector, *rest)))
+        along_n = select(Layout((words, packed, *rest)), 1, 0, 2, 3, 4)
+        transpose_words(k, Tensor(tDrS.engine, Layout((packed, words, *rest))), Tensor(tDrD.engine, along_n))
+    k.copy(tDrD, tDgD, width=words, guard=guard)
+    return k.build()

@@ -1,0 +1,558 @@
+"""From a copy or permutation problem to a plan: merged modes, tile, vector widths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import gcd, prod
+
+from ...codegen.kernel import GeneratedKernel
+from ...kernels.copy.boxes import boxes_kernel
+from ...kernels.copy.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
+from ...kernels.copy.permute import (
+    CopyConfig,
+    InPlaceConfig,
+    TransposeConfig,
+    copy_kernel,
+    transpose_in_place_kernel,
+    transpose_kernel,
+)
+from ...kernels.copy.ragged import RaggedConfig, ragged_transpose_kernel
+from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
+from ...kernels.copy.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
+from ...kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
+from ..estimates import moving_seconds
+from ..modes import Mode, merged
+from ..plan import Argument, Launch, Plan
+from ..problem import CopyProblem, DeviceInfo
+from ..variants import variant
+from .boxes import box_of
+
+__all__ = ["canonical_modes", "is_wide", "plan_copy", "square_modes"]
+
+_NARROW_SPAN = 2**30
+_WORD = 4                            # bytes
+# Copies of smaller words: vectors along rows and rows of a block, the last where there are few rows, each but it where every
+# multiprocessor has so many blocks; and elements of rows from which they are worth it.
+_RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8), (256, 1)), 8, 64
+
+# Bytes of a mode that both sides run along, and of a matrix that is transposed, up to which boxes span more modes than these; how
+# many there should be for each multiprocessor, and threads that work on them. Their kernels have the extents of short modes, so
+# that every shape of them is compiled: which it is not worth for fewer bytes.
+_SHORT_RUN, _SMALL_MATRIX, _BOXES, _MOST_THREADS, _BOXED_FROM = 64, 8192, 16, 2048, 1 << 17
+
+
+def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
+    """The same copy with as few modes as possible, and the offsets (elements) of its first element in source and target.
+
+    Modes of extent 1 go; a mode with a negative stride in the target is walked backwards in both; modes are ordered by their stride
+    in the target, smallest first; neighbours that are one mode in both merge (CuTe's ``coalesce`` on the pair of layouts).
+    """
+    modes, src_offset, dst_offset = [], 0, 0
+    for n, s, d in zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True):
+        if n == 1:
+            continue
+        if d < 0:
+            src_offset, dst_offset, s, d = src_offset + (n - 1) * s, dst_offset + (n - 1) * d, -s, -d
+        modes.append(Mode(n, s, d))
+    modes.sort(key=lambda m: m.dst)
+    merged: list[Mode] = []
+    for m in modes:
+        last = merged[-1] if merged else None
+        if last and (m.src, m.dst) == (last.src * last.extent, last.dst * last.extent):
+            merged[-1] = Mode(last.extent * m.extent, last.src, last.dst)
+        else:
+            merged.append(m)
+    return tuple(merged), src_offset, dst_offset
+
+
+@lru_cache(maxsize=4096)
+def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
+    """Plan a copy, transpose or permutation.
+
+    Parameters
+    ----------
+    problem : CopyProblem
+        What to move.
+    device : DeviceInfo
+        Where.
+
+    Returns
+    -------
+    Plan
+        Its launch takes the addresses of roles ``src`` and ``dst``.
+
+    Raises
+    ------
+    ValueError
+        For an element size other than 1, 2, 4, 8 or 16 bytes, more blocks than a grid can have, or a permutation in place that is
+        no transposition of square matrices.
+    """
+    if problem.itemsize not in (1, 2, 4, 8, 16):
+        raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
+    if 0 in problem.shape:
+        return Plan(problem, device, "nothing", None, (), reason="the array has no elements", seconds=0.0)
+    if problem.variant is not None:
+        if problem.in_place:
+            raise ValueError(f"{problem.variant} copies from one place to another, not in place")
+        return variant(problem.variant, "copy").plan(problem, device)
+    if problem.in_place:
+        plan = _plan_in_place(problem, device)
+    else:
+        modes, *offsets = canonical_modes(problem)
+        plan = _plan_modes(problem, device, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1]))
+    return replace(plan, problem=problem, seconds=moving_seconds(problem, device, plan.config))
+
+
+def _plan_modes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:
+    """The plan for canonical modes, and the offsets of their first elements, in elements of the problem's size."""
+    if (wider := _wider(problem, modes, offsets)) is not None:
+        return _plan_modes(wider[0], device, *wider[1:])
+    i = 0                                                              # smallest stride in the target: the order of `modes`
+    j = min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
+    transposed = j != i and modes[j].src == 1
+    if _are_short(problem.itemsize, modes, j if transposed else None):
+        boxes = _plan_boxes(problem, device, modes, offsets)
+        if boxes is not None:
+            return boxes
+    if transposed:
+        return _plan_transpose(problem, device, modes, j, offsets)
+    return _plan_straight(problem, device, modes, offsets)
+
+
+def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
+           offsets: tuple[int, int]) -> tuple[CopyProblem, tuple[Mode, ...], tuple[int, int]] | None:
+    """The same copy, modes and offsets of wider elements, if those of the first mode are one of these and others are transposed."""
+    (n, *strides), others = (modes[0].extent, modes[0].src, modes[0].dst), modes[1:]
+    nbytes = n * problem.itemsize
+    if strides != [1, 1] or nbytes not in (2, 4, 8, 16) or not others or others[0].dst != n or others[0].src == n \
+            or all(m.src != n for m in others):
+        return None
+    if any(stride % n for m in others for stride in (m.src, m.dst)) or problem.src_alignment % nbytes \
+            or problem.dst_alignment % nbytes:
+        return None                                                    # else offsets, of steps along other modes, divide too
+    scaled = tuple(Mode(m.extent, m.src // n, m.dst // n) for m in others)
+    return replace(problem, itemsize=nbytes), scaled, (offsets[0] // n, offsets[1] // n)
+
+
+def _are_short(item: int, modes: tuple[Mode, ...], j: int | None) -> bool:
+    """Whether most of a tile would be empty: of two modes that change places, or of one that both sides run along."""
+    first = modes[0]
+    if len(modes) == 1 or prod(m.extent for m in modes) * item < _BOXED_FROM:
+        return False
+    if j is None:
+        return first.src == first.dst == 1 and first.extent * item <= _SHORT_RUN
+    last, others = modes[j], [m for q, m in enumerate(modes) if q not in (0, j)]
+    shorter, nbytes = min(first.extent, last.extent), first.extent * last.extent * item
+    most = 4 * _SMALL_MATRIX if shorter <= _FEW else _SMALL_MATRIX if shorter < _WARP else _SMALL_MATRIX // 2 - 1
+    if not others or nbytes > most:
+        return False
+    if others[0].dst == first.extent and last.extent >= _SHORT:          # one mode of a tile: nested
+        return False
+    # Kernels for short rows that follow each other without gaps have all of a larger matrix that lies so.
+    short_rows = item in _SHORT_ROWS and first.extent < _SHORT and last.dst == first.extent and last.extent >= _FROM_SHORT_ROWS_FROM
+    from_short = item in _FROM_SHORT_ROWS and first.src == last.extent and first.extent >= _FROM_SHORT_ROWS_FROM
+    return not ((short_rows or from_short) and nbytes > _SMALL_MATRIX // 2)
+
+
+def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan | None:
+    """A permutation of short modes by boxes, if these can be small enough."""
+    alignments = {"S": (problem.src_alignment, offsets[0]), "D": (problem.dst_alignment, offsets[1])}
+
+    def widest(name: str, run: int, strides: Iterable[int]) -> int:
+        alignment, offset = alignments[name]
+        return _vector(problem, alignment, offset, run, list(strides), 16)
+
+    found = box_of(modes, problem.itemsize, _BOXES * device.multiprocessors, widest)
+    if found is None:
+        return None
+    config, spanned = found
+    config = replace(config, wide=is_wide(modes))
+    others = [m for q, m in enumerate(modes) if q not in spanned]
+    numbers = {f"N{n}": modes[spanned[n]].extent for n in config.cut}
+    for n, q in enumerate(spanned):
+        numbers |= {f"dS_{n}": modes[q].src, f"dD_{n}": modes[q].dst}
+    boxes = prod(m.extent for m in others) * prod(-(-modes[q].extent // n) for q, n in zip(spanned, config.box, strict=True))
+    if boxes >= 2**31:
+        return None
+    numbers["boxes"] = boxes
+    blocks = min(boxes, device.multiprocessors * (_MOST_THREADS // config.threads))
+    plan = _finish(problem, device, config.family, config, boxes_kernel(config), numbers, others, 1, offsets,
+                   f"short modes: boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
+                   f"{config.source.vector * problem.itemsize} and writes of {config.target.vector * problem.itemsize} bytes")
+    return replace(plan, launches=(replace(plan.launches[0], grid=(blocks, 1, 1)),))
+
+
+def is_wide(modes: tuple[Mode, ...]) -> bool:
+    """Whether offsets need 64 bits."""
+    span = max(sum((m.extent - 1) * abs(m.src) for m in modes), sum((m.extent - 1) * abs(m.dst) for m in modes))
+    return span >= _NARROW_SPAN
+
+
+def _span(modes: list[tuple[int, int]]) -> tuple[int, int]:
+    """The lowest element and the end of what modes of some extents and strides span, from their first element on."""
+    reaches = [(n - 1) * stride for n, stride in modes]
+    return sum(min(0, r) for r in reaches), 1 + sum(max(0, r) for r in reaches)
+
+
+def _vector(problem: CopyProblem, alignment: int, offset: int, extent: int, strides: list[int], limit: int) -> int:
+    """Elements of the widest vector (at most ``limit`` bytes) that address, offset, extent and the other strides allow."""
+    item = problem.itemsize
+    return gcd(max(1, limit // item), max(1, alignment // item), extent, offset, *strides)
+
+
+def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:
+    first, *others = modes
+    item = problem.itemsize
+    words = 1
+    if first.src == first.dst == 1:
+        words = gcd(_vector(problem, problem.src_alignment, offsets[0], first.extent, [m.src for m in others], 16),
+                    _vector(problem, problem.dst_alignment, offsets[1], first.extent, [m.dst for m in others], 16))
+    second = others.pop(max(range(len(others)), key=lambda q: others[q].extent)) if others else Mode(1, 0, 0)
+    if first.src == first.dst == 1 and words * item < _WORD and first.extent >= _RAGGED_COPY_FROM:
+        return _plan_ragged_copy(problem, device, (first, second), others, offsets)
+    along = first.extent // words
+    tile = (1024, 1) if along >= 1024 or second.extent == 1 else (256, 4) if along >= 256 else (64, 16) if along >= 64 else (32, 32)
+    config = CopyConfig(words * item, tile, 256, first.src == 1, first.dst == 1, len(others), is_wide(modes))
+    scaled = [Mode(second.extent, second.src // words, second.dst // words),
+              *(Mode(m.extent, m.src // words, m.dst // words) for m in others)]
+    numbers = {"I": along, "J": second.extent, "dS_i": first.src, "dS_j": scaled[0].src, "dD_i": first.dst, "dD_j": scaled[0].dst}
+    blocks = -(-along // tile[0]) * -(-second.extent // tile[1])
+    return _finish(problem, device, "copy", config, copy_kernel(config), numbers, scaled[1:], blocks, offsets,
+                   f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, "
+                   f"tile {tile} vectors")
+
+
+def _plan_ragged_copy(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                      offsets: tuple[int, int]) -> Plan:
+    """A copy of small elements between rows that begin anywhere."""
+    (mode_i, mode_j), item = modes, problem.itemsize
+    vector = 16 // item
+    batch = prod(m.extent for m in others)
+
+    def blocks(tile: tuple[int, int]) -> int:
+        return -(-(mode_i.extent + vector - 1) // (tile[0] * vector)) * -(-mode_j.extent // tile[1]) * batch
+
+    large, small, flat = _RAGGED_COPY_TILES
+    enough = blocks(large) >= _RAGGED_COPY_BLOCKS * device.multiprocessors
+    along_i, along_j = tile = flat if mode_j.extent < small[1] else large if enough else small
+    beyond = along_i * vector                                          # predicates stop threads, not addresses
+    reach = Mode(1 + mode_i.extent + 2 * beyond, 1, 1), replace(mode_j, extent=mode_j.extent + along_j), *others
+    config = RaggedCopyConfig(item, tile, modes=len(others), wide=is_wide(reach))
+    lowest, end = _span([(m.extent, m.src) for m in (mode_i, mode_j, *others)])
+    numbers = {"I": mode_i.extent, "J": mode_j.extent, "dS_j": mode_j.src, "dD_j": mode_j.dst, "S_lowest": lowest, "S_end": end}
+    return _finish(problem, device, "copy", config, ragged_copy_kernel(config), numbers, others, blocks(tile) // batch, offsets,
+                   f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
+                   "16 bytes, each from the 4-byte words that cover what it is read from")
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """How transposes of one element size are cut up: the tile along (J, I) in elements, the bytes that a thread reads at once, the
+    threads of a block, the tiles along J that run together (0: all), each strip of them along all of I before the next, and the
+    blocks of which a multiprocessor has to hold the registers.
+    """
+
+    tile: tuple[int, int]
+    load: int
+    threads: int = 256
+    group: int = 0
+    min_blocks: int = 1
+
+
+# By bytes of an element. What is written at once is 16 bytes. Reads are narrower for elements that are packed in registers, so that
+# each thread ends up with 16 bytes to put into shared memory.
+_TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1), 4: _Tiling((64, 64), 16, group=1),
+          8: _Tiling((64, 32), 16, group=1), 16: _Tiling((32, 32), 16, 512, 32)}
+# Tiles of bytes where they are full along both modes; where J and I, or J alone, are short; and where the target's rows have less
+# than _SHORT elements.
+_FULL_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 128), 4, 512, 1)
+_SMALL_BYTES, _NARROW_BYTES = _Tiling((64, 64), 4, 128, 1), _Tiling((64, 256), 4, 512, 1)
+_SHORT_BYTES = _Tiling((128, 32), 8, 128, 1)
+_SHORT = 64
+# The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
+_RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
+           8: _Tiling((64, 64), 8, 256, 1, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
+_RAGGED_SHORT = {16: _Tiling((32, 64), 16, 128, 0, 5)}
+_CUTS = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}
+# Extents along J and I from which tiles of that kind are worth it.
+_RAGGED_FROM = {1: (32, _SHORT), 2: (32, _SHORT), 4: (32, _SHORT), 8: (32, 32), 16: (32, 32)}
+# Few and long: columns (J up to 8), cut at lines, and rows (I up to 8), where a thread reads as many bytes at once as it can and
+# its warp writes elements of neighbouring rows.
+_FEW_COLUMNS = {1: _Tiling((8, 1024), 4, 64), 2: _Tiling((8, 1024), 4, 128), 4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128),
+                16: _Tiling((8, 128), 16, 64, 0, 10)}
+_FEW, _MANY, _LINE = 8, 1024, 128
+_SECTOR, _WARP = 32, 32
+# Rows of the target that follow each other without gaps: by bytes of an element, words that a thread reads, how many of them lie
+# along I if that is more, and the blocks of which a multiprocessor has to hold the registers; threads; how many rows there have to
+# be, and elements of the longest where rows are whole sectors (elsewhere less than _SHORT).
+_SHORT_ROWS = {1: (12, 12, 1), 2: (8, 10, 1), 4: (16, 16, 5), 8: (8, 8, 5)}
+_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT_WHOLE_ROWS = 256, 32, 16
+# The same of the source: words that a thread writes; how many rows there have to be, and blocks for each multiprocessor before they
+# are large; from how many columns on there are tiles that are as fast where vectors are aligned, for bytes and for matrices of less
+# than so many bytes.
+_FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}
+_FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS, _FULL_COLUMNS, _LARGE_MATRIX = 256, 2, 32, 4 << 20
+
+
+def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
+    mode_i, mode_j = modes[0], modes[j]
+    others = [m for q, m in enumerate(modes) if q not in (0, j)]
+    item = problem.itemsize
+    strides = [mode_i.src, *(m.src for m in others)]
+
+    def reads(limit: int) -> int:
+        return _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, strides, limit) * item
+
+    def writes(rows: int, others: list[Mode]) -> tuple[int, bool]:
+        """Bytes written at once to rows of so many elements, and whether they are whole sectors."""
+        if mode_i.dst != 1:
+            return item, False
+        store = _vector(problem, problem.dst_alignment, offsets[1], rows, [m.dst for m in (mode_j, *others)], 16) * item
+        return store, store == 16 and all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
+
+    store, whole = writes(mode_i.extent, others)
+    tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
+    aligned = whole and reads(tiling.load) == tiling.load
+    small = item == 1 or mode_i.extent * mode_j.extent * item < _LARGE_MATRIX
+    if item in _FROM_SHORT_ROWS and mode_i.dst == 1 and mode_i.src == mode_j.extent < _SHORT \
+            and mode_i.extent >= _FROM_SHORT_ROWS_FROM and not (aligned and small and mode_j.extent >= _FULL_COLUMNS):
+        return _plan_from_short_rows(problem, device, (mode_j, mode_i), others, offsets)
+    if mode_i.dst == 1 and mode_j.extent <= _FEW and mode_i.extent >= _MANY:
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
+    nested = None
+    if others and others[0].dst == mode_i.extent:        # it continues I: the two are one mode of the target, and one of a tile
+        rows = mode_i.extent * others[0].extent
+        larger = _tiling(item, mode_j.extent, rows, reads(16))
+        if writes(rows, others[1:])[1] and reads(larger.load) == larger.load \
+                and mode_i.extent < larger.tile[1] and larger.tile[1] % mode_i.extent == 0:
+            nested, others, tiling, store, whole = others[0], others[1:], larger, 16, True
+    load = reads(tiling.load)
+    longest = _SHORT_WHOLE_ROWS if load == tiling.load and whole else _SHORT - 1
+    if item in _SHORT_ROWS and mode_i.dst == 1 and mode_j.dst == mode_i.extent <= longest and mode_j.extent >= _SHORT_ROWS_FROM:
+        return _plan_short_rows(problem, device, (mode_j, mode_i), others, offsets)
+    if mode_i.dst == 1 and not (load == tiling.load and whole) \
+            and mode_j.extent >= _RAGGED_FROM[item][0] and mode_i.extent >= _RAGGED_FROM[item][1]:
+        ragged = _RAGGED_SHORT.get(item, _RAGGED[item]) if mode_i.extent < _SHORT else _RAGGED[item]
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, ragged, _CUTS[item])
+    packed = item < 4 and load >= 4 and store >= 4
+    word = 4 if packed else item
+    tile, threads = tiling.tile, tiling.threads
+    group, inner = _order(tiling, mode_j, others)
+    if mode_i.dst == 1 and mode_i.extent <= _FEW and mode_j.extent >= _MANY and nested is None:
+        load, word, store, threads = reads(16), item, item, 256
+        tile, group, inner = (threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())), 0, 0
+    elif not packed:                                     # one vector for both sides, so that neither meets a bank twice
+        load = store = item if item < 4 else min(load, store)
+    config = TransposeConfig(item, word, load, store, tile, threads, True, mode_i.dst == 1, len(others), is_wide(modes),
+                             group, inner, tiling.min_blocks if (load, store) == (tiling.load, 16) else 1,
+                             mode_i.extent if nested else 0)
+    per_word = config.packed
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word,
+               "dD_i": mode_i.dst}
+    rows = mode_i.extent
+    if nested:
+        rows *= nested.extent
+        numbers |= {"I1": nested.extent, "dS_i0": mode_i.src // per_word, "dS_i1": nested.src // per_word}
+    scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
+    blocks = -(-mode_j.extent // tile[0]) * -(-rows // tile[1])
+    return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
+                   f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
+                   f"reads of {load} and writes of {store} bytes")
+
+
+def _tiling(item: int, columns: int, rows: int, load: int) -> _Tiling:
+    """The tiling where sectors of the target are written whole, extents along J and I are these and ``load`` bytes can be read."""
+    if item == 1:
+        if load >= _SHORT_BYTES.load and rows < _SHORT:
+            return _SHORT_BYTES
+        if load >= _SMALL_BYTES.load and columns <= _SMALL_BYTES.tile[0]:
+            if rows <= _SMALL_BYTES.tile[1]:
+                return _SMALL_BYTES
+            if rows >= _NARROW_BYTES.tile[1]:
+                return _NARROW_BYTES
+        for tiling in _FULL_BYTES:
+            if load >= tiling.load and columns >= tiling.tile[0] and rows >= tiling.tile[1]:
+                return tiling
+    return _TILES[item]
+
+
+def _order(tiling: _Tiling, mode_j: Mode, others: list[Mode]) -> tuple[int, int]:
+    """Tiles along J that run together, and the batch modes of which all indices have such a strip before the next one begins: those
+    between I and J in the target, so that its rows are written in order through all of them. They take strips of one tile.
+    """
+    inner = sum(m.dst < mode_j.dst for m in others) if tiling.group else 0
+    return 1 if inner else tiling.group, inner
+
+
+def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                 offsets: tuple[int, int], tiling: _Tiling, cut: int) -> Plan:
+    """A transpose between rows that begin anywhere, along (J, I)."""
+    (mode_j, mode_i), item = modes, problem.itemsize
+    word = max(item, 4)
+    halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may lie beyond the array
+    reach = Mode(1 + mode_i.extent + halo, mode_i.src, 1), Mode(1 + mode_j.extent + tiling.tile[0], 1, mode_j.dst), *others
+    group, inner = _order(tiling, mode_j, others)
+    config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach), group=group,
+                          inner=inner, min_blocks=tiling.min_blocks, cut=cut)
+    lowest, end = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "dD_j": mode_j.dst, "S_lowest": lowest, "S_end": end}
+    blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.border) // config.tile[1])
+    return _finish(problem, device, "transpose", config, ragged_transpose_kernel(config), numbers, others, blocks, offsets,
+                   f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements through "
+                   f"swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples of {cut}")
+
+
+def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                     offsets: tuple[int, int]) -> Plan:
+    """A transpose to short rows that follow each other without gaps, along (J, I)."""
+    (mode_j, mode_i), item = modes, problem.itemsize
+    most, longest, min_blocks = _SHORT_ROWS[item]
+
+    def shape(along_i: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+        """Threads and words of a thread along J and I for so many threads along I, and the elements that fit into all blocks."""
+        along_j = _SHORT_ROWS_THREADS // along_i
+        base, rows = along_j * max(1, 4 // item), -(-mode_i.extent // along_i)
+        words = max(1, min(most // rows, -(-mode_j.extent // base)))
+        return (along_j, along_i), (words, rows), -(-mode_j.extent // (base * words)) * base * words * rows * along_i
+
+    threads, words, _ = min((shape(n) for n in (8, 4, 2, 1)), key=lambda found: (found[1][1] > longest, found[2]))
+    twos = (mode_i.extent & -mode_i.extent).bit_length() - 1
+    config = ShortRowsConfig(item, threads, words, twos, len(others), min_blocks=min_blocks)
+    columns, _ = config.tile
+    reach = Mode(1 + mode_i.extent, mode_i.src, 1), Mode(1 + mode_j.extent + columns, 1, mode_j.dst), *others
+    config = replace(config, wide=is_wide(reach))
+    lowest, end = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "S_lowest": lowest, "S_end": end}
+    return _finish(problem, device, "transpose", config, short_rows_kernel(config), numbers, others, -(-mode_j.extent // columns),
+                   offsets, f"source and target run along different modes, and rows of the target follow each other: {columns} at "
+                            f"a time through shared memory, as they lie in the target, reads of {config.word}, writes of 16 bytes")
+
+
+def _short_columns(columns: int, rows: int, batch: int, item: int, device: DeviceInfo) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Threads along I and J, and words of each, for short rows of the source: blocks of one matrix have as many rows each.
+
+    Where blocks are few, they are smaller, and more of their threads lie along J.
+    """
+    most, packed = _FROM_SHORT_ROWS[item], max(1, 4 // item)
+    along_j = 1 << max(0, (-(-columns // most)).bit_length() - 1)
+    lanes = _SHORT_ROWS_THREADS // along_j
+    words = max(1, most // -(-columns // along_j))
+    wanted = -(-_FROM_SHORT_ROWS_BLOCKS * device.multiprocessors // batch)
+    blocks = max(1, -(-rows // (lanes * words * packed)), min(wanted, rows // (_WARP * packed)))
+    each = -(-rows // (blocks * packed))
+    words = -(-each // lanes)
+    lanes = -(-each // (words * _WARP)) * _WARP
+    if blocks * batch <= _FROM_SHORT_ROWS_BLOCKS * device.multiprocessors:
+        along_j = max(along_j, min(1 << (columns - 1).bit_length(), 1 << (_SHORT_ROWS_THREADS // lanes).bit_length() - 1))
+    return (lanes, along_j), (words, -(-columns // along_j))
+
+
+def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
+                          offsets: tuple[int, int]) -> Plan:
+    """A transpose from short rows that follow each other without gaps, along (J, I)."""
+    (mode_j, mode_i), item = modes, problem.itemsize
+    threads, words = _short_columns(mode_j.extent, mode_i.extent, prod(m.extent for m in others), item, device)
+    twos = (mode_j.extent & -mode_j.extent).bit_length() - 1
+    config = FromShortRowsConfig(item, threads, words, twos, len(others))
+    beyond = config.tile[1] + config.border
+    reach = Mode(1 + mode_i.extent + beyond, mode_i.src, 1), Mode(1 + config.tile[0], 1, mode_j.dst), *others
+    config = replace(config, wide=is_wide(reach))
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dD_j": mode_j.dst}
+    rows = config.tile[1]
+    return _finish(problem, device, "transpose", config, from_short_rows_kernel(config), numbers, others, -(-mode_i.extent // rows),
+                   offsets, f"source and target run along different modes, and rows of the source follow each other: {rows} at a "
+                            f"time through shared memory, as they lie in the source, reads of 16 bytes, writes of "
+                            f"{config.word}, the target's rows cut at multiples of {_SECTOR}")
+
+
+# The same for tiles that change places; strips are of columns of pairs of tiles.
+_SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8),
+            4: _Tiling((64, 64), 16, min_blocks=5), 8: _Tiling((32, 32), 16), 16: _Tiling((16, 16), 16)}
+# Where vectors are aligned and rows begin in the midst of a sector, or of a line, if there is a pair for every multiprocessor.
+_SPLIT_SQUARES = {2: _Tiling((128, 128), 8, group=1), 4: _Tiling((64, 64), 16, group=1, min_blocks=5),
+                  8: _Tiling((64, 64), 16, group=1), 16: _Tiling((32, 32), 16, group=1, min_blocks=5)}
+# Where rows begin anywhere or end within a vector; and those for which a device needs more shared memory than all have.
+_RAGGED_SQUARES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((64, 64), 4, group=1),
+                   4: _Tiling((64, 64), 4, group=1, min_blocks=5), 8: _Tiling((32, 32), 8, 128, 1)}
+_LARGE_SQUARES = {2: _Tiling((128, 128), 4, 512, 1, 3), 4: _Tiling((128, 128), 4, 1024, 8), 8: _Tiling((64, 64), 8, 256, 1, 3)}
+_RAGGED_SQUARES_FROM = 32
+_SINGLE = {2: 64}                   # of elements that move one by one: a thread has those of two tiles in registers
+_BYTEWISE = 512                     # threads where bytes move one by one
+
+
+def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]] | None:
+    """The transposition that a permutation in place comes to: the extent of the square matrices, their strides (the smaller one
+    first) and the batch modes. ``None`` if it is none, or if nothing moves.
+    """
+    modes = merged(tuple(zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True)) or ((1, 0, 0),))
+    moving = [mode for mode in modes if mode[1] != mode[2] and mode[0] > 1]
+    if len(moving) != 2 or (moving[0][0], moving[0][1], moving[0][2]) != (moving[1][0], moving[1][2], moving[1][1]):
+        return None
+    inner, outer = sorted(moving[0][1:], key=lambda stride: (stride != 1, abs(stride)))
+    return moving[0][0], inner, outer, tuple(Mode(*mode) for mode in modes if mode not in moving and mode[0] > 1)
+
+
+def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
+    found = square_modes(problem)
+    if found is None:
+        raise ValueError(f"square matrices are transposed in place, got shape {problem.shape} with strides {problem.src_strides} "
+                         f"in the source and {problem.dst_strides} in the target")
+    n, inner, outer, batch = found
+    item, unit = problem.itemsize, inner == 1
+    others = [outer, *(m.dst for m in batch)]
+
+    def widest(limit: int) -> int:
+        return _vector(problem, problem.dst_alignment, 0, n, others, limit) * item if unit else item
+
+    ragged = unit and item < 16 and n >= _RAGGED_SQUARES_FROM and widest(16) < 16
+    tiling = _SQUARES[item]
+    if ragged:
+        large = _LARGE_SQUARES.get(item, _RAGGED_SQUARES[item])
+        tiling = large if 2 * prod(large.tile) * item <= device.shared_bytes_per_block else _RAGGED_SQUARES[item]
+    elif unit and any(stride * item % (_LINE if n >= _MANY else _SECTOR) for stride in others):
+        tiling = _SPLIT_SQUARES.get(item, tiling)
+    side, load, store = tiling.tile[0], widest(tiling.load), widest(16)
+    packed = item < 4 and load >= 4 and store >= 4
+    word = 4 if packed else item
+    if ragged:
+        word, load, store = max(item, 4), max(item, 4), 16
+    elif not packed:
+        load = store = item if item < 4 else min(load, store)
+        side = min(side, _SINGLE.get(item, side))
+    reach = (n - 1) * (abs(inner) + abs(outer)) + sum((m.extent - 1) * abs(m.dst) for m in batch)
+    # Predicates stop threads, not addresses: those of the last tiles end beyond the matrix.
+    beyond = 2 * side * (abs(inner) + abs(outer))
+    threads = _BYTEWISE if word == 1 else tiling.threads
+    make = RaggedInPlaceConfig if ragged else InPlaceConfig
+    config = make(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN,
+                  tiling.group, min_blocks=tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
+    kernel = ragged_in_place_kernel(config) if isinstance(config, RaggedInPlaceConfig) else transpose_in_place_kernel(config)
+    per_word = 1 if ragged else config.packed
+    tiles = -(-n // side)
+    lowest, end = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
+    numbers = {"N": n, "dD_j": inner, "dD_i": outer // per_word, "D_lowest": lowest, "D_end": end}
+    for q, m in enumerate(batch):
+        numbers |= {f"L{q}": m.extent, f"dD_l{q}": m.dst // per_word}
+    blocks = tiles * (tiles + 1) // 2 * prod(m.extent for m in batch)
+    if blocks >= 2**31:
+        raise ValueError(f"a transposition of shape {problem.shape} in place needs {blocks} blocks; a grid has at most 2^31 - 1")
+    arguments = tuple(Argument(role="dst") if q.name == "D" else Argument(value=numbers[q.name]) for q in kernel.params)
+    reason = (f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
+              f"memory, reads of {load} and writes of {store} bytes")
+    return Plan(problem, device, "transpose_in_place", config, (Launch(kernel, (blocks, 1, 1), arguments),), reason=reason,
+                facts=kernel.facts)
+
+
+def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: object, kernel: GeneratedKernel, numbers: dict[str, int],
+            batch: list[Mode], blocks: int, offsets: tuple[int, int], reason: str) -> Plan:
+    for q, m in enumerate(batch):
+        numbers |= {f"L{q}": m.extent, f"dS_l{q}": m.src, f"dD_l{q}": m.dst}
+    blocks *= prod(m.extent for m in batch)
+    if blocks >= 2**31:
+        raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
+    pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize),
+                "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
+    arguments = tuple(pointers[q.name] if q.name in pointers else Argument(value=numbers[q.name]) for q in kernel.params)
+    return Plan(problem, device, family, config, (Launch(kernel, (blocks, 1, 1), arguments),), reason=reason, facts=kernel.facts)

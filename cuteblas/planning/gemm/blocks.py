@@ -1,0 +1,137 @@
+"""Products in blocks of C, one after the other in the same workspace, where one plan for all of C would need too much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ...codegen.dtypes import dtype
+from ...codegen.epilogue import epilogue_role
+from ..plan import Launch, Plan, Role, with_roles
+from ..problem import DeviceInfo, GemmProblem, Operand
+
+__all__ = ["Block", "Blocks", "plan_in_blocks"]
+
+_MULTIPLE = 256                      # rows and columns: offsets to blocks are multiples of any vector
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of C, and what it is the product of.
+
+    Attributes
+    ----------
+    start : tuple of int
+        Where it begins: matrix, row and column of C.
+    problem : GemmProblem
+        Its product.
+    places : dict
+        From which byte on of each role's memory it takes that role.
+    """
+
+    start: tuple[int, int, int]
+    problem: GemmProblem
+    places: Mapping[Role, tuple[Role, int]]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Extents of a block: matrices of the outermost batch mode, rows and columns of C."""
+
+    matrices: int
+    m: int
+    n: int
+
+    @classmethod
+    def cut(cls, p: GemmProblem, matrices: int = 1, rows: int = 1, columns: int = 1) -> Blocks:
+        """The outermost batch mode, the rows and the columns of a product in so many parts each, or fewer."""
+        m, n = (x if parts == 1 else _whole(-(-x // parts)) for x, parts in ((p.m, rows), (p.n, columns)))
+        return cls(-(-(p.batch[0] if p.batch else 1) // matrices), m, n)
+
+    def smaller(self) -> Blocks | None:
+        """Half of them: batches first, then the longer side of C; ``None`` if there is nothing to halve."""
+        if self.matrices > 1:
+            return replace(self, matrices=-(-self.matrices // 2))
+        longest = "m" if self.m >= self.n else "n"
+        extent = getattr(self, longest)
+        return None if extent <= _MULTIPLE else replace(self, **{longest: _whole(-(-extent // 2))})
+
+    def of(self, p: GemmProblem, roles: tuple[Role, Role] = ("a", "b")) -> Iterator[Block]:
+        """The blocks of a product whose A and B have some roles; those that have rows in common are neighbours."""
+        matrices = p.batch[0] if p.batch else 1
+        for start in product(range(0, matrices, self.matrices), range(0, p.m, self.m), range(0, p.n, self.n)):
+            yield self._block(p, roles, start)
+
+    def _block(self, p: GemmProblem, roles: tuple[Role, Role], start: tuple[int, int, int]) -> Block:
+        matrix, row, column = start
+        places = {}
+
+        def part(role: Role, x: Operand, *along: int) -> Operand:
+            steps = [i * s for i, s in zip(along, x.strides, strict=True)]
+            if p.batch:
+                steps.append(matrix * x.batch_strides[0])
+            offset = sum(steps) * dtype(x.dtype).bytes
+            places[role] = role, offset
+            return replace(x, alignment=min(x.alignment, offset & -offset)) if offset else x
+
+        a, b, c = part(roles[0], p.a, row, 0), part(roles[1], p.b, column, 0), part("c", p.c, row, column)
+        fusion = p.fusion
+        if fusion is not None:
+            operands, outputs = (tuple((name, part(epilogue_role(name), x, row, column)) for name, x in matrices)
+                                 for matrices in (fusion.operands, fusion.outputs))
+            fusion = replace(fusion, operands=operands, outputs=outputs)
+        batch = (min(self.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
+        m, n = min(self.m, p.m - row), min(self.n, p.n - column)
+        return Block(start, replace(p, m=m, n=n, a=a, b=b, c=c, batch=batch, fusion=fusion), places)
+
+
+def _whole(extent: int) -> int:
+    return -(-extent // _MULTIPLE) * _MULTIPLE
+
+
+def plan_in_blocks(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmProblem, DeviceInfo], Plan]) -> Plan | None:
+    """A plan whose workspace is within the device's limit: that of the whole product, or of blocks of C.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute.
+    device : DeviceInfo
+        Where; its ``workspace_limit`` is the most that a plan may ask for.
+    plan_of : callable
+        Plans a product, or a block of it.
+
+    Returns
+    -------
+    Plan or None
+        ``None`` if even small blocks need more.
+    """
+    whole = plan_of(problem, device)
+    limit = device.workspace_limit
+    if limit is None or whole.workspace_bytes <= limit:
+        return whole
+    blocks = Blocks.cut(problem).smaller()
+    while blocks is not None:
+        if plan_of(next(blocks.of(problem)).problem, device).workspace_bytes <= limit:
+            joined = _joined(problem, device, plan_of, blocks, whole.workspace_bytes)
+            if joined.workspace_bytes <= limit:                # smaller blocks at the ends may need room for sums that they share
+                return joined
+        blocks = blocks.smaller()
+    return None
+
+
+def _joined(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmProblem, DeviceInfo], Plan], blocks: Blocks,
+            needed: int) -> Plan:
+    """The launches of all blocks; the first of each waits until the block before has ended."""
+    launches: list[Launch] = []
+    plans = []
+    for block in blocks.of(problem):
+        plans.append(plan_of(block.problem, device))
+        launches += (with_roles(launch, block.places) for launch in plans[-1].launches)
+    first = plans[0]
+    extents = f"{min(blocks.m, problem.m)} x {min(blocks.n, problem.n)}"
+    reason = (f"{first.reason}; in {len(plans)} blocks of {extents}, as a workspace of {needed} bytes is over the limit of "
+              f"{device.workspace_limit}")
+    return Plan(problem, device, first.family, first.config, tuple(launches), max(plan.workspace_bytes for plan in plans), reason,
+                first.facts, sum(plan.seconds or 0.0 for plan in plans), first.copied, first.fallback)

@@ -1,0 +1,288 @@
+"""Tensor contractions: modes are merged; a plain GEMM if one is left of each group, else ``gemm_simt`` on nested modes (GETT)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from math import gcd, prod
+from operator import mul
+
+from ...codegen.dtypes import dtype
+from ...kernels.common import OperandAccess
+from ...kernels.gemm.simt import SimtConfig, gemm_simt
+from ...kernels.reduce.slices import TILE as REDUCE_TILE
+from ...kernels.reduce.slices import ReduceConfig, reduce_split
+from ..modes import merged
+from ..operands import NARROW_SPAN, Roles, alpha_kind, launch, span
+from ..plan import Launch, Plan
+from ..problem import ContractionProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
+from ..variants import Variant, variant
+from .dispatch import PRECISIONS, plan_gemm
+from .simt import MAX_VECTOR, Choice, choose, types
+
+__all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
+
+Pairs = tuple[tuple[int, int], ...]
+
+_AHEAD = 256                          # a tile and the copies ahead of the end reach at most this far outside of a mode
+
+
+# -- from subscripts to a problem -------------------------------------------------------------------------------------------------
+def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], strides: tuple[tuple[int, ...], ...],
+                        storage: tuple[Storage, Storage, Storage], **kinds: str) -> ContractionProblem:
+    """The problem that subscripts such as ``"abk,kbc->ac"`` describe.
+
+    Parameters
+    ----------
+    subscripts : str
+        A letter for each mode of A, of B and of C; an index that C lacks is summed over. Without ``->``, C has the indices that
+        occur once, in alphabetical order, as in ``numpy.einsum``.
+    shapes : tuple
+        Shapes of A and B.
+    strides : tuple
+        Strides of A, B and C in elements.
+    storage : tuple of Storage
+        What A, B and C hold.
+    **kinds
+        ``alpha``, ``beta``, ``precision``, ``variant``.
+
+    Raises
+    ------
+    ValueError
+        If the subscripts are no contraction of two tensors of these shapes; one sentence.
+    """
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if len(terms) != 2 or not all(c.isalpha() for term in (*terms, output) for c in term):
+        raise ValueError(f"a contraction takes letters for two tensors, got {subscripts!r}")
+    if not arrow:
+        output = "".join(sorted(c for c in set(terms[0] + terms[1]) if (terms[0] + terms[1]).count(c) == 1))
+    names = (*terms, output)
+    for term in names:
+        if len(set(term)) != len(term):
+            raise ValueError(f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are no contractions")
+    if missing := set(output) - set(terms[0]) - set(terms[1]):
+        raise ValueError(f"the index {min(missing)!r} of the result is in no operand of {subscripts!r}")
+    extent: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        if len(term) != len(shape):
+            raise ValueError(f"{term!r} of {subscripts!r} names {len(term)} modes, and the tensor has the shape {shape}")
+        for c, size in zip(term, shape, strict=True):
+            if extent.setdefault(c, size) != size:
+                raise ValueError(f"the index {c!r} of {subscripts!r} has the extents {extent[c]} and {size}")
+    in_a, in_b, in_c = (dict(zip(term, s, strict=True)) for term, s in zip(names, strides, strict=True))
+    m = tuple((extent[c], in_a[c], in_c[c]) for c in output if c not in in_b)
+    n = tuple((extent[c], in_b[c], in_c[c]) for c in output if c not in in_a)
+    k: Modes = tuple((extent[c], in_a.get(c, 0), in_b.get(c, 0)) for c in extent if c not in in_c)
+    batch = tuple((extent[c], in_a[c], in_b[c], in_c[c]) for c in output if c in in_a and c in in_b)
+    return ContractionProblem(m, n, k, *storage, batch, **kinds)  # type: ignore[arg-type]
+
+
+# -- as few modes as possible -----------------------------------------------------------------------------------------------------
+def _ordered(modes: Modes, *preferred: int) -> Modes:
+    """The first mode is one with stride 1 in the first tensor of ``preferred`` that has one; the others follow by stride there."""
+    def key(mode: tuple[int, ...]) -> tuple:
+        return (*(mode[column] != 1 for column in preferred), *(abs(mode[column]) for column in preferred), mode)
+
+    return tuple(sorted(modes, key=key))
+
+
+def canonical(p: ContractionProblem) -> ContractionProblem:
+    """The same contraction with as few modes as possible, those that are best read or written as vectors first in their groups.
+
+    A and B are read many times and C is written once: their contiguous modes come first, C's only where they have none.
+    """
+    empty = p.alpha == "zero" or 0 in (mode[0] for mode in p.k)
+    m, n = _ordered(merged(p.m), 1, 2), _ordered(merged(p.n), 1, 2)
+    k = ((0, 0, 0),) if empty else _ordered(merged(p.k), *((1, 2) if m[0][1] != 1 else (2, 1)))
+    batch = _ordered(merged(p.batch), 3, 1) if any(mode[0] != 1 for mode in p.batch) else ()
+    return replace(p, m=m, n=n, k=k, batch=batch)
+
+
+def _swapped(p: ContractionProblem) -> ContractionProblem:
+    """The same contraction with A and B exchanged."""
+    return replace(p, m=p.n, n=p.m, k=tuple((e, b, a) for e, a, b in p.k), a=p.b, b=p.a,
+                   batch=tuple((e, b, a, c) for e, a, b, c in p.batch))
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Tensor:
+    """One tensor of a contraction: its two groups of (extent, stride) and its batch modes."""
+
+    storage: Storage
+    first: Pairs
+    second: Pairs
+    batch: Pairs
+
+    def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
+        """How it can be read or written: which group starts with stride 1, vector width along the first."""
+        (extent, stride), item = self.first[0], dtype(self.storage.dtype).bytes
+        unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
+        others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
+        width = gcd(limit, max(1, 16 // item), max(1, self.storage.alignment // item), extent, *others) if unit == 0 else 1
+        return OperandAccess(unit, width, self.storage.conj)
+
+    @property
+    def span(self) -> int:
+        """Largest distance between two elements, with those that copies ahead of the end would have."""
+        beyond = sum(-(-_AHEAD // prod(e for e, _s in group[:-1])) * abs(group[-1][1]) for group in (self.first, self.second))
+        return span((*self.first, *self.second, *self.batch)) + beyond
+
+
+def _tensors(p: ContractionProblem) -> tuple[_Tensor, _Tensor, _Tensor]:
+    def pairs(modes: Modes, column: int) -> Pairs:
+        return tuple((mode[0], mode[column]) for mode in modes)
+
+    return (_Tensor(p.a, pairs(p.m, 1), pairs(p.k, 1), pairs(p.batch, 1)),
+            _Tensor(p.b, pairs(p.n, 1), pairs(p.k, 2), pairs(p.batch, 2)),
+            _Tensor(p.c, pairs(p.m, 2), pairs(p.n, 2), pairs(p.batch, 3)))
+
+
+def _flat(p: ContractionProblem) -> GemmProblem:
+    """The GEMM of the same extents with the strides of the first mode of each group: all of it where groups have one mode."""
+    a, b, c = (Operand(t.storage.dtype, (t.first[0][1], t.second[0][1]), tuple(s for _e, s in reversed(t.batch)), t.storage.conj,
+                       t.storage.alignment) for t in _tensors(p))
+    m, n, k = (prod(mode[0] for mode in group) for group in (p.m, p.n, p.k))
+    return GemmProblem(m, n, k, a, b, c, tuple(mode[0] for mode in reversed(p.batch)), p.alpha, p.beta, p.precision)
+
+
+@lru_cache(maxsize=4096)
+def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
+    """Plan a contraction.
+
+    Parameters
+    ----------
+    problem : ContractionProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+
+    Returns
+    -------
+    Plan
+        Its launches take the addresses of roles ``a``, ``b``, ``c``: the plan of a GEMM if modes merge into one, or of GETT.
+
+    Raises
+    ------
+    TypeError
+        If kernels have no such element type.
+    ValueError
+        If the operands' types differ, for an unknown precision, or more blocks than a grid can have.
+    """
+    if problem.variant is not None and (named := variant(problem.variant, "contraction", "gemm")).operation == "contraction":
+        return named.plan(problem, device)
+    p = canonical(problem)
+    if len(p.m) == len(p.n) == len(p.k) == 1:
+        _check(problem)
+        plan = plan_gemm(replace(_flat(p), variant=problem.variant), device)
+        return replace(plan, problem=problem, reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
+    if problem.variant is not None:
+        raise ValueError(f"{problem.variant} multiplies matrices, and the modes {_groups(p)} of this contraction are none")
+    return plan_gett(problem, device)
+
+
+def _check(p: ContractionProblem) -> None:
+    if p.a.dtype != p.b.dtype:
+        raise ValueError(f"a contraction multiplies two tensors of one type, got {p.a.dtype} and {p.b.dtype}")
+    if p.precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {p.precision!r}")
+    dtype(p.a.dtype)
+
+
+def _groups(p: ContractionProblem) -> str:
+    """The extents of the modes of M, N and K."""
+    return ", ".join(f"{name} ({','.join(str(mode[0]) for mode in group)})"
+                     for name, group in zip("MNK", (p.m, p.n, p.k), strict=True))
+
+
+def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
+    """Plan a contraction on ``gemm_simt`` with nested modes. See :func:`plan_contraction`."""
+    _check(problem)
+    if 0 in (mode[0] for group in (problem.m, problem.n, problem.batch) for mode in group):
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
+    p = canonical(problem)
+    if p.precision not in ("auto", "ieee"):
+        raise ValueError(f"precision={p.precision!r} is an algorithm for matrices, and the modes {_groups(p)} of this contraction "
+                         "are none; it has 'ieee'")
+    roles: Roles = {"A": "a", "B": "b", "C": "c"}
+    swapped = p.m[0][2] != 1 and p.n[0][2] == 1
+    if swapped:                                        # so that C is M-major, the order in which threads write vectors
+        p, roles = _swapped(p), {"A": "b", "B": "a", "C": "c"}
+    a, b, _c = _tensors(p)
+    flat = _flat(p)
+    choice = choose(flat, device, a.access(), b.access(), predicated=True)
+    reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
+              f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors")
+    if choice.slices == 1:
+        launches: tuple[Launch, ...] = (_product(p, choice, roles),)
+        workspace = 0
+    else:
+        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
+        accumulator = flat.accumulator
+        launches = (_product(_slices(p, choice, accumulator), choice, {**roles, "C": "workspace"}),
+                    _reduction(p, choice, accumulator))
+        workspace = prod((choice.slices, flat.m, flat.n, *flat.batch)) * dtype(accumulator).bytes
+    if any(each.grid[0] >= 2**31 for each in launches):
+        raise ValueError(f"a contraction of {flat.m} x {flat.n} in a batch of {prod(flat.batch)} needs more blocks than the "
+                         "2^31 - 1 of a grid")
+    reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
+    return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
+
+
+def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:
+    """The product of every slice of K into the workspace (M, N, batch, slice); slices are one more batch mode, the slowest.
+
+    Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate instead of the address.
+    """
+    extents = [mode[0] for group in (p.m, p.n, p.batch) for mode in group]
+    *steps, below = accumulate(extents, mul, initial=1)
+    compact = iter(steps)
+    m, n, batch = (tuple((*mode[:-1], next(compact)) for mode in group) for group in (p.m, p.n, p.batch))
+    (_k, in_a, in_b), *nested = p.k
+    step = (0, 0) if nested else (choice.chunk * in_a, choice.chunk * in_b)
+    return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)), c=Storage(accumulator), alpha="one", beta="zero")
+
+
+def _named(name: str, values: list[int]) -> dict[str, int]:
+    """Values of the parameters of a group: ``name`` of one mode, ``name0``, ``name1`` ... of several."""
+    return {name: values[0]} if len(values) == 1 else {f"{name}{i}": v for i, v in enumerate(values)}
+
+
+def _numbers(p: ContractionProblem) -> dict[str, int]:
+    """The values of a kernel's integer parameters, by name."""
+    numbers: dict[str, int] = {}
+    for name, group in zip("MNK", (p.m, p.n, p.k), strict=True):
+        numbers |= _named(name, [mode[0] for mode in group])
+    for name, letters, t in zip("ABC", ("mk", "nk", "mn"), _tensors(p), strict=True):
+        for letter, group in zip(letters, (t.first, t.second), strict=True):
+            numbers |= _named(f"d{name}_{letter}", [s for _e, s in group])
+        numbers |= {f"d{name}_l{i}": s for i, (_e, s) in enumerate(t.batch)}
+    return numbers | {f"L{i}": mode[0] for i, mode in enumerate(p.batch)}
+
+
+def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
+    """The launch of ``gemm_simt``; the last batch mode walks over slices if there are several."""
+    a, b, c = _tensors(p)
+    flat = _flat(p)
+    wide = max(flat.m, flat.n, flat.k, a.span, b.span, c.span) >= NARROW_SPAN
+    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, a.access(), b.access(), c.access(choice.tile.values[0]),
+                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, modes=(len(p.m), len(p.n), len(p.k)))
+    return launch(gemm_simt(config), (choice.blocks, 1, 1), roles, _numbers(p) | {"chunk": choice.chunk})
+
+
+def _reduction(p: ContractionProblem, choice: Choice, accumulator: str) -> Launch:
+    """The launch that adds the slices."""
+    c, flat = _tensors(p)[2], _flat(p)
+    outputs = prod((flat.m, flat.n, *flat.batch))
+    config = ReduceConfig(accumulator, p.c.dtype, OperandAccess(c.access(1).unit), alpha_kind(p.alpha), p.beta, len(p.batch),
+                          max(c.span, choice.slices * outputs) >= NARROW_SPAN, (len(p.m), len(p.n)))
+    blocks = -(-flat.m // REDUCE_TILE[0]) * -(-flat.n // REDUCE_TILE[1]) * prod(flat.batch)
+    return launch(reduce_split(config), (blocks, 1, 1), {"W": "workspace", "C": "c"}, _numbers(p) | {"S": choice.slices})
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("gett", "contraction", "CuTe dense matrix-matrix multiply tutorial: GEMM as generalized tensor contraction (GETT)",
+            "a GEMM whose M, N and K are nested layouts, any strides, evaluated at flat tile coordinates", "sm_75", plan_gett),
+)

@@ -1,0 +1,108 @@
+"""Products on ``gemm_wgmma`` of operands that it cannot read as they lie in memory: they are copied first, to rows that it can.
+
+No tensor map describes them, or they are float32 that does not run along K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...codegen.dtypes import dtype
+from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
+from ..copy.dispatch import plan_copy
+from ..operands import compact, row_pitch
+from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
+from .wgmma import plan_wgmma, why_not_read
+
+__all__ = ["of_copies", "plan_copied"]
+
+_ALIGNED = 256                       # bytes: where a copy begins
+_SECTOR = 16                         # elements: rows are multiples of it
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """An operand in the workspace.
+
+    Attributes
+    ----------
+    operand : Operand
+        How it lies there.
+    problem : CopyProblem
+        How it comes there.
+    nbytes : int
+        What it takes.
+    reason : str
+        Why the operand itself is not read.
+    """
+
+    operand: Operand
+    problem: CopyProblem
+    nbytes: int
+    reason: str
+
+
+def _copies(p: GemmProblem) -> dict[Role, _Copy]:
+    """Copies of the operands that cannot be read as they lie in memory."""
+    copies = {}
+    for role, x, extents in (("a", p.a, (p.m, p.k)), ("b", p.b, (p.n, p.k))):
+        if (reason := why_not_read(p, role.upper())) is not None:
+            copies[role] = _copy(x, extents, p.batch, reason, along_k=p.precision == "tf32")
+    return copies
+
+
+def of_copies(p: GemmProblem) -> GemmProblem:
+    """The product that :func:`plan_copied` plans; the same if no operand needs to be copied."""
+    return replace(p, **{role: copy.operand for role, copy in _copies(p).items()})       # type: ignore[arg-type]
+
+
+def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str, *, along_k: bool) -> _Copy:
+    """A copy of an operand: rows along K or the mode of the smallest stride, matrices one after the other, none of them twice."""
+    sizes = [(extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])) for mode in range(2)]
+    inner = 1 if along_k or sizes[1] <= sizes[0] else 0
+    pitch = row_pitch(extents[inner], _SECTOR)
+    strides = (1, pitch) if inner == 0 else (pitch, 1)
+    own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i] != 0 and batch[i] > 1]     # innermost first
+    own_strides, elements = compact((batch[i] for i in own), pitch * extents[1 - inner])
+    stride_of = dict(zip(own, own_strides, strict=True))
+    batch_strides = tuple(stride_of.get(i, 0) for i in range(len(batch)))
+    problem = CopyProblem((*(batch[i] for i in own), *extents), (*(operand.batch_strides[i] for i in own), *operand.strides),
+                          (*own_strides, *strides), dtype(operand.dtype).bytes, operand.alignment)
+    return _Copy(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem,
+                 elements * dtype(operand.dtype).bytes, reason)
+
+
+def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan on ``gemm_wgmma`` of a product that takes :func:`of_copies`.
+
+    The workspace holds what the product needs there, then the copies.
+    """
+    plan, copies = plan_wgmma(of_copies(problem), device), _copies(problem)
+    copying: list[tuple[Launch, object]] = []
+    seconds = plan.seconds or 0.0
+    places: dict[Role, tuple[Role, int]] = {}
+    end = plan.workspace_bytes
+    for role, copy in copies.items():
+        begin = -(-end // _ALIGNED) * _ALIGNED
+        places[role], end = ("workspace", begin), begin + copy.nbytes
+        moving = plan_copy(copy.problem, device)
+        seconds += moving.seconds or 0.0
+        copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), moving.config) for launch in moving.launches)
+    launches = [*_together(copying), *(with_roles(launch, places) for launch in plan.launches)]
+    copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
+    reason = "; ".join((plan.reason, *copied))
+    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason, seconds=seconds,
+                   copied=copied)
+
+
+def _together(copying: list[tuple[Launch, object]]) -> list[Launch]:
+    """Launches that copy, given with their configurations: two of one kernel as one, which costs the host less."""
+    launches = [launch for launch, _config in copying]
+    configs = [config for _launch, config in copying]
+    if len(launches) != 2 or configs[0] != configs[1] or not isinstance(configs[0], RaggedCopyConfig):
+        return launches
+    first, second = launches
+    each = (argument for pair in zip(first.arguments, second.arguments, strict=True) for argument in pair)
+    return [Launch(ragged_copy_kernel(replace(configs[0], paired=True)), (first.grid[0] + second.grid[0], 1, 1),
+                   (Argument(value=first.grid[0]), *each))]

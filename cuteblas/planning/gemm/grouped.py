@@ -1,0 +1,488 @@
+"""Many differently sized products in one launch: a common kernel, and the table that tells its blocks what to compute.
+
+Products of the same types share a kernel. It fixes what they have in common (which strides are 1, how wide vectors are, what is
+known of alpha and beta); all else is in the table. Products of different types, or conjugated differently, take a launch each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from itertools import product
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...codegen.dtypes import dtype
+from ...codegen.epilogue import epilogue_role
+from ...codegen.grouped import WORD_BYTES, first_blocks, word_offsets
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.mma import mma_atom
+from ...kernels.common import OperandAccess
+from ...kernels.epilogue import FusedEpilogue, FusedMatrix
+from ...kernels.gemm.mma import MmaConfig, gemm_mma
+from ...kernels.gemm.simt import SimtConfig, gemm_simt
+from ..operands import NARROW_SPAN, fused, gemm_numbers, gemm_span
+from ..plan import Argument, Launch, Plan
+from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
+from .dispatch import plan_gemm
+from .mma import MMA_RAMP, mma_block_seconds, mma_tiles, why_not_mma
+from .simt import LAUNCH_SECONDS, MAX_VECTOR, block_seconds, candidates
+
+__all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
+
+_ALIGNMENT = 32                         # words: every part of a table starts at a multiple of 256 bytes
+_NUMBERS = {"zero": 0, "one": 1}
+_MOST_MEMBERS = 64                      # of a batch: more of them are a launch by themselves
+_BUSY_SECONDS = 4 * LAUNCH_SECONDS      # who keeps a device busy for so long saves nothing by sharing a launch
+
+
+@dataclass(frozen=True)
+class Member:
+    """One product of a table: a row.
+
+    Attributes
+    ----------
+    index : int
+        Which problem it belongs to.
+    problem : GemmProblem
+        The product, without batch modes, perhaps as C^T = B A^T.
+    roles : tuple of str
+        Roles of its A and B.
+    offsets : tuple of (str, int)
+        Where its operands start behind those of the problem, in bytes, by role: an index of a batch.
+    """
+
+    index: int
+    problem: GemmProblem
+    roles: tuple[str, str] = ("a", "b")
+    offsets: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one launch computes.
+
+    Attributes
+    ----------
+    kernel : GeneratedKernel
+        The kernel.
+    family : str
+        Its family.
+    tile : TileShape or MmaTile
+        Its tile.
+    members : tuple of Member
+        The rows.
+    start, entries, row_words : int
+        Where its part of the table starts, how many words come before the rows, and how long a row is, in words.
+    blocks : int
+        Blocks of all members.
+    seconds : float
+        The estimated time.
+    """
+
+    kernel: GeneratedKernel
+    family: str
+    tile: Any
+    members: tuple[Member, ...]
+    start: int
+    entries: int
+    row_words: int
+    blocks: int
+    seconds: float
+
+    @property
+    def end(self) -> int:
+        """Where the next part starts."""
+        used = self.start + self.entries + len(self.members) * self.row_words
+        return -(-used // _ALIGNMENT) * _ALIGNMENT
+
+
+class Address(NamedTuple):
+    """A word of a table that holds an address: that of a role of a problem, some bytes further."""
+
+    word: int
+    problem: int
+    role: str
+    shift: int
+
+
+class Number(NamedTuple):
+    """Words of a table that hold a number that a call brings to a problem, and its type."""
+
+    word: int
+    bytes: int
+    dtype: str
+    problem: int
+    name: str
+
+    def write(self, table: np.ndarray, value: Any) -> None:
+        """Store it."""
+        table[self.word:self.word + max(1, self.bytes // WORD_BYTES)].view(self.dtype)[0] = value
+
+
+class Form(NamedTuple):
+    """A table that is to be filled in."""
+
+    blank: np.ndarray
+    addresses: tuple[Address, ...]
+    numbers: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class GroupedChoice:
+    """How a group of products is computed.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        The launches.
+    """
+
+    parts: tuple[Part, ...]
+
+    @property
+    def table_words(self) -> int:
+        """Length of the table, in words of 64 bits."""
+        return self.parts[-1].end if self.parts else 0
+
+    @cached_property
+    def form(self) -> Form:
+        """The table without what calls bring."""
+        blank = np.zeros(self.table_words, np.int64)
+        addresses: list[Address] = []
+        numbers: list[Number] = []
+        for part in self.parts:
+            first, _total = first_blocks([_blocks(member.problem, part.tile) for member in part.members])
+            blank[part.start:part.start + part.entries] = first
+            offsets, _words = word_offsets(part.kernel.row)
+            for row, member in enumerate(part.members):
+                constants, roles, shifts = _constants(member.problem), _roles(member), dict(member.offsets)
+                for param, offset in zip(part.kernel.row, offsets, strict=True):
+                    word = part.start + part.entries + row * part.row_words + offset
+                    if param.kind == "pointer":
+                        role = roles[param.name]
+                        addresses.append(Address(word, member.index, role, shifts.get(role, 0)))
+                        continue
+                    number = Number(word, param.dtype.bytes, param.dtype.name, member.index, param.name)
+                    if param.name in constants:
+                        number.write(blank, constants[param.name])
+                    else:
+                        numbers.append(number)
+        return Form(blank, tuple(addresses), tuple(numbers))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{len(part.members)} products by {part.family}, tile {part.tile}" for part in self.parts)
+
+
+# -- what a call brings ----------------------------------------------------------------------------------------------------------
+def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """The table for a call of a plan that :func:`plan_grouped` made.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    values : sequence of mapping
+        For each problem what its roles stand for: addresses of ``a``, ``b``, ``c`` and of the matrices of an epilogue; numbers for
+        ``alpha`` and ``beta`` where the problem knows only that they are values, and for those of an epilogue.
+
+    Returns
+    -------
+    numpy.ndarray
+        64-bit integers, to be copied into device memory; its address has the role ``table``.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer mappings than problems.
+    """
+    problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr]
+    if len(values) != len(problems):
+        raise ValueError(f"the plan computes {len(problems)} products and the call brings operands of {len(values)}")
+    form: Form = plan.config.form  # type: ignore[attr-defined]
+    table = form.blank.copy()
+    table[[address.word for address in form.addresses]] = [values[i][role] + shift for _word, i, role, shift in form.addresses]
+    for number in form.numbers:
+        number.write(table, values[number.problem][number.name])
+    return table
+
+
+def _roles(member: Member) -> dict[str, str]:
+    """The roles of the pointers of a row, by name."""
+    fusion = member.problem.fusion
+    return {"A": member.roles[0], "B": member.roles[1], "C": "c"} | {role: role for role in (fusion.roles if fusion else ())}
+
+
+def _constants(p: GemmProblem) -> dict[str, Any]:
+    """The numbers of a row that the problem knows, by name."""
+    scalars = {name: _NUMBERS[kind] for name, kind in (("alpha", p.alpha), ("beta", p.beta)) if kind in _NUMBERS}
+    return scalars | gemm_numbers(p)
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------------------
+@lru_cache(maxsize=256)
+def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
+    """Plan a group of products.
+
+    Parameters
+    ----------
+    problem : GroupedProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+
+    Returns
+    -------
+    Plan
+        Its launches take the address of role ``table``; :func:`table_of` makes it from what a call brings.
+
+    Raises
+    ------
+    TypeError
+        If kernels have no such element types.
+    ValueError
+        For alpha or beta in device memory, an unknown precision, a variant, or more blocks than a grid can have.
+    """
+    groups: dict[Hashable, list[Member]] = {}
+    for index, p in enumerate(problem.problems):
+        if (refusal := _refusal(p)) is not None:
+            raise ValueError(f"problem {index}: {refusal}")
+        for member in _members(index, p):
+            family = _family(member.problem, device)
+            oriented = family.oriented(member)
+            groups.setdefault(_key(family, oriented.problem), []).append(oriented)
+    parts: list[Part] = []
+    for members in groups.values():
+        parts.append(_part(_family(members[0].problem, device), tuple(members), device, parts[-1].end if parts else 0))
+    if not parts:
+        return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="no result has elements", seconds=0.0)
+    choice = GroupedChoice(tuple(parts))
+    launches = tuple(Launch(part.kernel, (part.blocks, 1, 1), (
+        Argument(role="table", offset=part.start * WORD_BYTES), Argument(value=part.entries),
+        Argument(value=part.entries.bit_length() - 1), Argument(value=part.row_words))) for part in parts)
+    reason = (f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
+              f"{', '.join(str(part.blocks) for part in parts)} blocks; a block finds its product in a table")
+    return Plan(problem, device, parts[0].family, choice, launches, 0, reason, parts[0].kernel.facts,
+                sum(part.seconds for part in parts))
+
+
+def _refusal(p: GemmProblem) -> str | None:
+    """Why a product cannot be one of a group; ``None`` if it can."""
+    if p.precision not in ("auto", "ieee"):
+        return f"a group of products has the precision 'auto' or 'ieee', got {p.precision!r}"
+    if p.variant is not None:
+        return f"a group of products takes no variant, got {p.variant!r}"
+    if "device" in (p.alpha, p.beta):
+        return "alpha and beta of a group of products are numbers, not in device memory"
+    return None
+
+
+def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a product cannot be one of a group, or is faster on its own; ``None`` if it should be one."""
+    if (refusal := _refusal(p)) is not None or 0 in (p.m, p.n, *p.batch):
+        return refusal
+    if prod(p.batch) > _MOST_MEMBERS:
+        return f"a batch of {prod(p.batch)} is a launch by itself"
+    family = _family(p, device)
+    members = (Member(0, p),)
+    share = min(_work(members, tile, device, of_block) for tile, _ramp, of_block in family.choices(members, device))
+    if share * prod(p.batch) > _BUSY_SECONDS and (own := plan_gemm(p, device).family) != family.name:
+        return f"{own} is faster than {family.name} of a group"
+    return None
+
+
+def _members(index: int, p: GemmProblem) -> list[Member]:
+    """The rows of a problem: one for every index of its batch, none if it has no elements."""
+    if 0 in (p.m, p.n, *p.batch):
+        return []
+    fused_matrices = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
+    matrices = {"a": p.a, "b": p.b, "c": p.c} | {epilogue_role(name): x for name, x in fused_matrices}
+    members = []
+    for at in product(*map(range, p.batch)):
+        offsets = {role: sum(i * s for i, s in zip(at, x.batch_strides, strict=True)) * dtype(x.dtype).bytes
+                   for role, x in matrices.items()}
+        one = {role: replace(x, batch_strides=(), alignment=min(x.alignment, offsets[role] & -offsets[role] or x.alignment))
+               for role, x in matrices.items()}
+        fusion = p.fusion and replace(p.fusion, operands=_of(one, p.fusion.operands), outputs=_of(one, p.fusion.outputs))
+        flat = replace(p, a=one["a"], b=one["b"], c=one["c"], batch=(), fusion=fusion)
+        members.append(Member(index, flat, offsets=tuple((role, by) for role, by in offsets.items() if by)))
+    return members
+
+
+def _of(operands: Mapping[str, Operand], matrices: tuple[tuple[str, Operand], ...]) -> tuple[tuple[str, Operand], ...]:
+    """Matrices of an epilogue, as they are among the operands."""
+    return tuple((name, operands[epilogue_role(name)]) for name, _whole in matrices)
+
+
+def _blocks(p: GemmProblem, tile: Any) -> int:
+    return -(-p.m // tile.m) * -(-p.n // tile.n)
+
+
+def _depth(p: GemmProblem) -> int:
+    return 0 if p.alpha == "zero" else p.k
+
+
+def _contiguous(operand: Operand, extents: tuple[int, int], mode: int) -> bool:
+    """Whether the stride along a mode may be taken as 1."""
+    return operand.strides[mode] == 1 or extents[mode] <= 1
+
+
+def _common(operands: Sequence[tuple[Operand, tuple[int, int]]], vectors: tuple[int, ...], most: int) -> OperandAccess:
+    """How operands of several products are accessed in the same way.
+
+    ``vectors`` are the modes along which an access may have several elements, at most ``most``.
+    """
+    (first, _extents), *_others = operands
+    item, best = dtype(first.dtype).bytes, OperandAccess(conj=first.conj)
+    for mode in (0, 1):
+        if not all(_contiguous(x, extents, mode) for x, extents in operands):
+            continue
+        limits = (n for x, extents in operands for n in (
+            max(1, x.alignment // item), extents[mode], x.strides[1 - mode] if extents[1 - mode] > 1 else 0))
+        width = gcd(most, max(1, 16 // item), *limits) if mode in vectors else 1
+        if best.unit is None or width > best.width:
+            best = OperandAccess(mode, width, first.conj)
+    return best
+
+
+def _fusion(members: Sequence[Member], run_mode: int, most: int) -> FusedEpilogue | None:
+    """The epilogue of all, whose strides are fixed where they are the same."""
+    epilogues = [fused(member.problem, run_mode, most) for member in members]
+    if epilogues[0] is None:
+        return None
+
+    def common(*matrices: FusedMatrix) -> FusedMatrix:
+        by_mode = zip(*(m.strides for m in matrices), strict=True)
+        strides = tuple(first if len({first, *others}) == 1 else None for first, *others in by_mode)
+        width = min(m.width for m in matrices) if strides[run_mode] == 1 else 1
+        return FusedMatrix(matrices[0].name, matrices[0].dtype, strides, width)     # type: ignore[arg-type]
+
+    def merged(of: Callable[[FusedEpilogue], tuple[FusedMatrix, ...]]) -> tuple[FusedMatrix, ...]:
+        return tuple(map(common, *(of(e) for e in epilogues if e is not None)))
+
+    return replace(epilogues[0], operands=merged(lambda e: e.operands), outputs=merged(lambda e: e.outputs))
+
+
+def _scalar(kinds: set[str]) -> str:
+    """What is known of the alphas (or betas) of all; else each row has its own."""
+    return next(iter(kinds)) if len(kinds) == 1 and kinds <= set(_NUMBERS) else "device"
+
+
+def _key(family: _Simt | _Mma, p: GemmProblem) -> Hashable:
+    """Products with the same key share a kernel."""
+    matrices = tuple((name, x.dtype) for name, x in (*p.fusion.operands, *p.fusion.outputs)) if p.fusion else ()
+    return (family, p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, p.a.conj, p.b.conj, p.fusion and p.fusion.graph, matrices)
+
+
+def _family(p: GemmProblem, device: DeviceInfo) -> _Simt | _Mma:
+    """Half precision goes to tensor cores; products without terms go where those with terms go."""
+    whole = replace(p, k=max(1, p.k), alpha="one" if p.alpha == "zero" else p.alpha)
+    half = dtype(p.a.dtype).bytes == 2 and p.a.dtype in ("float16", "bfloat16")
+    return _Mma() if half and why_not_mma(whole, device) is None else _Simt()
+
+
+_Choice = tuple[Any, float, Callable[[int], float]]
+"""A tile, its ramp, and what one of its blocks takes for so many steps of K."""
+
+
+@dataclass(frozen=True)
+class _Simt:
+    """Products on fused multiply-adds, C M-major where it can be."""
+
+    name = "gemm_simt"
+    run_mode = 0
+
+    def oriented(self, member: Member) -> Member:
+        """A product as the kernel writes C best."""
+        p = member.problem
+        runs, across = (_contiguous(p.c, (p.m, p.n), mode) for mode in (self.run_mode, 1 - self.run_mode))
+        return member if runs or not across else replace(member, problem=transposed(p), roles=member.roles[::-1])
+
+    def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
+        """The tiles."""
+        p, a, b = self.inputs(members)
+        accumulator = dtype(p.accumulator)
+        for candidate in candidates(accumulator.name):
+            of_block = partial(block_seconds, candidate, accumulator=accumulator, device=device, a=a, b=b)
+            yield candidate.tile, candidate.ramp, of_block
+
+    def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
+        """One of the products, and how A and B of all are read."""
+        return _inputs(members, (0,), MAX_VECTOR)
+
+    def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
+        """The kernel with a tile."""
+        p, a, b = self.inputs(members)
+        c = _output(members, self.run_mode, tile.values[0])
+        return gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width),
+                                    element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator))
+
+
+@dataclass(frozen=True)
+class _Mma(_Simt):
+    """Products on warp-level tensor cores, C N-major where it can be."""
+
+    name = "gemm_mma"
+    run_mode = 1
+
+    def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
+        """The tiles."""
+        atom = mma_atom(members[0].problem.a.dtype, device.arch)
+        assert atom is not None
+        for tile in mma_tiles(atom, device):
+            yield tile, MMA_RAMP, partial(mma_block_seconds, tile, device=device)
+
+    def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
+        """One of the products, and how A and B of all are read."""
+        return _inputs(members, (0, 1), 8)
+
+    def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
+        """The kernel with a tile."""
+        p, a, b = self.inputs(members)
+        c = _output(members, self.run_mode, 2)
+        return gemm_mma(MmaConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width)))
+
+
+def _inputs(members: Sequence[Member], vectors: tuple[int, ...], most: int) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
+    """One of the products, and how A and B of all are read."""
+    problems = [member.problem for member in members]
+    return (problems[0], _common([(p.a, (p.m, p.k)) for p in problems], vectors, most),
+            _common([(p.b, (p.n, p.k)) for p in problems], vectors, most))
+
+
+def _output(members: Sequence[Member], run_mode: int, most: int) -> OperandAccess:
+    """How C of all is written: along the mode of a thread's runs if that is contiguous."""
+    access = _common([(member.problem.c, (member.problem.m, member.problem.n)) for member in members], (run_mode,), most)
+    return access if access.unit == run_mode else replace(access, width=1)
+
+
+def _shared(members: Sequence[Member], run_mode: int, most: int) -> dict[str, Any]:
+    """What the configurations of both families say in the same way."""
+    problems = [member.problem for member in members]
+    return {"alpha": _scalar({p.alpha for p in problems}), "beta": _scalar({p.beta for p in problems}), "grouped": True,
+            "wide": max(map(gemm_span, problems)) >= NARROW_SPAN, "epilogue": _fusion(members, run_mode, most)}
+
+
+def _work(members: Sequence[Member], tile: Any, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
+    """The estimated time of the work, were it spread over all multiprocessors."""
+    return sum(of_block(_depth(member.problem)) * _blocks(member.problem, tile) for member in members) / device.multiprocessors
+
+
+def _seconds(members: Sequence[Member], tile: Any, ramp: float, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
+    """The estimated time of a launch: that of the work on all multiprocessors, or of the longest block, and the ramp of that."""
+    longest = max(of_block(_depth(member.problem)) for member in members)
+    return max(_work(members, tile, device, of_block), longest) + ramp * longest + LAUNCH_SECONDS
+
+
+def _part(family: _Simt | _Mma, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
+    """The launch of products that share a kernel."""
+    seconds, tile = min(((_seconds(members, tile, ramp, device, of_block), tile)
+                         for tile, ramp, of_block in family.choices(members, device)), key=lambda found: found[0])
+    kernel = family.kernel(members, tile)
+    first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
+    if blocks >= 2**31:
+        raise ValueError(f"a group of {len(members)} products needs {blocks} blocks; a grid has at most 2^31 - 1")
+    return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1], blocks, seconds)

@@ -1,0 +1,216 @@
+"""Whether a GEMM can run on warp-level tensor cores, and the plan if it can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import gcd, prod
+
+from ...codegen.dtypes import dtype
+from ...codegen.mma import MmaAtom, mma_atom
+from ...kernels.common import OperandAccess
+from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
+from ..floors import multiply_adds_per_clock
+from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented
+from ..plan import Launch, Plan
+from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from .simt import LAUNCH_SECONDS
+from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+
+__all__ = ["MMA_RAMP", "choose_mma", "mma_block_seconds", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
+
+_VECTOR_BYTES = 16
+_STAGES = 4
+_FULL_INTENSITY = 32.0               # mn / (m + n) of a warp tile of 64 x 64: fragments then load in the shadow of multiplications
+# Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
+# enough to weigh tiles against slices of K.
+_PER_CLOCK = {1: 2048, 2: 1024}
+MMA_RAMP = 0.3                       # time to start and drain, in units of the time of one block, for elements of up to 16 bits
+_STEP_SECONDS = 1e-7                 # a step along K takes at least this: a barrier, fragments and multiplications after each other
+_TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
+
+# float64 and complex128.
+_ALONE = 0.8                         # of a block's rate, where two fit on a multiprocessor and one is there
+_UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
+
+# (M, N), warps along each; the step along K is 64 bytes.
+_SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
+           ((32, 32), (1, 1)))
+_WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int, float], ...]
+# (M, N), warps along each, blocks on a multiprocessor, fraction of multiply-adds reached on sm_90; by type and oldest architecture
+# of the instruction. The step along K is 128 bytes, or two instructions if they need more.
+_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1, 0.92), ((128, 64), (2, 2), 2, 0.915), ((128, 64), (4, 2), 1, 0.87),
+                                ((64, 128), (2, 4), 1, 0.87), ((64, 64), (2, 2), 2, 0.8), ((64, 32), (2, 2), 2, 0.76),
+                                ((32, 32), (2, 2), 2, 0.65))
+_WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
+    ("float64", "sm_80"): _FLOAT64_SHAPES,
+    ("float64", "sm_90"): _FLOAT64_SHAPES,
+    ("complex128", "sm_80"): (((128, 64), (4, 2), 1, 0.87), ((64, 128), (2, 4), 1, 0.86), ((64, 64), (2, 2), 2, 0.8),
+                              ((64, 32), (2, 2), 2, 0.78), ((32, 32), (2, 2), 2, 0.79)),
+    ("complex128", "sm_90"): (((64, 64), (4, 2), 1, 0.875), ((64, 32), (4, 1), 2, 0.855), ((32, 32), (2, 2), 2, 0.83)),
+}
+
+
+def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
+    """The same operand with stride 0 in modes of extent 1, unless the stride is 1."""
+    first, second = (0 if n == 1 and s != 1 else s for n, s in zip(extents, operand.strides, strict=True))
+    return replace(operand, strides=(first, second))
+
+
+def _access(operand: Operand, extents: tuple[int, int], most_bytes: int = _VECTOR_BYTES) -> OperandAccess:
+    """How an operand is read: along the mode with stride 1 in vectors as wide as address, extent and the other strides allow."""
+    item = dtype(operand.dtype).bytes
+    best = OperandAccess()
+    for mode in (1, 0):
+        if operand.strides[mode] != 1:
+            continue
+        others = operand.strides[1 - mode], *operand.batch_strides
+        width = gcd(most_bytes // item, max(1, operand.alignment // item), extents[mode], *others)
+        if best.unit is None or width > best.width:
+            best = OperandAccess(mode, width)
+    return replace(best, conj=operand.conj)
+
+
+def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
+    atom = mma_atom(p.a.dtype, device.arch)
+    if atom is None or p.b.dtype != p.a.dtype:
+        return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype else f" and {p.b.dtype}")
+    if atom.accumulator == "int32" and p.c.dtype != "int32" and not p.compute:
+        return f"mma.sync sums {p.a.dtype} in int32, C is {p.c.dtype}"
+    if p.accumulator != atom.accumulator:
+        return f"mma.sync sums {p.a.dtype} in {atom.accumulator}, not in {p.accumulator}"
+    if dtype(atom.element).bytes == 2 and p.precision == "ieee":
+        return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
+        if atom.per_register == 4 and _access(_settled(operand, extents), extents).unit != 1:
+            return f"8-bit operands are contiguous along K, {name} has strides {operand.strides}"
+    return None
+
+
+def _wide_shapes(atom: MmaAtom) -> _WideShapes:
+    """The tiles of float64 or complex128; none for other types."""
+    return _WIDE_SHAPES.get((atom.element, atom.arch), ())
+
+
+def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
+    """The tiles that planning chooses among on a device, the largest first."""
+    item = dtype(atom.element).bytes
+    shapes = _wide_shapes(atom) or tuple((*shape, 1, 1.0) for shape in _SHAPES)
+    for (m, n), warps, blocks, _rate in shapes:
+        k = max((128 if item >= 8 else 64) // item, 2 * atom.shape[2])
+        tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
+        stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
+        if stages >= 2:
+            yield replace(tile, stages=stages)
+
+
+def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
+    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
+    if _wide_shapes(tile.atom):
+        return _wide_block_seconds(tile, depth, device)
+    wm, wn = tile.mma.warp_tile
+    rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
+    element = dtype(tile.atom.element)
+    per_clock = min(_PER_CLOCK[element.bytes], multiply_adds_per_clock("gemm_mma", element.name, device))
+    per_second = 2 * per_clock * device.clock_hz
+    return max(2 * tile.m * tile.n * (depth + tile.k) / (per_second * rate), (depth / tile.k + 1) * _STEP_SECONDS)
+
+
+def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
+    """The same for float64 and complex128, at the rate that the tile reaches."""
+    rate = next(rate for shape, warps, _blocks, rate in _wide_shapes(tile.atom) if (*shape, warps) == (tile.m, tile.n, tile.warps))
+    per_second = multiply_adds_per_clock("gemm_mma", "float64", device) * rate * device.clock_hz
+    return tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_second
+
+
+def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
+    """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
+
+    A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
+    m x n, up to that of 64 x 64: an estimate that was not fitted to measurements. Those of float64
+    and complex128 were measured from 256 to 4096; docs/performance/gemm-mma.md has the figures.
+    """
+    outputs = p.m * p.n * prod(p.batch)
+    total_bytes = dtype(atom.accumulator).bytes
+    ramp = 0.0 if _wide_shapes(atom) else MMA_RAMP
+
+    def estimate(tile: MmaTile, split: int) -> Choice[MmaTile]:
+        chunk = -(-p.k // split // 16) * 16 if split > 1 else p.k
+        slices = -(-p.k // chunk) if split > 1 else 1
+        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
+        busiest = -(-blocks // device.multiprocessors)
+        seconds = mma_block_seconds(tile, chunk, device) * (busiest + ramp) + LAUNCH_SECONDS
+        if busiest == 1 and _wide_shapes(atom) and tile.min_blocks > 1:
+            seconds /= _ALONE
+        if slices > 1:
+            seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
+        return Choice(tile, slices, chunk, blocks, seconds)
+
+    splits = [1]
+    while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * total_bytes <= most_workspace(device):
+        splits.append(2 * splits[-1])
+    return min((estimate(tile, split) for tile in mma_tiles(atom, device) for split in splits), key=lambda choice: choice.seconds)
+
+
+def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Plan:
+    """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+    rejected : str
+        Why no faster family could be used, for the plan's reason.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem, or for more blocks than a grid can have.
+    """
+    if (refused := why_not_mma(problem, device)) is not None:
+        raise ValueError(f"gemm_mma cannot compute this: {refused}")
+    atom = mma_atom(problem.a.dtype, device.arch)
+    assert atom is not None
+    facing = oriented(problem, 1)                      # threads hold pairs of C along N
+    p, roles = facing.problem, facing.by_name
+    p = replace(p, a=_settled(p.a, (p.m, p.k)), b=_settled(p.b, (p.n, p.k)))
+    choice = choose_mma(p, device, atom)
+    reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
+              f"blocks on {device.multiprocessors} multiprocessors")
+    if choice.slices == 1:
+        launches: tuple[Launch, ...] = (mma_product(p, choice, roles),)
+        workspace = 0
+    else:
+        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
+        # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
+        partial = transposed(sliced(transposed(p), choice.slices, choice.chunk))
+        launches = mma_product(partial, choice, {**roles, "C": "workspace"}), reduction(transposed(p), choice.slices)
+        workspace = workspace_bytes(p, choice.slices)
+    if any(each.grid[0] >= 2**31 for each in launches):
+        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
+                         "the 2^31 - 1 of a grid")
+    reason += facing.note
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
+                choice.seconds, fallback=rejected.removeprefix("; "))
+
+
+def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
+    """Whether a product is computed without predicates: a large tile of float64 or complex128 divides it, and every slice of K."""
+    tile = choice.tile
+    large = bool(_wide_shapes(tile.atom)) and tile.m * tile.n * dtype(tile.atom.element).bytes >= _UNPREDICATED_FROM
+    return large and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
+
+
+def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:
+    """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
+    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, 2 * dtype(p.c.dtype).bytes))
+    c = c if c.unit == 1 else OperandAccess(c.unit)
+    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
+                       alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
+                       _aligned(p, choice), epilogue=fused(p, 1, c.width))
+    return launch(gemm_mma(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})

@@ -1,0 +1,242 @@
+"""Plans on ``gemm_simt``: the tile and the number of slices of K with the least estimated time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+from ...codegen.dtypes import DType, dtype
+from ...kernels.common import OperandAccess
+from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
+from ..floors import multiply_adds_per_clock
+from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented, unit_mode
+from ..plan import Launch, Plan
+from ..problem import DeviceInfo, GemmProblem, Operand
+from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+
+__all__ = ["LAUNCH_SECONDS", "MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
+           "simt_access", "simt_product",
+           "simt_seconds", "types"]
+
+MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
+LAUNCH_SECONDS = 4e-6
+_GATHER_PENALTY = 14.0               # element-wise copies: this over the extent that shares them is the loss,
+_GATHER_PENALTY_ALIGNED = 4.0        # this where they have no predicates,
+_HIDDEN_BELOW = 128                  # no more than at this extent: many small blocks hide them
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tile and how fast it runs.
+
+    Attributes
+    ----------
+    tile : TileShape
+        The tile.
+    rate : float
+        Fraction of a multiprocessor's fused multiply-adds that it reaches when many blocks follow each other.
+    ramp : float
+        Time to start and drain, in units of the time of one block.
+
+    Notes
+    -----
+    Rates and ramps were fitted to square products of 64 to 3072 on an H200; docs/performance/gemm-simt.md has the
+    measurements. A block that runs alone on a multiprocessor takes ``1 + ramp`` block times, ``c`` blocks take ``c + ramp``.
+    """
+
+    tile: TileShape
+    rate: float
+    ramp: float
+
+
+_T = TileShape
+_SINGLE = (
+    Candidate(_T(256, 128, 8, warps=(4, 2), stages=4, in_order=True), 0.785, 0.0),
+    Candidate(_T(128, 256, 8, stages=4), 0.75, 0.0),
+    Candidate(_T(128, 128, 8, stages=4, min_blocks=2), 0.71, 0.05),
+    Candidate(_T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3), 0.70, 0.25),
+    Candidate(_T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4), 0.65, 0.4),
+    Candidate(_T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4), 0.63, 1.0),
+    Candidate(_T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8), 0.44, 1.0),
+    Candidate(_T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4), 0.35, 2.0),
+    Candidate(_T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4), 0.35, 2.0),
+)
+_DOUBLE = (
+    Candidate(_T(128, 64, 8, warps=(2, 2), values=(2, 2), stages=3, min_blocks=2), 0.74, 0.2),
+    Candidate(_T(128, 128, 8, warps=(2, 4), values=(2, 2), stages=3), 0.70, 0.1),
+    Candidate(_T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.63, 0.4),
+    Candidate(_T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2), 0.37, 0.9),
+)
+_SINGLE_COMPLEX = (
+    Candidate(_T(128, 64, 8, values=(2, 2), stages=3, min_blocks=2), 0.78, 0.1),
+    Candidate(_T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2), 0.69, 0.26),
+    Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4), 0.63, 0.5),
+)
+_DOUBLE_COMPLEX = (
+    Candidate(_T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2), 0.72, 0.2),
+    Candidate(_T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4), 0.60, 0.9),
+    Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.46, 0.1),
+)
+# Of integers, which leave more to the other pipes, and of bool, beside the rates of tiles: products of 1024 and 4096 on an H200.
+_INTEGER, _BOOL = 1.25, 0.3
+_ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
+
+
+def candidates(sums: str) -> tuple[Candidate, ...]:
+    """The tiles that ``gemm_simt`` chooses among for a type of sums."""
+    accumulator = dtype(sums)
+    if accumulator.is_complex:
+        return _DOUBLE_COMPLEX if accumulator.bytes == 16 else _SINGLE_COMPLEX
+    return _DOUBLE if accumulator.bytes == 8 else _SINGLE
+
+
+def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: DeviceInfo, a: OperandAccess,
+                  b: OperandAccess, *, aligned: bool = False) -> float:
+    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other; without predicates if aligned."""
+    t, parts = candidate.tile, 2 if accumulator.is_complex else 1
+    per_second = 2 * multiply_adds_per_clock("gemm_simt", _weighed_as(accumulator), device) * device.clock_hz
+    penalty = _GATHER_PENALTY_ALIGNED if aligned else _GATHER_PENALTY
+    gathered = penalty * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
+    return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate) * (1 + gathered)
+
+
+def _weighed_as(accumulator: DType) -> str:
+    """The type by whose rate tiles are weighed: of integers and bool, the real one of their size."""
+    if accumulator.is_integer or accumulator.name == "bool":
+        return "float64" if accumulator.bytes == 8 else "float32"
+    return accumulator.name
+
+
+def _slower(accumulator: DType, device: DeviceInfo) -> float:
+    """How much longer a product of integers or bool takes than tiles were weighed with."""
+    rate = _INTEGER if accumulator.is_integer else _BOOL if accumulator.name == "bool" else 1.0
+    weighed, own = (multiply_adds_per_clock("gemm_simt", name, device) for name in (_weighed_as(accumulator), accumulator.name))
+    return weighed / (own * rate)
+
+
+def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True,
+           predicated: bool = False) -> Choice[TileShape]:
+    """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
+
+    The kernel has predicates, even where the tile divides the problem, if it is ``predicated``.
+
+    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
+    slices add the traffic of the workspace and a launch.
+    """
+    accumulator = dtype(p.accumulator)
+    k = 0 if p.alpha == "zero" else p.k
+    outputs = p.m * p.n * prod(p.batch)
+
+    def estimate(candidate: Candidate, split: int) -> Choice[TileShape]:
+        t = candidate.tile
+        chunk = -(-k // split // 16) * 16 if split > 1 else k
+        slices = -(-k // chunk) if split > 1 else 1
+        blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
+        busiest = -(-blocks // device.multiprocessors)
+        block = block_seconds(candidate, chunk, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
+        seconds = block * (busiest + candidate.ramp) + LAUNCH_SECONDS
+        if slices > 1:
+            seconds += 2 * slices * outputs * accumulator.bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
+        return Choice(t, slices, chunk, blocks, seconds)
+
+    splits = [1]
+    slice_bytes = outputs * accumulator.bytes
+    while may_split and k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
+        splits.append(2 * splits[-1])
+    best = min((estimate(c, s) for c in candidates(accumulator.name) for s in splits), key=lambda choice: choice.seconds)
+    return replace(best, seconds=LAUNCH_SECONDS + (best.seconds - LAUNCH_SECONDS) * _slower(accumulator, device))
+
+
+def _aligned(p: GemmProblem, tile: TileShape) -> bool:
+    """Whether a product is computed without predicates: a large tile divides it."""
+    return tile.m * tile.n >= _ALONE and not (p.m % tile.m or p.n % tile.n or p.k % tile.k)
+
+
+def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VECTOR) -> OperandAccess:
+    """How an operand can be read or written: unit stride, vector width along mode 0."""
+    (e0, e1), s1, unit = extents, operand.strides[1], unit_mode(operand)
+    width, item = 1, dtype(operand.dtype).bytes
+    if unit == 0:
+        others = ([s1] if e1 > 1 else []) + list(operand.batch_strides)
+        width = gcd(limit, max(1, 16 // item), max(1, operand.alignment // item), e0, *others)
+    return OperandAccess(unit, width, operand.conj)
+
+
+def types(p: GemmProblem) -> str:
+    """What is multiplied and how it is summed, for people."""
+    operands = p.a.dtype if p.b.dtype == p.a.dtype else f"{p.a.dtype} by {p.b.dtype}"
+    return operands if p.accumulator == p.a.dtype else f"{operands}, summed in {p.accumulator},"
+
+
+def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time of :func:`plan_simt`."""
+    p = oriented(problem, 0).problem
+    return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).seconds
+
+
+def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, gate: int | None = None) -> Plan:
+    """Plan a GEMM on fused multiply-adds.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute; no extent of the result is 0.
+    device : DeviceInfo
+        Where.
+    rejected : str
+        Why no faster family could be used, for the plan's reason.
+    gate : int, optional
+        The value of the word at ``gate`` without which kernels do nothing.
+
+    Raises
+    ------
+    ValueError
+        For more blocks than a grid can have.
+    """
+    facing = oriented(problem, 0)                      # threads write vectors of C along M
+    p, roles = facing.problem, facing.by_name
+    choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
+    reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
+              f"{device.multiprocessors} multiprocessors")
+    aligned = _aligned(p, choice.tile)
+    if choice.slices == 1:
+        launches: tuple[Launch, ...] = (simt_product(p, choice, roles, aligned=aligned, gate=gate),)
+        workspace = 0
+    else:
+        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
+        partial = sliced(p, choice.slices, choice.chunk)
+        product = simt_product(partial, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
+        launches = product, reduction(p, choice.slices, gate)
+        workspace = workspace_bytes(p, choice.slices)
+    if any(each.grid[0] >= 2**31 for each in launches):
+        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
+                         "the 2^31 - 1 of a grid")
+    reason += facing.note
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
+                choice.seconds, fallback=rejected.removeprefix("; "))
+
+
+def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,
+                 gate: int | None = None) -> Launch:
+    """The launch of ``gemm_simt``; the outermost batch mode walks over slices if there are several.
+
+    Parameters
+    ----------
+    p : GemmProblem
+        What to compute, C as far as possible M-major.
+    choice : Choice
+        Tile and slices.
+    roles : dict
+        What pointer parameters take.
+    aligned : bool
+        Leave out the predicates: the tile divides M, N and K.
+    gate : int, optional
+        The value of the word at ``gate`` without which the kernel does nothing.
+    """
+    wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
+    c = simt_access(p.c, (p.m, p.n), choice.tile.values[0])
+    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
+                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
+                        element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
+                        accumulator=p.accumulator, gate=gate)
+    return launch(gemm_simt(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})

@@ -1,0 +1,167 @@
+"""Plans of float32 products with few rows or columns on 16-bit tensor cores, without planes in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd, prod
+
+from ...kernels.common import OperandAccess
+from ...kernels.gemm.persistent import DEPTH
+from ...kernels.gemm.skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
+from ..operands import (
+    NARROW_SPAN,
+    Oriented,
+    alpha_kind,
+    fused,
+    gemm_numbers,
+    gemm_span,
+    majorness,
+    operand_map,
+    output_span,
+    pairs_along_n,
+    why_not_mapped,
+)
+from ..plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks
+from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from .simt import LAUNCH_SECONDS, plan_simt
+from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .split import LEAST_K
+
+__all__ = ["STAGES", "plan_skinny", "skinny_seconds", "why_not_skinny"]
+
+_STATUS_BYTES = 1024                 # in front of the workspace: a word for each block
+STAGES = {64: 3, 32: 4}              # by columns of a tile
+_STAGE_SECONDS = {64: 1.5e-6, 32: 0.95e-6}      # of a stage of K, the operands being in L2
+_MEMORY_STAGE_SECONDS = 1.12e-6      # of one that comes from memory while the whole device reads
+_THREADS_STAGE_SECONDS = 2.65e-6, 1.25e-6   # of one of which threads read A, or B, element by element
+_IN_L2 = 32 << 20                    # bytes of an operand that are still there
+_TILE_SECONDS = 0.5e-6               # to start and to write a tile of C
+_OVERHEAD_SECONDS = 7e-6             # launches, of which one does nothing
+_ROWS = 128
+_MOST_BATCH_MODES = 3                # a tensor map has five modes
+
+
+def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
+    if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
+        return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+    if device.arch != "sm_90":
+        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    if p.k < LEAST_K:
+        return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
+    if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
+        return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
+    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
+        return "coordinates of tensor maps have 32 bits"
+    if device.workspace_limit is not None and device.workspace_limit < _STATUS_BYTES:
+        return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
+    if p.a.conj or p.b.conj or len(p.batch) > _MOST_BATCH_MODES:
+        return f"it has at most {_MOST_BATCH_MODES} batch modes, and nothing is conjugated"
+    return None
+
+
+def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
+    """Why no tensor map describes A, and B; ``None`` where one does."""
+    return why_not_mapped("A", p.a, (p.m, p.k)), why_not_mapped("B", p.b, (p.n, p.k))
+
+
+def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
+    """How threads read an operand: along the mode with stride 1, in vectors if rows, strides and address allow it."""
+    unit = majorness(operand, extents)
+    if unit is None:
+        return OperandAccess()
+    strides = [operand.strides[1 - unit]] if extents[1 - unit] > 1 else []
+    return OperandAccess(unit, gcd(4, max(1, operand.alignment // 4), extents[unit], *strides, *operand.batch_strides))
+
+
+def _facing(p: GemmProblem) -> Oriented:
+    """The problem whose B is the smaller operand."""
+    if p.n > p.m:
+        return Oriented(transposed(p), ("b", "a"), True, "B is the smaller operand")
+    return Oriented(p, ("a", "b"), False)
+
+
+def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
+    """Columns of a tile, and the number of slices of K, with the least estimated time."""
+    outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
+    slowest = _MEMORY_STAGE_SECONDS if 4 * p.m * p.k * prod(p.batch) > _IN_L2 else 0.0
+    for unmapped, seconds in zip(_unmapped(p), _THREADS_STAGE_SECONDS, strict=True):
+        slowest = max(slowest, seconds) if unmapped else slowest
+
+    def estimate(columns: int, slices: int) -> Choice[int]:
+        chunk = -(-stages // slices)
+        tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
+        waves = -(-tiles // device.multiprocessors)
+        seconds = waves * (chunk * max(_STAGE_SECONDS[columns], slowest) + _TILE_SECONDS) + _OVERHEAD_SECONDS
+        if slices > 1:
+            seconds += 2 * slices * outputs * 4 / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
+        return Choice(columns, slices, chunk * DEPTH, tiles, seconds)
+
+    most = min(stages // 4, (most_workspace(device) - _STATUS_BYTES) // (4 * outputs), 2 * device.multiprocessors)
+    # Numbers of slices that leave none empty.
+    counts = {-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)}
+    return min((estimate(columns, slices) for columns in STAGES for slices in sorted(counts)), key=lambda choice: choice.seconds)
+
+
+def skinny_seconds(p: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time of :func:`plan_skinny` where nothing is out of range."""
+    return _choose(_facing(p).problem, device).seconds
+
+
+def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan on ``gemm_skinny``; where elements are out of range, the device itself takes native arithmetic.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem.
+    """
+    if (refused := why_not_skinny(problem, device)) is not None:
+        raise ValueError(f"gemm_skinny cannot compute this: {refused}")
+    facing = _facing(problem)
+    choice = _choose(facing.problem, device)
+    slices = choice.slices > 1
+    p = replace(sliced(facing.problem, choice.slices, choice.chunk), k=choice.chunk) if slices else facing.problem
+    multiply, config = _product(facing, p, choice, device, "workspace" if slices else "c")
+    launches, nbytes = [multiply], 0
+    if slices:
+        launches.append(behind_status(reduction(facing.problem, choice.slices), _STATUS_BYTES))
+        nbytes = workspace_bytes(facing.problem, choice.slices)
+    native = plan_simt(problem, device, gate=OUT_OF_RANGE)
+    launches += [with_few_blocks(behind_status(launch, _STATUS_BYTES, multiply.grid[0]), device) for launch in native.launches]
+    low, high = RANGE
+    by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
+                   for name, why in zip("AB", _unmapped(facing.problem), strict=True))
+    fallback = f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds"
+    reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
+              f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
+              f"{fallback}")
+    return Plan(problem, device, "gemm_skinny", config, tuple(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
+                reason, multiply.kernel.facts, choice.seconds, fallback=fallback)
+
+
+def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: DeviceInfo,
+             output: Role) -> tuple[Launch, SkinnyConfig]:
+    """The launch that multiplies, K of ``p`` being that of a slice, into the memory of a role."""
+    whole, slices = facing.problem, choice.slices > 1
+    inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
+    c = pairs_along_n(p)
+    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b))
+    unmapped_a, unmapped_b = _unmapped(whole)
+    by_tma = unmapped_a is None, unmapped_b is None
+    a, b = ((whole.a, (whole.m, whole.k)), (whole.b, (whole.n, whole.k)))
+    wide = output_span(p) if all(by_tma) else max(gemm_span(whole), output_span(p))
+    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), by_tma, c, alpha_kind(p.alpha),
+                          batch_a, batch_b, slices, wide >= NARROW_SPAN, fused(p, 1, c.width))
+    kernel = gemm_skinny(config)
+    values = {"C": Argument(role=output, offset=_STATUS_BYTES if slices else 0), "status": Argument(role="workspace")}
+    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, (a, b), by_tma, strict=True):
+        values[name] = Argument(role=role)
+        if tma:
+            values[f"map{name}"] = Argument(role=role, tensor_map=operand_map(box, operand, extents, whole.batch))
+    numbers = gemm_numbers(whole) | gemm_numbers(p) | {"K": whole.k, "chunk": p.k}
+    values |= {name: Argument(value=value) for name, value in numbers.items()}
+    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
+    return Launch(kernel, (min(choice.blocks, device.multiprocessors, _STATUS_BYTES // 4), 1, 1), arguments), config

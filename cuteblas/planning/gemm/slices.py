@@ -1,0 +1,92 @@
+"""Products split along K: slices into a workspace, then added in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Generic, TypeVar
+
+from ...codegen.dtypes import dtype
+from ...kernels.common import OperandAccess
+from ...kernels.reduce.slices import TILE, ReduceConfig, reduce_split
+from ..operands import NARROW_SPAN, alpha_kind, compact, fused, gemm_numbers, launch, operand_span, output_span, unit_mode
+from ..plan import Launch
+from ..problem import DeviceInfo, GemmProblem, Operand
+from ..quantities import duration
+
+__all__ = ["MIN_SLICE", "SLICE_SECONDS", "Choice", "most_workspace", "reduction", "sliced", "workspace_bytes"]
+
+SLICE_SECONDS = 0.1e-6
+"""What one more slice costs: they are added one after the other."""
+
+MIN_SLICE = 128
+"""A slice of K is at least this deep."""
+
+_MOST_BYTES = 64 << 20
+
+
+Tile = TypeVar("Tile")
+
+
+@dataclass(frozen=True)
+class Choice(Generic[Tile]):
+    """A tile, how many slices of which depth K is split into, and the estimated time.
+
+    Attributes
+    ----------
+    tile : TileShape or MmaTile
+        The tile.
+    slices, chunk : int
+        Number of slices of K and the depth of each.
+    blocks : int
+        Blocks of the grid.
+    seconds : float
+        Estimate.
+    """
+
+    tile: Tile
+    slices: int
+    chunk: int
+    blocks: int
+    seconds: float
+
+    def __str__(self) -> str:
+        split = f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
+        return f"{self.tile}{split}" + (f"; estimated at {duration(self.seconds)}" if self.seconds else "")
+
+
+def _with_mode(operand: Operand, stride: int) -> Operand:
+    """An operand with one more batch mode, outermost."""
+    return replace(operand, batch_strides=(stride, *operand.batch_strides))
+
+
+def _slice_of_workspace(p: GemmProblem) -> Operand:
+    """C with slices as one more batch mode, outermost: each slice M-major."""
+    strides, slice_stride = compact(reversed(p.batch), p.m * p.n)
+    return Operand(p.accumulator, (1, p.m), (slice_stride, *reversed(strides)))
+
+
+def most_workspace(device: DeviceInfo) -> int:
+    """Bytes that slices may take."""
+    return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES, device.workspace_limit)
+
+
+def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
+    """The product of every slice of K, ``chunk`` deep, into the workspace."""
+    return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]), b=_with_mode(p.b, chunk * p.b.strides[1]),
+                   c=_slice_of_workspace(p), batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator, fusion=None)
+
+
+def workspace_bytes(p: GemmProblem, count: int) -> int:
+    """Size of the workspace."""
+    return prod((count, p.m, p.n, *p.batch)) * dtype(p.accumulator).bytes
+
+
+def reduction(p: GemmProblem, count: int, gate: int | None = None) -> Launch:
+    """The launch that adds the slices."""
+    partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
+    config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
+                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate)
+    numbers = gemm_numbers(p) | {"S": count}
+    blocks = -(-p.m // TILE[0]) * -(-p.n // TILE[1]) * prod(p.batch)
+    return launch(reduce_split(config), (blocks, 1, 1), {"W": "workspace", "C": "c"}, numbers)

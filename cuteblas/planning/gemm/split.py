@@ -1,0 +1,587 @@
+"""Plans of float32 and complex64 products on 16-bit tensor cores: both operands are split, then multiplied plane by plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import gcd, prod
+
+from ...codegen.dtypes import dtype
+from ...codegen.kernel import TensorMapSpec
+from ...kernels.common import OperandAccess
+from ...kernels.gemm.persistent import DEPTH
+from ...kernels.gemm.split import GemmSplitConfig, gemm_split
+from ...kernels.split.planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
+from ..operands import (
+    MAPPED_STRIDE,
+    NARROW_SPAN,
+    Oriented,
+    alpha_kind,
+    compact,
+    fused,
+    fusion_numbers,
+    operand_span,
+    oriented,
+    output_span,
+    pairs_along_n,
+    row_pitch,
+    staged_map,
+    staging,
+)
+from ..plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks, with_roles
+from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from .blocks import Blocks
+from .simt import plan_simt, simt_seconds
+
+__all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
+           "why_not_split"]
+
+_ALIGNMENT = 256                     # bytes, of what lies in the workspace; its first ones are words of status
+_BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
+_ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
+_ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
+_ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
+_CLUSTERS = (1, 2, 4, 8)             # blocks that share rows which lie across K
+_RUN_BYTES = 16                      # of the neighbours that a thread splits together
+_NUMBERS = 16                        # real numbers that a thread splits at a time
+_AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
+_RESERVED = 1 << 10                  # bytes of shared memory that the driver takes of each block's
+_MOST_ROWS = 16                      # threads along rows that are contiguous
+_BYTES_ACROSS = 128                  # of each k that a block reads where rows lie across; half as many of few rows
+_MANY_ROWS = 768
+_SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
+_PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
+_TILE_SECONDS = 2e-6                 # to write a tile of C
+_LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
+_DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
+_APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
+_MOST_PLANE_BYTES = 6                # of all planes of a real number
+_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
+_THIRD_SECONDS = 200e-6              # what a third algorithm, which costs two launches in every call, has to win at least
+_OVERHEAD_SECONDS = 8e-6             # launches, of which some return at once, and the ends of those that work
+_MOST_BLOCKS = _ALIGNMENT // 4       # of C: a word of status each
+_MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
+STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
+          ("bf16x6", 2, 128): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
+"""Stages of the ring by format, multiplying warpgroups of 64 rows and columns of a tile."""
+
+_SHARE = {(2, 128): 1.0, (2, 64): 0.6, (1, 64): 0.37}
+"""Of the time of a tile, by warpgroups and columns: narrow instructions read more of shared memory."""
+
+
+_SPLIT_TYPES = ("float32", "complex64")
+
+WORTH = 0.85
+"""A more complicated plan is taken if its estimate is below this part of the simpler one's."""
+
+LEAST_K = 256
+"""With fewer real products in a sum, native arithmetic can be more accurate: in sums of one sign, what tensor cores cut off within
+a stage counts as much as the rounding of some 200 sums."""
+
+
+def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
+    if p.a.dtype not in _SPLIT_TYPES or {p.b.dtype, p.accumulator} != {p.a.dtype}:
+        return f"it multiplies float32 or complex64 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+    if device.arch != "sm_90":
+        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    if max(parts_of(p) * max(p.m, p.n, p.k), *p.batch, 1) >= 2**31 - 256:
+        return "coordinates of tensor maps have 32 bits"
+    for name, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
+        elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * _matrices(p, operand)
+        if parts_of(p)**2 * _MOST_PLANE_BYTES * elements >= MAPPED_STRIDE:
+            return f"planes of {name} would lie 2^40 bytes apart and more, further than tensor maps reach"
+        if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
+            return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
+    return None
+
+
+def parts_of(p: GemmProblem) -> int:
+    """Real numbers of an element of the operands."""
+    return 2 if dtype(p.a.dtype).is_complex else 1
+
+
+def _matrices(p: GemmProblem, operand: Operand) -> int:
+    """Matrices of an operand."""
+    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+
+
+def _elements(p: GemmProblem, operand: Operand, rows: int) -> int:
+    """Elements that are split."""
+    return rows * p.k * _matrices(p, operand)
+
+
+def _facing(p: GemmProblem) -> Oriented:
+    """The problem whose C is written along its rows; of complex numbers, that whose B, the operand that is doubled, is the smaller.
+
+    Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: either is whole sectors.
+    """
+    in_a, in_b = _elements(p, p.a, p.m), _elements(p, p.b, p.n)
+    if parts_of(p) == 1 or in_a == in_b:
+        return oriented(p, 1)
+    purpose = "the smaller operand is doubled"
+    return Oriented(transposed(p), ("b", "a"), True, purpose) if in_a < in_b else Oriented(p, ("a", "b"), False)
+
+
+@dataclass(frozen=True)
+class _Planes:
+    """An operand in the workspace, split.
+
+    Attributes
+    ----------
+    config : SplitOperand
+        How it is split.
+    values : dict
+        The arguments of the kernel that splits it, by name without the side.
+    blocks, records : int
+        Blocks that split it, and what they say of their rows: as many records, or one from each cluster that shares rows.
+    extents : tuple of int
+        Of the planes: rows, K, plane, then the batch modes that the operand has, innermost first.
+    strides : tuple of int
+        Of the planes in elements, for the same modes.
+    present : tuple of bool
+        For each batch mode of the problem, innermost first, whether the operand has it.
+    row_strides : tuple of int
+        Of the exponents of the rows, for each batch mode of the problem, innermost first.
+    rows_at, records_at, planes_at, end : int
+        Offsets in the workspace, in bytes, of the exponents of rows, of what blocks say of their rows, of the planes, and of what
+        is behind.
+    span : int
+        The largest distance between two elements of the operand or of its planes.
+    """
+
+    config: SplitOperand
+    values: Mapping[str, Argument]
+    blocks: int
+    records: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    present: tuple[bool, ...]
+    row_strides: tuple[int, ...]
+    rows_at: int
+    records_at: int
+    planes_at: int
+    end: int
+    span: int
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperand:
+    """How an operand is read; who reads what of it is still open."""
+    element = dtype(operand.dtype)
+    own = [stride for stride in operand.batch_strides if stride]
+    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
+    run = _RUN_BYTES // element.bytes
+    width = 1
+    if unit is not None:
+        width = gcd(run, max(1, operand.alignment // element.bytes), (rows, k)[unit], operand.strides[1 - unit], *own)
+    access = OperandAccess(unit, width, element.is_complex and operand.conj)
+    return SplitOperand(access, (1, 1), run, len(own), element.name, doubled)
+
+
+def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...],
+           at: int) -> _Planes:
+    """An operand that is split into the workspace from ``at`` on."""
+    parts, doubled, k_major = config.parts, config.doubled, config.k_major
+    inner = range(len(batch) - 1, -1, -1)
+    present = tuple(operand.batch_strides[i] != 0 for i in inner)
+    own = [i for i, here in zip(inner, present, strict=True) if here]
+    along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
+    pitch = row_pitch(along, _ROW_MULTIPLE)
+    plane = pitch * across
+    batch_strides, elements = compact((batch[i] for i in own), plane * form.planes)
+    row_strides, count = compact((batch[i] for i in own), rows)
+    records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+    records_at = at + _aligned(4 * count)
+    planes_at = records_at + _aligned(4 * RECORD * records)
+    end = planes_at + _aligned(elements * dtype(form.element).bytes)
+    numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
+    for q, i in enumerate(own):
+        numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
+                    f"dR_l{q}": row_strides[q]}
+    values = {name: Argument(value=value) for name, value in numbers.items()}
+    values |= {"X": Argument(role=role), "P": Argument(role="workspace", offset=planes_at),
+               "R": Argument(role="workspace", offset=at), "S": Argument(role="workspace", offset=records_at)}
+    steps = iter(row_strides)
+    spread = tuple(next(steps) if here else 0 for here in present)
+    extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
+    strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
+    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), present, spread, at,
+                   records_at, planes_at, end, max(operand_span(operand, (rows, k), batch), elements))
+
+
+def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOperand, int]:
+    """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex rows of B are doubled.
+
+    The more share it, the better some bring rows while others split them. Fewer have more of the shared memory: what of a row does
+    not fit there has to be read again. Beside rows that lie across K, which take shared memory of every block, others take it too.
+    """
+    most = device.shared_bytes_per_block
+    operands = [_accessed(x, rows, p.k, doubled) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
+    along = all(x.k_major for x in operands)
+    for threads, together in _ALONG if along else _ACROSS:
+        limit = (most + _RESERVED) // together - _RESERVED
+        read = partial(_reading, k=p.k, threads=threads, limit=limit, short=along and together > 1)
+        alone = [read(x, rows, clusters=_CLUSTERS) for x, rows in zip(operands, (p.m, p.n), strict=True)]
+        size = max(x.cluster for x in alone)               # a launch has clusters of one size
+        a, b = (found if found.cluster in (1, size) else read(x, rows, clusters=(size,))
+                for found, x, rows in zip(alone, operands, (p.m, p.n), strict=True))
+        if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster for x in (a, b)):
+            break
+    return a, b, together
+
+
+def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
+             clusters: tuple[int, ...]) -> SplitOperand:
+    """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
+
+    Short rows stay in registers if they may; where they cannot be read as whole runs, they get there through shared memory. Others
+    lie in shared memory, of which a block has at most ``limit`` bytes.
+    """
+    run, item = operand.run, dtype(operand.element).bytes
+    operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
+    if not operand.k_major:
+        return _across(operand, rows, k, threads, limit, clusters)
+    along = _power_of_two(threads * operand.unroll * run // k)
+    if short and along >= 1:
+        along = min(along, _MOST_ROWS)
+        return replace(operand, threads=(along, threads // along), slots=int(operand.x.width < run))
+    along = min(_MOST_ROWS, max(1, _power_of_two(limit // (item * k))))
+    return _kept(replace(operand, threads=(along, threads // along)), k, limit)
+
+
+def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, clusters: tuple[int, ...]) -> SplitOperand:
+    """An operand whose rows lie across K: as few blocks share them as can keep them, two at least if there are few rows."""
+    few = rows < _MANY_ROWS
+    lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
+    for cluster in clusters:
+        found = replace(operand, threads=(lanes, threads // lanes), cluster=cluster)
+        if k <= found.tile[1] * cluster:
+            return replace(found, slots=int(operand.x.width < operand.run))
+        found = _kept(found, k, limit)
+        if cluster > few and k <= found.slots * found.tile[1] * cluster:
+            break
+    return found
+
+
+def _kept(operand: SplitOperand, k: int, limit: int) -> SplitOperand:
+    """An operand with as many slots as there are steps, as far as they fit."""
+    fixed, step = operand.shared_bytes, replace(operand, slots=2).shared_bytes - operand.shared_bytes
+    wanted = 1 << (-(-k // (operand.tile[1] * operand.cluster)) - 1).bit_length()       # few different kernels
+    return replace(operand, slots=max(2, min((limit - fixed) // (step // 2), wanted)))
+
+
+def _power_of_two(limit: int) -> int:
+    """The largest power of two that is no larger, or 0."""
+    return 1 << limit.bit_length() - 1 if limit else 0
+
+
+def _splitter(form: SplitFormat, a: _Planes, b: _Planes, together: int, told: _Told, at: int, flags: int) -> Launch:
+    """The launch that splits both operands, and clears so many flags from an offset in the workspace on."""
+    wide = max(a.span, b.span) >= NARROW_SPAN
+    config = SplitConfig(form.name, a.config, b.config, wide, told.gate, told.judges, flags > 0, together)
+    kernel = split_planes(config)
+    blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
+    values = {"flags": Argument(role="workspace", offset=at), "flags_count": Argument(value=flags),
+              "blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "blocks": Argument(value=blocks),
+              **told.arguments}
+    for side, planes in (("A", a), ("B", b)):
+        values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
+    return Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
+
+
+def _of_side(name: str, side: str) -> str:
+    """The parameter of one operand: ``dX_m`` is ``dXA_m``."""
+    if name.startswith("L"):
+        return f"L{side}{name[1:]}"
+    stem, underscore, rest = name.partition("_")
+    return f"{stem}{side}{underscore}{rest}"
+
+
+def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
+    """The plan on ``gemm_split`` for a problem that :func:`why_not_split` does not refuse, whatever its elements are.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+    name : str
+        One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem.
+    """
+    if (refused := why_not_split(problem, device)) is not None:
+        raise ValueError(f"gemm_split cannot compute this: {refused}")
+    form, facing = FORMATS[name], _facing(problem)
+    cut = _cut(form, facing.problem, device, 0, _room(problem))
+    launches, config, nbytes = _in_blocks(form, facing, device, 0, cut, _Told())
+    reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}"
+    return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts,
+                _OVERHEAD_SECONDS + _seconds(problem, device, form))
+
+
+def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan that is never less accurate than native arithmetic: the device itself decides what the elements allow.
+
+    fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split.planes.RECORD`);
+    bf16x6 if that fails, where it is faster than native arithmetic; native arithmetic if elements of a row lie more than 2^100
+    apart, and for infinities and NaNs. Kernels that are not chosen return at once. Where the planes of a format would take too much
+    of the workspace, C is computed in blocks, for each of which the device decides.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem.
+    """
+    if (refused := why_not_split(problem, device)) is not None:
+        raise ValueError(f"gemm_split cannot compute this: {refused}")
+    facing, room = _facing(problem), _room(problem)
+    broad = _seconds(problem, device, FORMATS["bf16x6"]) + _THIRD_SECONDS < WORTH * simt_seconds(problem, device)
+    cut = _cut(FORMATS["fp16x3"], facing.problem, device, _ALIGNMENT, room)
+    narrow, config, end = _in_blocks(FORMATS["fp16x3"], facing, device, _ALIGNMENT, cut, _Told(lacking=1 if broad else 2))
+    launches = list(narrow)
+    for word, block in enumerate(cut.of(facing.problem, facing.roles)):
+        behind: list[Launch] = []
+        if broad:
+            part = replace(facing, problem=block.problem)
+            parts = _cut(FORMATS["bf16x6"], part.problem, device, _ALIGNMENT, room)
+            more, _config, broad_end = _in_blocks(FORMATS["bf16x6"], part, device, _ALIGNMENT, parts, _Told(gate=1, word=word))
+            behind += more
+            end = max(end, broad_end)
+        native = plan_simt(transposed(block.problem) if facing.swapped else block.problem, device, gate=2)
+        behind += (behind_status(launch, _ALIGNMENT, word=word) for launch in native.launches)
+        end = max(end, native.workspace_bytes + _ALIGNMENT)
+        launches += (with_few_blocks(with_roles(launch, block.places), device) for launch in behind)
+    others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
+    fallback = f"if rows or columns range too widely for that, the device takes {others}fused multiply-adds"
+    reason = (f"{_described(FORMATS['fp16x3'], problem)}; {fallback}; {narrow[-1].grid[0]} persistent blocks{facing.note}"
+              f"{_parts(facing.problem, cut)}")
+    return Plan(problem, device, "gemm_split", config, tuple(launches), end, reason, narrow[-1].kernel.facts,
+                guarded_seconds(problem, device), fallback=fallback)
+
+
+def _room(p: GemmProblem) -> int:
+    """The workspace that a product may have if it can be cut so: as many bytes as its operands, and a few more."""
+    return (_elements(p, p.a, p.m) + _elements(p, p.b, p.n)) * dtype(p.a.dtype).bytes + _BESIDE
+
+
+def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, room: int) -> Blocks:
+    """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that share them."""
+    matrices = p.batch[0] if p.batch else 1
+    cuts = (Blocks.cut(p, each, rows, total // each // rows) for total in range(1, _MOST_BLOCKS + 1)
+            for each in _divisors(total, matrices) for rows in _divisors(total // each, p.m))
+    for cut in cuts:
+        extents = {(block.problem.m, block.problem.n, block.problem.batch): block.problem for block in cut.of(p)}
+        if all(_memory(form, part, device, at).end <= room for part in extents.values()):
+            return cut
+    return Blocks.cut(p)
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [i for i in range(1, min(number, most) + 1) if number % i == 0]
+
+
+def _parts(p: GemmProblem, cut: Blocks) -> str:
+    """The end of a plan's reason if C is cut."""
+    many = sum(1 for _block in cut.of(p))
+    return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little more than A and B"
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """How the product is cut.
+
+    Attributes
+    ----------
+    tile : tuple of int
+        Warpgroups and columns of a tile.
+    divided : int
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
+    blocks : int
+        Blocks that multiply.
+    seconds : float
+        The estimated time.
+    """
+
+    tile: tuple[int, int]
+    divided: int
+    blocks: int
+    seconds: float
+
+
+def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
+    """The fastest tiling by estimate; docs/performance/gemm-split.md has the measurements behind it."""
+    return min((tiling for tile in _SHARE for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
+
+
+def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int]) -> Iterator[_Tiling]:
+    groups, columns = tile
+    depth, most = parts_of(p) * p.k, device.multiprocessors
+    tiles = -(-p.m // (64 * groups)) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
+    products = len(form.main) + len(form.corrections)
+    multiplying, ending = _SHARE[tile] * depth * products * _PRODUCT_SECONDS, _SHARE[tile] * _TILE_SECONDS
+    waves, rest = -(-tiles // most), tiles % most
+    whole = _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
+    yield whole
+    # What is left behind whole waves is divided, or that and a wave more, of which no tile is cut twice.
+    for divided, apart in ((rest, 0.0), (rest + most, _APART)):
+        steps = divided * -(-depth // DEPTH)
+        if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
+            exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // divided))
+            seconds = (tiles + apart * divided) / most * multiplying + waves * ending + exchanging
+            if seconds < _DIVIDED * whole.seconds:
+                yield _Tiling(tile, divided, most, seconds)
+
+
+def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
+    """The estimated time of splitting and multiplying."""
+    p = _facing(problem).problem
+    parts, item = parts_of(p), dtype(p.a.dtype).bytes
+    moved = sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers)
+                for operand, rows, numbers in ((p.a, p.m, parts), (p.b, p.n, parts**2)))
+    return moved / (_SPLIT_RATE * device.bandwidth) + _tiling(p, device, form).seconds
+
+
+def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time of :func:`plan_guarded` where fp16x3 is taken."""
+    return _OVERHEAD_SECONDS + _seconds(p, device, FORMATS["fp16x3"])
+
+
+def _described(form: SplitFormat, p: GemmProblem) -> str:
+    real = "" if parts_of(p) == 1 else ", a real product of twice the N and K"
+    return (f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
+            f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What launches are told of the guard.
+
+    Attributes
+    ----------
+    lacking : int, optional
+        They judge, and say this where a row needs more than another one offers: see :class:`GemmSplitConfig`.
+    gate : int, optional
+        They do nothing unless this is what was said.
+    word : int
+        Where that is said: which word of the workspace.
+    """
+
+    lacking: int | None = None
+    gate: int | None = None
+    word: int = 0
+
+    @property
+    def judges(self) -> bool:
+        """Whether they judge."""
+        return self.lacking is not None
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """The arguments that say where, by parameter."""
+        said = Argument(role="workspace", offset=4 * self.word)
+        return {"status": said, "gate": said, "gate_words": Argument(value=1)}
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What lies in the workspace: the planes of both operands, the flags of divided tiles and their sums.
+
+    Attributes
+    ----------
+    a, b : _Planes
+        The operands, split.
+    together : int
+        Blocks that share a multiprocessor while they split them.
+    tiling : _Tiling
+        How the product is cut into tiles.
+    flags, sums_at, end : int
+        The number of flags, which lie behind the planes of B, where sums begin, and where the workspace ends.
+    """
+
+    a: _Planes
+    b: _Planes
+    together: int
+    tiling: _Tiling
+    flags: int
+    sums_at: int
+    end: int
+
+
+def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, roles: tuple[Role, Role] = ("a", "b"),
+            above: _Planes | None = None) -> _Memory:
+    """The workspace from ``at`` on; the planes of A may be there already."""
+    reading_a, reading_b, together = _readings(p, device)
+    a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, at)
+    b = _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
+    tiling = _tiling(p, device, form)
+    flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
+    sums_at = b.end + _aligned(4 * flags)
+    sums = 4 * 64 * prod(tiling.tile) * tiling.blocks if flags else 0
+    return _Memory(a, b, together, tiling, flags, sums_at, sums_at + sums)
+
+
+def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, cut: Blocks,
+               told: _Told) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
+    """What splits both operands and multiplies them, block of C after block, in the workspace from ``at`` on; and where that ends.
+
+    Each block that judges has a word of its own.
+    """
+    launches: list[Launch] = []
+    configs, end, above = [], 0, None
+    for i, block in enumerate(cut.of(facing.problem, facing.roles)):
+        if block.start[2] == 0:
+            above = None
+        own = _memory(form, block.problem, device, at, facing.roles, above)
+        mine = replace(told, word=told.word + i * told.judges)
+        # Blocks with the same rows have them one after the other: the first one's launch splits them.
+        a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": Argument(value=0)})
+        splitting = _splitter(form, a, own.b, own.together, mine, own.b.end, own.flags)
+        above = above or own.a
+        product, config = _product(form, block.problem, above, own, mine)
+        launches += (with_roles(launch, block.places) for launch in (splitting, product))
+        configs.append(config)
+        end = max(end, own.end)
+    return tuple(launches), configs[0], end
+
+
+def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, told: _Told) -> tuple[Launch, GemmSplitConfig]:
+    """The launch that multiplies planes, those of ``a`` by those of B."""
+    b, tiling = memory.b, memory.tiling
+    c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
+    groups, columns = tiling.tile
+    config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
+                             k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
+                             batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width),
+                             lacking=told.lacking, gate=told.gate, element=p.a.dtype, staged=staging(p), groups=groups,
+                             divided=tiling.divided > 0)
+    kernel = gemm_split(config)
+    values = {"C": Argument(role="c"), **told.arguments}
+    if config.staged == "tma":
+        values["mapC"] = Argument(role="c", tensor_map=staged_map(p, config.tile[1]))
+    for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
+        spec: TensorMapSpec = box.map(planes.extents, planes.strides)
+        values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)
+        values[f"R{name}"] = Argument(role="workspace", offset=planes.rows_at)
+        values[f"S{name}"] = Argument(role="workspace", offset=planes.records_at)
+        values[f"S{name}_count"] = Argument(value=planes.records)
+    numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
+    for q, i in enumerate(inner):
+        numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],
+                    f"dRB_l{q}": b.row_strides[q]}
+    values |= {name: Argument(value=value) for name, value in numbers.items()}
+    values |= {"divided": Argument(value=tiling.divided), "flags": Argument(role="workspace", offset=b.end),
+               "sums": Argument(role="workspace", offset=memory.sums_at)}
+    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
+    return Launch(kernel, (tiling.blocks, 1, 1), arguments), config

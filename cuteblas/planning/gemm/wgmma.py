@@ -1,0 +1,304 @@
+"""Whether a GEMM can run on Hopper's tensor cores, and the plan if it can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...codegen.dtypes import dtype
+from ...kernels.gemm.clear_words import clear_words
+from ...kernels.gemm.persistent import ALONE, DEPTH, Cluster, depth_of
+from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
+from ..operands import (
+    NARROW_SPAN,
+    alpha_kind,
+    fused,
+    fusion_numbers,
+    majorness,
+    operand_map,
+    oriented,
+    output_span,
+    pairs_along_n,
+    staged_map,
+    staging,
+    why_not_mapped,
+    why_not_staged,
+)
+from ..plan import Argument, Launch, Plan, Role
+from ..problem import DeviceInfo, GemmProblem
+from .simt import LAUNCH_SECONDS
+from .slices import MIN_SLICE, SLICE_SECONDS, most_workspace, reduction, sliced, workspace_bytes
+
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_read", "why_not_wgmma"]
+
+
+def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
+    if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:
+        return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
+    if p.precision != "tf32" and (p.a.dtype not in ("float16", "bfloat16") or p.b.dtype != p.a.dtype):
+        return f"its operands are float16 or bfloat16, not {p.a.dtype}"
+    if p.accumulator != "float32":
+        return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
+    if p.precision == "ieee":
+        return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
+    if device.arch != "sm_90":
+        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
+        return "coordinates of tensor maps have 32 bits"
+    return why_not_read(p, "A") or why_not_read(p, "B")
+
+
+def why_not_read(p: GemmProblem, name: str) -> str | None:
+    """Why an operand, A or B, cannot be read as it lies in memory, or ``None`` if it can."""
+    operand, extents = (p.a, (p.m, p.k)) if name == "A" else (p.b, (p.n, p.k))
+    if p.precision == "tf32" and majorness(operand, extents) == 0:
+        return f"wgmma reads 32-bit elements along K, and {name} is contiguous along {'M' if name == 'A' else 'N'}"
+    return why_not_mapped(name, operand, extents)
+
+
+def _element(p: GemmProblem) -> str:
+    """As what tensor cores read the operands."""
+    return "tfloat32" if p.precision == "tf32" else p.a.dtype
+
+
+@dataclass(frozen=True)
+class WgmmaTile:
+    """What a block works on: a tile of C of 64 rows for each multiplying warpgroup, in a cluster, with stages of K.
+
+    Attributes
+    ----------
+    groups, columns, stages : int
+        Those of :class:`~cuteblas.kernels.gemm.wgmma.WgmmaConfig`; of stages, as many as there is shared memory for.
+    cluster : Cluster
+        Blocks that share operands.
+    """
+
+    groups: int
+    columns: int
+    stages: int
+    cluster: Cluster = ALONE
+
+    def clusters(self, p: GemmProblem) -> int:
+        """Clusters that cover C."""
+        return -(-p.m // (64 * self.groups * self.cluster.m)) * -(-p.n // (self.columns * self.cluster.n)) * prod(p.batch)
+
+    def __str__(self) -> str:
+        return self.described(DEPTH)
+
+    def described(self, depth: int) -> str:
+        """The tile with that much of K in a stage, in words."""
+        shape = f"tile {64 * self.groups}x{self.columns}x{depth}, {self.stages} stages"
+        return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
+
+
+_PAIR = Cluster(2, 1)                # blocks that share a tile of B, which is the wider one
+
+TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (WgmmaTile(3, 192, 3), 0.795e-6),
+         (WgmmaTile(2, 256, 4), 0.715e-6), (WgmmaTile(2, 256, 4, _PAIR), 0.71e-6), (WgmmaTile(2, 224, 4), 0.665e-6),
+         (WgmmaTile(2, 192, 4), 0.541e-6), (WgmmaTile(3, 96, 5), 0.49e-6), (WgmmaTile(2, 128, 6), 0.371e-6),
+         (WgmmaTile(1, 192, 6), 0.315e-6), (WgmmaTile(1, 128, 8), 0.225e-6), (WgmmaTile(2, 64, 8), 0.25e-6),
+         (WgmmaTile(1, 64, 8), 0.15e-6))
+"""What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
+
+TILES_ACROSS_SECTORS = (
+    (WgmmaTile(2, 320, 3), 1.04e-6), (WgmmaTile(2, 256, 4), 0.87e-6), (WgmmaTile(2, 192, 4), 0.76e-6),
+    (WgmmaTile(2, 128, 6), 0.58e-6), (WgmmaTile(1, 128, 8), 0.42e-6), (WgmmaTile(2, 64, 8), 0.44e-6),
+    (WgmmaTile(1, 64, 8), 0.29e-6),
+    (WgmmaTile(2, 320, 3, _PAIR), 0.93e-6), (WgmmaTile(3, 192, 3, _PAIR), 0.86e-6), (WgmmaTile(2, 256, 4, _PAIR), 0.7e-6),
+    (WgmmaTile(2, 224, 4, _PAIR), 0.64e-6), (WgmmaTile(2, 192, 4, _PAIR), 0.54e-6), (WgmmaTile(2, 128, 6, _PAIR), 0.4e-6),
+    (WgmmaTile(1, 128, 8, _PAIR), 0.3e-6))
+"""The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs."""
+
+_PAIRED_WAVES = 3                    # from which on pairs are worth it where L2 delivers enough: they save energy
+_SECTOR = 32                         # bytes
+_MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
+_MOST_BATCH_MODES = 3                # a tensor map has five modes
+_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
+_DIVIDED = 0.96                      # the most of the time of whole tiles that divided ones may take
+_CLEAR_SECONDS = 0.8e-6              # of the launch that clears flags
+_LEAVE_SECONDS = 1.0e-6              # to leave a sum for another block
+_WAIT_SECONDS, _ADD_SECONDS = 0.6e-6, 3.4e-6        # to wait for a sum, and to add one of 128 x 256
+_APART = 0.12                        # more time for tiles that blocks begin in different places: they share less of L2
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """How the product is cut.
+
+    Attributes
+    ----------
+    tile : WgmmaTile
+        The tile.
+    slices, chunk : int
+        Number of slices of K, each a product of its own, and the depth of each.
+    divided : int
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
+    seconds : float
+        The estimated time.
+    """
+
+    tile: WgmmaTile
+    slices: int
+    chunk: int
+    divided: int
+    seconds: float
+
+
+def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
+    """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split``.
+
+    That is the time of the waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided.
+    """
+    def seconds(tiling: _Tiling) -> float:
+        return tiling.seconds
+
+    tiles = _tiles(p, device)
+    whole = min((tiling for tile, stage in tiles for tiling in _sliced(p, device, tile, stage, may_split)), key=seconds)
+    if not may_split:
+        return whole
+    divided = min((tiling for tile, stage in tiles for tiling in _divided(p, device, tile, stage)), key=seconds, default=whole)
+    return divided if divided.seconds < _DIVIDED * whole.seconds else whole
+
+
+def _tiles(p: GemmProblem, device: DeviceInfo) -> list[tuple[WgmmaTile, float]]:
+    """What there is to choose among, with the seconds of a stage."""
+    if not _across_sectors(p):
+        fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
+        return [(tile, stage) for tile, stage in TILES
+                if tile.cluster == ALONE or (p.precision != "tf32" and tile.clusters(p) >= fewest)]
+    return [(tile, stage) for tile, stage in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
+
+
+def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
+    """Whether B comes in lines of less than 128 bytes: more boxes, and it takes TMA as long to bring each."""
+    return tile.columns % DEPTH > 0 and majorness(p.b, (p.n, p.k)) == 0
+
+
+def _across_sectors(p: GemmProblem) -> bool:
+    """Whether rows of an operand begin inside of sectors."""
+    for operand, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))):
+        other = 1 - (majorness(operand, extents) or 0)
+        if extents[other] > 1 and operand.strides[other] * dtype(operand.dtype).bytes % _SECTOR:
+            return True
+    return False
+
+
+def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float, may_split: bool) -> Iterator[_Tiling]:
+    """Each block has whole tiles, of all of K or of slices."""
+    outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
+    depth = depth_of(_element(p))
+    while True:
+        chunk, clusters = p.k // slices, tile.clusters(p) * slices
+        waves = -(-clusters // (device.multiprocessors // tile.cluster.size))
+        seconds = waves * -(-chunk // depth) * stage + LAUNCH_SECONDS
+        if slices > 1:
+            seconds += 2 * slices * outputs * item / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
+        yield _Tiling(tile, slices, chunk, 0, seconds)
+        slices *= 2
+        if not may_split or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
+                or slices * outputs * item > most_workspace(device):
+            return
+
+
+def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) -> Iterator[_Tiling]:
+    """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice.
+
+    Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that begin in different places are slow.
+    A B in narrow lines comes in more boxes than a thread has registers for that also divides tiles.
+    """
+    tiles, depth, most = tile.clusters(p), -(-p.k // depth_of(_element(p))), device.multiprocessors
+    rest, adding = tiles % most, _WAIT_SECONDS + _ADD_SECONDS * tile.groups * tile.columns / 512
+    if tile.cluster.size > 1 or (tiles > most and _across_sectors(p)):
+        return
+    if _narrow(p, tile):
+        return
+    if max(tiles * depth, output_span(p)) >= NARROW_SPAN or _workspace(tile, device)[1] > most_workspace(device):
+        return
+    for divided in (rest, rest + most):
+        if rest and divided <= tiles and divided * depth >= _FEWEST_STEPS * most:
+            exchanging = _CLEAR_SECONDS + _LEAVE_SECONDS + adding * -(-most // divided)
+            multiplying = (tiles + _APART * divided) / most * depth * stage
+            yield _Tiling(tile, 1, p.k, divided, multiplying + exchanging + LAUNCH_SECONDS)
+
+
+def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
+    """Whether whole boxes lie beyond A or B, and TMA, which brings a line in two clocks, is what a stage waits for."""
+    short = replace(config, clipped=True).boxes
+    beyond = any(-extent % size >= box.rows for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True))
+    return beyond and 2 * sum(box.nbytes // box.swizzle for box in short) >= prod(config.mma.tile) // _MULTIPLIED
+
+
+def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
+    """Where the flags of blocks that share tiles begin, behind a tile of sums for each, and where they end."""
+    warpgroups = tile.groups * device.multiprocessors
+    flags_at = 4 * 64 * tile.columns * warpgroups
+    return flags_at, flags_at + 4 * warpgroups
+
+
+def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None, divided: int | None = None) -> Plan:
+    """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse.
+
+    ``tile`` overrules its choice, and then ``divided`` says of how many tiles K is divided between blocks.
+    """
+    p = oriented(problem, 1).problem
+    choice = _choose(p, device, may_split=True) if tile is None else _Tiling(tile, 1, p.k, divided or 0, 0.0)
+    if choice.slices == 1:
+        launches, config, reason, nbytes = _product(problem, device, choice, "c")
+        return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts,
+                    choice.seconds if tile is None else None)
+    slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
+    whole = _choose(oriented(slices, 1).problem, device, may_split=False)
+    launches, config, reason, _nbytes = _product(slices, device, whole, "workspace")
+    return Plan(problem, device, "gemm_wgmma", config, (*launches, reduction(problem, choice.slices)),
+                workspace_bytes(problem, choice.slices), f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order",
+                launches[-1].kernel.facts, choice.seconds)
+
+
+def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
+             output: Role) -> tuple[tuple[Launch, ...], WgmmaConfig, str, int]:
+    """The launches that multiply, into the memory of a role; why they are as they are; and the workspace."""
+    facing = oriented(problem, 1)
+    p, tile = facing.problem, choice.tile
+    inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
+    major_a, major_b = (majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
+    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
+    c, unstaged = pairs_along_n(p), why_not_staged(p)
+    config = WgmmaConfig(_element(p), p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
+                         p.beta, batch_a, batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width), tile.cluster,
+                         staging(p), choice.divided > 0)
+    config = replace(config, clipped=_clipped(p, config))
+    kernel = gemm_wgmma(config)
+    while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
+        tile = replace(tile, stages=tile.stages - 1)
+        config = replace(config, stages=tile.stages)
+        kernel = gemm_wgmma(config)
+    clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
+    blocks = min(clusters, most) * tile.cluster.size
+    values = {"C": Argument(role=output)}
+    for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
+        values[name] = Argument(role=role, tensor_map=operand_map(box, o, (extent, p.k), p.batch))
+    if config.staged == "tma":
+        values["mapC"] = Argument(role=output, tensor_map=staged_map(p, config.columns))
+    numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
+    numbers |= {f"L{q}": p.batch[i] for q, i in enumerate(inner)} | {f"dC_l{q}": p.c.batch_strides[i] for q, i in enumerate(inner)}
+    values |= {name: Argument(value=v) for name, v in (numbers | fusion_numbers(p.fusion)).items()}
+    before: tuple[Launch, ...] = ()
+    nbytes, divided = 0, ""
+    if choice.divided:
+        blocks = most
+        flags_at, nbytes = _workspace(tile, device)
+        flags = Argument(role="workspace", offset=flags_at)
+        before = Launch(clear_words(), (1, 1, 1), (flags, Argument(value=(nbytes - flags_at) // 4))),
+        divided = f", {choice.divided} of them divided along K between all blocks"
+        values |= {"divided": Argument(value=choice.divided), "sums": Argument(role="workspace"), "flags": flags}
+    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
+    numbers_are = p.a.dtype if config.element == p.a.dtype else f"{p.a.dtype}, rounded to {config.element} by TMA,"
+    described = tile.described(depth_of(config.element))
+    reason = (f"{numbers_are} on tensor cores, float32 accumulation; {described}: {clusters * tile.cluster.size} tiles on "
+              f"{device.multiprocessors} multiprocessors{divided}; C is written "
+              + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + facing.note)
+    return (*before, Launch(kernel, (blocks, 1, 1), arguments)), config, reason, nbytes

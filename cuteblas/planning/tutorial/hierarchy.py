@@ -1,0 +1,262 @@
+"""Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores.
+
+A policy is what the article calls one: extents of the block tile and of the thread tile, and the step along K. Everything else
+follows: how many threads, how warps tile the block, how a thread's tile is cut into quadrants of 4 x 4 whose operands are vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+from ...codegen.dtypes import dtype
+from ...kernels.gemm.simt import TileShape
+from ..copy.dispatch import plan_copy
+from ..floors import multiply_adds_per_clock
+from ..gemm.mma import plan_mma
+from ..gemm.simt import LAUNCH_SECONDS, Choice, simt_product
+from ..operands import Roles, compact, oriented
+from ..plan import Launch, Plan, Role, with_roles
+from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
+from ..variants import Variant
+
+__all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy"]
+
+_SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
+_QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
+_STAGES = 2                         # double buffering
+_PACKED = 4                         # int8 in a word
+_ALIGNMENT = 256                    # bytes, of operands in the workspace
+_LARGEST_GRID = 2**31 - 1
+# Of the rate of fused multiply-adds: for each that a thread does with an element it has loaded, at most, and with predicates; time
+# to start and to drain, in blocks. Of docs/performance/data/h200-gemm-variants.json.
+_RATE, _MOST_RATE, _PREDICATED, _RAMP = 0.245, 0.65, 0.93, 0.5
+_WORDS_RATE = 0.95                   # at most of dp4a, which has fewer lanes to feed
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The sizes of one level each.
+
+    Attributes
+    ----------
+    block : tuple of int
+        Extents (M, N) of the tile of C of a block.
+    thread : tuple of int
+        Extents (M, N) of the tile of C of a thread.
+    depth : int
+        Step along K, in elements.
+    """
+
+    block: tuple[int, int]
+    thread: tuple[int, int]
+    depth: int
+
+    @property
+    def tile(self) -> TileShape:
+        """The hierarchy as nested layouts, for C in M-major order."""
+        (m, n), (tm, tn) = self.block, self.thread
+        along_m, along_n = m // tm, n // tn
+        warp = (8, 4) if along_m % 8 == 0 and along_m >= along_n else (4, 8)
+        warps = along_m // warp[0], along_n // warp[1]
+        return TileShape(m, n, self.depth, warp, warps, (min(_QUADRANT, tm), min(_QUADRANT, tn)), _STAGES)
+
+    @property
+    def transposed(self) -> Policy:
+        """The policy for ``C^T``."""
+        return replace(self, block=self.block[::-1], thread=self.thread[::-1])
+
+
+_P = Policy
+_SINGLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 8), "large": _P((64, 64), (8, 8), 8),
+           "tall": _P((128, 32), (8, 4), 8), "wide": _P((32, 128), (4, 8), 8), "huge": _P((128, 128), (8, 8), 8)}
+_DOUBLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 16), "large": _P((64, 64), (4, 4), 8),
+           "tall": _P((128, 32), (8, 4), 8), "wide": _P((32, 128), (4, 8), 8), "huge": _P((64, 128), (8, 8), 8)}
+_HALF = {"small": _P((32, 32), (4, 4), 8), "medium": _P((32, 32), (8, 4), 16), "large": _P((64, 64), (16, 8), 8),
+         "tall": _P((128, 32), (16, 4), 8), "wide": _P((32, 128), (8, 8), 8), "huge": _P((128, 128), (16, 8), 8)}
+_BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32), "large": _P((64, 64), (8, 4), 32),
+          "tall": _P((128, 64), (8, 4), 64), "wide": _P((64, 128), (4, 8), 64), "huge": _P((128, 128), (8, 8), 32)}
+
+POLICIES: dict[str, dict[str, Policy]] = {
+    "float32": _SINGLE, "float64": _DOUBLE, "float16": _HALF, "bfloat16": _HALF, "int8": _BYTES,
+}
+"""By element type and by the shape of the problem: those of CUTLASS 0.1, which the article describes (dispatch_policies.h)."""
+
+
+def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """Plan a GEMM on the policy of a shape.
+
+    Parameters
+    ----------
+    shape : str
+        ``"small"`` ... ``"huge"``.
+    aligned : bool
+        Leave out predicates; extents must then be multiples of the block tile.
+    problem : GemmProblem
+        What to compute. int8 operands are summed in int32 by dp4a, and C is int32; float16 and bfloat16 are summed in float32.
+    device : DeviceInfo
+        Where.
+
+    Raises
+    ------
+    ValueError
+        For other types, or extents that the tile does not divide.
+    """
+    name = f"gemm_{shape}{'_aligned' if aligned else ''}"
+    if problem.a.dtype not in POLICIES or problem.b.dtype != problem.a.dtype:
+        raise ValueError(f"{name} multiplies two operands of {', '.join(POLICIES)}, got {problem.a.dtype} and {problem.b.dtype}")
+    policy = POLICIES[problem.a.dtype][shape]
+    return _plan(name, policy, aligned, problem, device)
+
+
+def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """Plan an int8 product with an int32 result on dp4a: the largest policy that gives every multiprocessor a block.
+
+    Raises
+    ------
+    ValueError
+        For other types, or K no multiple of 4.
+    """
+    if (problem.a.dtype, problem.b.dtype, problem.c.dtype) != ("int8", "int8", "int32"):
+        raise ValueError(f"igemm_dp4a multiplies int8 by int8 to int32, got {problem.a.dtype} by {problem.b.dtype} to "
+                         f"{problem.c.dtype}")
+    shape = next((s for s in ("huge", "large", "medium") if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
+    return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
+
+
+def _blocks(p: GemmProblem, policy: Policy) -> int:
+    m, n = policy.block
+    return -(-p.m // m) * -(-p.n // n) * prod(p.batch)
+
+
+def _estimated(p: GemmProblem, policy: Policy, blocks: int, aligned: bool, device: DeviceInfo) -> float:
+    """The expected time, by what a thread loads for its multiply-adds; a word of bytes is one of these."""
+    along_m, along_n = policy.thread
+    most = _WORDS_RATE if p.a.dtype == "int8x4" else _MOST_RATE
+    rate = min(most, _RATE * along_m * along_n / (along_m + along_n)) * (1 if aligned else _PREDICATED)
+    parts = 2 if dtype(p.accumulator).is_complex else 1
+    per_second = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * rate * device.clock_hz
+    of_block = prod(policy.block) * parts**2 * p.k / per_second
+    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + LAUNCH_SECONDS
+
+
+def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
+    facing = oriented(problem, 0)
+    p, roles, swapped = facing.problem, facing.by_name, facing.swapped
+    policy = policy.transposed if swapped else policy
+    extents, by = (p.m, p.n, 0 if p.alpha == "zero" else p.k), (*policy.block, policy.depth)
+    if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
+        raise ValueError(f"{name} has no predicates: M, N, K = {problem.m}, {problem.n}, {extents[2]} are not multiples of the "
+                         f"tile {by[1] if swapped else by[0]}x{by[0] if swapped else by[1]}x{by[2]}")
+    blocks, tile = _blocks(p, policy), policy.tile
+    if blocks > _LARGEST_GRID:
+        raise ValueError(f"{name} needs {blocks} blocks; a grid has at most {_LARGEST_GRID}")
+    words = _Words(p, roles, device, name) if p.a.dtype == "int8" else None
+    if words is not None:
+        tile = replace(tile, k=tile.k // _PACKED)
+        p, roles = words.problem, words.roles
+    choice = Choice(tile, 1, p.k, blocks, _estimated(p, policy, blocks, aligned, device))
+    launch = simt_product(p, choice, roles, aligned=aligned)
+    launches, workspace = (words.copies, words.bytes) if words is not None else ((), 0)
+    reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
+              f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
+              f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
+    reason += f"; {words.note}" if words is not None else ""
+    reason += facing.note
+    launches = (*launches, launch if words is None else words.shift(launch))
+    copied = words.seconds if words is not None else 0.0
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launch.kernel.facts, choice.seconds + copied)
+
+
+class _Words:
+    """A product of int8 seen as one of words of 4 neighbours along K; operands in another order are rearranged first.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The product of words.
+    roles : dict
+        Roles of its pointers: an operand that is rearranged is in the workspace.
+    copies : tuple of Launch
+        What rearranges operands.
+    bytes : int
+        Size of the workspace.
+    seconds : float
+        What rearranging is expected to take.
+    """
+
+    def __init__(self, p: GemmProblem, roles: Roles, device: DeviceInfo, name: str):
+        if p.c.dtype != "int32":
+            raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
+        if p.k % _PACKED:
+            raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
+        self.roles: Roles = dict(roles)
+        self.bytes = 0
+        self.seconds = 0.0
+        self.copies: tuple[Launch, ...] = ()
+        self._offsets: dict[str, int] = {}
+        self._device = device
+        a, b = (self._operand(p, pointer, operand, rows) for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)))
+        self.problem = replace(p, k=p.k // _PACKED, a=a, b=b)
+
+    @property
+    def note(self) -> str:
+        """What was rearranged, for the plan's reason."""
+        moved = ", ".join(self._offsets)
+        return f"dp4a on words of 4 along K{f', after {moved} has been rearranged to lie along K' if moved else ''}"
+
+    def _operand(self, p: GemmProblem, pointer: str, operand: Operand, rows: int) -> Operand:
+        others = operand.strides[0] if rows > 1 else 0, *operand.batch_strides
+        if operand.strides[1] != 1 or operand.alignment % _PACKED or any(s % _PACKED for s in others):
+            operand = self._rearranged(p, pointer, operand, rows)
+        return replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
+                       batch_strides=tuple(s // _PACKED for s in operand.batch_strides))
+
+    def _rearranged(self, p: GemmProblem, pointer: str, operand: Operand, rows: int) -> Operand:
+        """A copy in the workspace, contiguous along K."""
+        strides, below = compact(reversed(p.batch), rows * p.k)
+        target = Operand("int8", (p.k, 1), tuple(reversed(strides)))
+        copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
+                           (*target.batch_strides, *target.strides), 1, operand.alignment, 16)
+        source: Role = self.roles[pointer]
+        plan = plan_copy(copy, self._device)
+        self.seconds += plan.seconds or 0.0
+        for launch in plan.launches:
+            self.copies += (with_roles(launch, {"src": (source, 0), "dst": ("workspace", self.bytes)}),)
+        self._offsets[pointer] = self.bytes
+        self.roles[pointer] = "workspace"
+        self.bytes += -(-below // _ALIGNMENT) * _ALIGNMENT
+        return target
+
+    def shift(self, launch: Launch) -> Launch:
+        """The launch with each rearranged operand where it lies in the workspace."""
+        arguments = tuple(replace(argument, offset=self._offsets.get(param.name, 0)) if param.kind == "pointer" else argument
+                          for param, argument in zip(launch.kernel.params, launch.arguments, strict=True))
+        return replace(launch, arguments=arguments)
+
+
+def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    plan = plan_mma(problem, device)
+    return replace(plan, reason=f"variant gemm_mma: {plan.reason}")
+
+
+def _policies() -> tuple[Variant, ...]:
+    made = []
+    for aligned in (False, True):
+        for shape, policy in _SINGLE.items():
+            (m, n), (tm, tn) = policy.block, policy.thread
+            summary = (f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), double buffering, "
+                       + ("extents that the tile divides" if aligned else "ragged extents by predicates"))
+            made.append(Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm", f"{_SOURCE}: CUTLASS GEMM policies",
+                                summary, "sm_75", partial(plan_policy, shape, aligned)))
+    return tuple(made)
+
+
+VARIANTS: tuple[Variant, ...] = (
+    *_policies(),
+    Variant("igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)", "int8 by int8 to int32, four products an instruction",
+            "sm_75", plan_dp4a),
+    Variant("gemm_mma", "gemm", f"{_SOURCE}: WMMA GEMM", "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring",
+            "sm_75", _plan_mma),
+)

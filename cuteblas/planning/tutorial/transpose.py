@@ -1,0 +1,107 @@
+"""The transposes of "CuTe Matrix Transpose" as variants: naive, through shared memory with bank conflicts, and without."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...codegen.kernel import GeneratedKernel
+from ...kernels.tutorial.transpose import (
+    ALONG_M,
+    ALONG_N,
+    TILE,
+    NaiveConfig,
+    SharedConfig,
+    naive_transpose,
+    padded,
+    shared_transpose,
+    swizzled,
+)
+from ...layout import ComposedLayout, Layout
+from ..copy.dispatch import canonical_modes, is_wide
+from ..estimates import moving_seconds
+from ..modes import Mode
+from ..plan import Argument, Launch, Plan
+from ..problem import CopyProblem, DeviceInfo
+from ..variants import Variant
+
+__all__ = ["VARIANTS", "matrix_modes"]
+
+_SOURCE = 'L. Mao, "CuTe Matrix Transpose"'
+_UNIT = Mode(1, 1, 1)
+
+
+def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
+    """Mode M, contiguous in the target, mode N, contiguous in the source, and the offsets of the first element in both.
+
+    Raises
+    ------
+    ValueError
+        If the problem is no transpose of a matrix.
+    """
+    modes, *offsets = canonical_modes(problem)
+    n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)
+    m = next((mode for mode in modes if mode.dst == 1 and mode != n), _UNIT)
+    if len(modes) != len({m, n} - {_UNIT}):
+        raise ValueError(f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the "
+                         f"target; got shape {problem.shape}, strides {problem.src_strides} and {problem.dst_strides}")
+    return m, n, (offsets[0], offsets[1])
+
+
+def _layout(name: str, item: int) -> Layout | ComposedLayout:
+    """The tile in shared memory."""
+    rows, columns = TILE
+    layouts: dict[str, Layout | ComposedLayout] = {
+        "conflict_read": Layout(TILE, (columns, 1)), "conflict_write": Layout(TILE, (1, rows)), "padded": padded(item),
+        "swizzled": swizzled(item)}
+    return layouts[name]
+
+
+def _kernel(name: str, item: int, predicated: bool, wide: bool) -> tuple[NaiveConfig | SharedConfig, GeneratedKernel]:
+    if name in ("read", "write"):
+        naive = NaiveConfig(item, ALONG_N if name == "read" else ALONG_M, predicated, wide)
+        return naive, naive_transpose(naive)
+    shared = SharedConfig(item, name, _layout(name, item), predicated, wide)
+    return shared, shared_transpose(shared)
+
+
+def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bool, reason: str) -> Plan:
+    m, n, offsets = matrix_modes(problem)
+    if not predicated and (m.extent % TILE[0] or n.extent % TILE[1]):
+        raise ValueError(f"{problem.variant} checks no element: M is a multiple of {TILE[0]} and N of {TILE[1]}, "
+                         f"got {m.extent} x {n.extent}")
+    config, kernel = _kernel(name, problem.itemsize, predicated, is_wide((m, n)))
+    blocks = -(-m.extent // TILE[0]) * -(-n.extent // TILE[1])
+    if blocks >= 2**31:
+        raise ValueError(f"{problem.variant} would need {blocks} blocks for {m.extent} x {n.extent}; a grid has at most 2^31 - 1")
+    values = {"S": Argument("src", offset=offsets[0] * problem.itemsize),
+              "D": Argument("dst", offset=offsets[1] * problem.itemsize)}
+    values |= {what: Argument(value=x) for what, x in (("M", m.extent), ("N", n.extent), ("dS_m", m.src), ("dD_n", n.dst))}
+    launch = Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
+    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=kernel.facts,
+                seconds=moving_seconds(problem, device, config))
+
+
+_SETTINGS = {
+    "naive_read": ("CuTe Naive Matrix Transpose",
+                   "lanes are neighbours along the rows of the source: reads coalesce, writes are strided"),
+    "naive_write": ("CuTe Naive Matrix Transpose", "lanes are neighbours along the columns: writes coalesce, reads are strided"),
+    "smem_conflict_read": ("Shared Memory Layout and CUDA Thread Block Layout",
+                           "a row-major tile in shared memory: its columns are read from one bank"),
+    "smem_conflict_write": ("Shared Memory Layout and CUDA Thread Block Layout",
+                            "a column-major tile in shared memory: its rows are written to one bank"),
+    "smem_padded": ("Shared Memory Padding", "rows of the tile one element apart: rows and columns meet every bank once"),
+    "smem_swizzled": ("Shared Memory Swizzling",
+                      "columns exclusive-or row: rows and columns meet every bank once, and no memory is spent"),
+}
+
+
+def _variant(name: str, predicated: bool) -> Variant:
+    section, summary = _SETTINGS[name]
+    if not predicated:
+        section, summary = "Predicates and Boundary Checking", f"as transpose_{name}, without checking elements against the extents"
+    plan = partial(_plan, name=name.removeprefix("naive_").removeprefix("smem_"), predicated=predicated, reason=summary)
+    name = f"transpose_{name}{'' if predicated else '_unpredicated'}"
+    return Variant(name, "copy", f"{_SOURCE}: {section}", summary, "sm_70", plan)
+
+
+VARIANTS = tuple(_variant(name, predicated) for predicated in (True, False) for name in _SETTINGS)
