@@ -18,7 +18,7 @@ from ..planning.plan import Plan
 from ..planning.problem import ContractionProblem, DeviceInfo, GemmProblem
 from .copies import check_out
 from .counters import tally
-from .elementwise import cast_of, elementwise_problem, flushed_by_a_cast, roles
+from .elementwise import cast_of, elementwise_parts, flushed_by_a_cast, roles
 from .engines import plan_for
 from .execution import copy_into, execute, move, new_like
 from .gufunc import Product, judge
@@ -153,9 +153,15 @@ class Cupy:
 
     def compute(self, graph: EpilogueGraph, operands: Mapping[str, Any], out: Any) -> None:
         """Write a function of the elements of arrays of one shape, by our kernels."""
-        if out.size:
-            problem = elementwise_problem(graph, self.memory(out), {name: self.memory(x) for name, x in operands.items()})
-            self.run(plan_for(problem, self.device(out)), roles(operands, out))
+        if not out.size:
+            return
+        for problem, shifts in elementwise_parts(graph, self.memory(out), {name: self.memory(x) for name, x in operands.items()}):
+            target, *sources = (self.shifted(x, n) if n else x for x, n in zip((out, *operands.values()), shifts, strict=True))
+            self.run(plan_for(problem, self.device(out)), roles(dict(zip(operands, sources, strict=True)), target))
+
+    def shifted(self, x: Any, nbytes: int) -> Any:
+        """An array that begins so many bytes behind another."""
+        return cupy.ndarray((1,), x.dtype, x.data + nbytes)
 
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
@@ -485,9 +491,9 @@ def copied_into(a: Any, out: Any, variant: str | None) -> Any:
 
 def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
     """``ascontiguousarray`` of a CuPy array: see :func:`cuteblas.ascontiguousarray`."""
+    if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
+        return of_type("ascontiguousarray", cupy.ascontiguousarray, "C", a, target, variant)
     with on_device_of(a):
-        if dtype is not None and np.dtype(dtype) != a.dtype:
-            return of_type("ascontiguousarray", cupy.ascontiguousarray, "C", a, np.dtype(dtype), variant)
         if a.flags.c_contiguous:
             tally("ascontiguousarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)
@@ -496,17 +502,28 @@ def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
 
 def of_type(function: str, call: Callable[..., Any], order: str, a: Any, dtype: np.dtype, variant: str | None) -> Any:
     """A new array in an order with the elements of ``a`` in another type, by CuPy's ``call`` where that keeps them."""
+    head = function, order, "cast", dtype.char
+    loses = a.dtype.kind == "c" and dtype.kind != "c"   # imaginary parts, of which every call warns
+    repeats = variant is None and not loses and dtype is np.dtype(dtype.char)
+    if repeats and (new := repeated(head, (a,), None)) is not None:
+        return new
     reason = f"changes {a.dtype} to {dtype}"
     refuse_variant(variant, reason)
-    np.zeros(1, a.dtype).astype(dtype)                  # warns where imaginary parts are lost
-    if not flushed_by_a_cast(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
-        tally(function, "calls", f"delegated to CuPy: {reason}").tick()
-        return call(without_imaginary_part(CUPY.aligned(a, function), dtype), dtype)
-    tally(function, "calls", reason).tick()
-    source = a if a.ndim else a.reshape(1)
-    memory = replace(CUPY.memory(source), dtype=dtype)
-    new = CUPY.empty(replace(memory, strides=strides_by_order(memory, order)))
-    CUPY.assign(new, source)
+    np.zeros(1, a.dtype).astype(dtype)                  # warns
+    with on_device_of(a):
+        if not flushed_by_a_cast(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
+            tally(function, "calls", f"delegated to CuPy: {reason}").tick()
+            return call(without_imaginary_part(CUPY.aligned(a, function), dtype), dtype)
+        from ._cupy_programs import ProgramRecorder
+
+        engine = ProgramRecorder()
+        source = a if a.ndim else engine.derived(a.reshape(1), a)
+        memory = replace(engine.memory(source), dtype=dtype)
+        new = engine.empty(replace(memory, strides=strides_by_order(memory, order)))
+        engine.assign(new, source)
+        engine.count(function, "calls", reason)
+        if repeats:
+            engine.remember(function, head, (a,), None, new, "xc")
     return new
 
 

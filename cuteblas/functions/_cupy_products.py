@@ -93,9 +93,9 @@ def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
 
 def fortran(a: Any, dtype: Any, variant: str | None) -> Any:
     """``asfortranarray`` of a CuPy array: see :func:`cuteblas.asfortranarray`."""
+    if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
+        return _cupy.of_type("asfortranarray", cupy.asfortranarray, "F", a, target, variant)
     with _cupy.on_device_of(a):
-        if dtype is not None and np.dtype(dtype) != a.dtype:
-            return _cupy.of_type("asfortranarray", cupy.asfortranarray, "F", a, np.dtype(dtype), variant)
         if a.flags.f_contiguous:
             tally("asfortranarray", "calls", "nothing").tick()
             return a if a.ndim else a.reshape(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 import cupy
@@ -53,6 +53,18 @@ class _Launch:
 
     def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
         self.launch(self.pick(addresses), stream)
+
+
+@dataclass(frozen=True)
+class _Shifted:
+    """A plan on what lies some bytes behind the beginnings of places."""
+
+    launch: Callable[..., Any]
+    pick: Callable[[tuple[int, ...]], tuple[int, ...]]
+    shifts: tuple[int, ...]
+
+    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
+        self.launch(tuple(map(add, self.pick(addresses), self.shifts)), stream)
 
 
 @dataclass(frozen=True)
@@ -118,8 +130,12 @@ class ProgramRecorder(_cupy.Recorder):
             self._steps, self._between, self._derived = [], [], {}
         return new
 
+    def shifted(self, x: Any, nbytes: int) -> Any:
+        """An array that begins so many bytes behind another."""
+        return self.derived(super().shifted(x, nbytes), self._derived.get(id(x), (x, x))[1])
+
     def derived(self, view: Any, x: Any) -> Any:
-        """A view that begins where ``x`` begins."""
+        """A view of ``x``, which begins where that begins or behind it."""
         if self._complete:
             self._derived[id(view)] = view, x
         return view
@@ -169,12 +185,16 @@ class ProgramRecorder(_cupy.Recorder):
 
     def _step(self, work: Plan | Callable[..., Any], on: Sequence[Any], places: Mapping[int, int], device: int) -> Step | None:
         """A step on numbered places; ``None`` if it works on another array."""
-        numbers = [places.get(id(self._derived.get(id(x), (x, x))[1]), -1) for x in on]
-        if -1 in numbers:
+        beginnings = [self._derived.get(id(x), (x, x))[1] for x in on]
+        numbers = [places.get(id(x), -1) for x in beginnings]
+        shifts = tuple(x.data.ptr - begin.data.ptr for x, begin in zip(on, beginnings, strict=True))
+        if -1 in numbers or (any(shifts) and not isinstance(work, Plan)):
             return None
         if isinstance(work, Plan):
             first, *others = numbers
             pick = itemgetter(*numbers) if others else itemgetter(slice(first, first + 1))
+            if any(shifts):
+                return _Shifted(_cupy.launcher_for(work, device), pick, shifts)
             return _Launch(_cupy.launcher_for(work, device), pick)
         return _Call(work, tuple(_Place(i, x.shape, x.dtype, x.strides) for i, x in zip(numbers, on, strict=True)), device)
 

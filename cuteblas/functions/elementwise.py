@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,17 @@ from ..planning.problem import GemmProblem
 from .memory import Memory
 from .problems import Matrix, folded_problem
 
-__all__ = ["cast_of", "elementwise_problem", "flushed_by_a_cast", "flushed_by_a_product", "product_of", "roles"]
+__all__ = ["Part", "cast_of", "elementwise_parts", "flushed_by_a_cast", "flushed_by_a_product", "product_of", "roles"]
 
-_LONGEST_ROW = 256                      # elements, into which one long mode is divided
+_ROW = 256                              # elements, into which a long mode is divided where tiles would have too few columns
+_FEW = 32                               # of them leave most of a tile idle
+
+
+class Part(NamedTuple):
+    """A problem that computes a part of the elements; parts are rows, and what is left of a mode that no row divides."""
+
+    problem: GemmProblem
+    shifts: tuple[int, ...]             # in bytes, from where each array begins: the result, then the operands
 
 
 def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
@@ -45,8 +54,8 @@ def product_of(dtype: str) -> EpilogueGraph:
     return EpilogueGraph("product", Node("multiply", dtype, (Node("operand", dtype, name="x"), Node("operand", dtype, name="y"))))
 
 
-def elementwise_problem(graph: EpilogueGraph, out: Memory, operands: Mapping[str, Memory]) -> GemmProblem:
-    """The problem of computing a graph of operands, all of the shape of the result and of whole elements, into ``out``."""
+def elementwise_parts(graph: EpilogueGraph, out: Memory, operands: Mapping[str, Memory]) -> list[Part]:
+    """The problems of computing a graph of operands, all of the shape of the result and of whole elements, into ``out``."""
     every = (out, *operands.values())
     strides = [tuple(stride // x.dtype.itemsize for stride in x.strides) for x in every]
     modes: list[tuple[int, ...]] = []                   # the extent, then the stride of each array
@@ -57,17 +66,42 @@ def elementwise_problem(graph: EpilogueGraph, out: Memory, operands: Mapping[str
         if modes and all(outer == inner * extent for outer, inner in zip(modes[-1][1:], steps, strict=True)):
             mode = (modes.pop()[0] * extent, *steps)
         modes.append(mode)
-    if len(modes) == 1:                                 # tiles have rows and columns
-        extent, *steps = modes[0]
-        row = next(n for n in range(min(_LONGEST_ROW, extent), 0, -1) if extent % n == 0)
-        modes = [(extent // row, *(step * row for step in steps)), (row, *steps)]
-    modes = [(1,) * (1 + len(every))] * (2 - len(modes)) + modes
+    one = (1,) * (1 + len(every))
+    if len(modes) > 1 and min(modes[-2][0], modes[-1][0]) < _FEW:           # the two longest are rows and columns
+        rows, columns = sorted(sorted(range(len(modes)), key=lambda i: -modes[i][0])[:2])
+        modes = [mode for i, mode in enumerate(modes) if i not in (rows, columns)] + [modes[rows], modes[columns]]
+    if len(modes) < 2 or min(modes[-2][0], modes[-1][0]) < _FEW:
+        longest = max(modes, default=one)
+        if longest[0] > _ROW:
+            modes.remove(longest)
+            return _divided(graph, every, tuple(operands), modes, longest)
+    return [_part(graph, every, tuple(operands), [one] * (2 - len(modes)) + modes)]
+
+
+def _divided(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...], others: list[tuple[int, ...]],
+             longest: tuple[int, ...]) -> list[Part]:
+    """One mode as rows of one length, and what is left of it; the other modes are a batch."""
+    extent, *steps = longest
+    row = next((n for n in range(_ROW, _ROW // 2, -1) if extent % n == 0), _ROW)
+    parts = [_part(graph, every, names, [*others, (extent // row, *(step * row for step in steps)), (row, *steps)])]
+    if left := extent % row:
+        shifts = tuple((extent - left) * step * x.dtype.itemsize for step, x in zip(steps, every, strict=True))
+        parts.append(_part(graph, every, names, [*others, (1,) * len(longest), (left, *steps)], shifts))
+    return parts
+
+
+def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...], modes: list[tuple[int, ...]],
+          shifts: tuple[int, ...] = ()) -> Part:
+    """The last two modes are rows and columns."""
     *batch, rows, columns = modes
-    matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch), x.alignment)
-                for i, x in enumerate(every, 1)]
-    nothing = Matrix(out.dtype.name, 0, 0, (0,) * len(batch), out.alignment)
-    return folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing, nothing, matrices[0], graph=graph,
-                          operands=dict(zip(operands, matrices[1:], strict=True)), precision="ieee")
+    shifts = shifts or (0,) * len(every)
+    matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch), gcd(x.alignment, shift))
+                for i, (x, shift) in enumerate(zip(every, shifts, strict=True), 1)]
+    out = every[0]
+    nothing = Matrix(out.dtype.name, 0, 0, (0,) * len(batch), matrices[0].alignment)
+    problem = folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing, nothing, matrices[0], graph=graph,
+                             operands=dict(zip(names, matrices[1:], strict=True)), precision="ieee")
+    return Part(problem, shifts)
 
 
 def roles(operands: Mapping[str, Any], out: Any) -> dict[str, Any]:

@@ -11,25 +11,34 @@ import pytest
 from cuteblas import emulator
 from cuteblas.functions.elementwise import (
     cast_of,
-    elementwise_problem,
+    elementwise_parts,
     flushed_by_a_cast,
     flushed_by_a_product,
     product_of,
     roles,
 )
 from cuteblas.functions.engines import EMULATOR, plan_for
+from cuteblas.functions.memory import Memory
 from cuteblas.planning.problem import H200
 
 from .arrays import laid_out
 
-SHAPES = [(), (1,), (5,), (257,), (512,), (3, 1, 4), (4, 5, 6), (2, 3, 2, 5)]
+SHAPES = [(), (1,), (5,), (257,), (512,), (509,), (3, 1, 4), (4, 5, 6), (2, 3, 2, 5), (263, 2), (2, 521), (3, 300, 2), (40, 3, 33),
+          (33, 40, 2)]
 SUBNORMAL = [1e-45, -4.787e-39, 2.3e-41, 1.1754942e-38, 3e38, 1e-30, 0.0, -0.0, np.inf, np.nan]
 
 
 def computed(graph: Any, operands: dict[str, np.ndarray], out: np.ndarray) -> np.ndarray:
-    problem = elementwise_problem(graph, EMULATOR.memory(out), {name: EMULATOR.memory(x) for name, x in operands.items()})
-    EMULATOR.run(plan_for(problem, H200), roles(operands, out))
+    parts = elementwise_parts(graph, EMULATOR.memory(out), {name: EMULATOR.memory(x) for name, x in operands.items()})
+    for problem, shifts in parts:
+        target, *sources = (behind(x, n) for x, n in zip((out, *operands.values()), shifts, strict=True))
+        EMULATOR.run(plan_for(problem, H200), roles(dict(zip(operands, sources, strict=True)), target))
     return out
+
+
+def behind(x: np.ndarray, nbytes: int) -> np.ndarray:
+    """What lies so many bytes behind the beginning of an array, if it is not all of it one mode."""
+    return x.ravel()[nbytes // x.itemsize:] if nbytes else x
 
 
 @pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
@@ -57,17 +66,35 @@ def test_problems_hold_any_strides(shape: tuple[int, ...], layouts: tuple[str, s
     """Walked element by element, each has the operand's and the result's."""
     x, out = laid_out(shape, "f4", layouts[0], 1), laid_out(shape, "f8", layouts[1], 2)
     source, target = (replace(EMULATOR.memory(a), address=0) for a in (x, out))
-    p = elementwise_problem(cast_of("float32", "float64"), target, {"x": source})
-    (_name, operand), = p.fusion.operands
-    assert p.k == 0 and p.m * p.n * int(np.prod(p.batch)) == x.size
-    extents = (*p.batch, p.m, p.n)
-    walks = [sum(np.arange(n).reshape((-1, *[1] * (len(extents) - i - 1))) * s for i, (n, s) in enumerate(zip(
-        extents, (*each.batch_strides, *each.strides), strict=True))) for each in (operand, p.c)]
-    wanted = [np.lib.stride_tricks.as_strided(np.zeros(1), shape, (0,) * len(shape)) + sum(
-        (np.arange(n).reshape((-1, *[1] * (len(shape) - i - 1))) * (s // item) for i, (n, s) in enumerate(zip(
-            shape, a.strides, strict=True))), np.zeros(shape)) for a, item in ((source, 4), (target, 8))]
-    pairs = set(zip(*(np.broadcast_to(walk, extents).ravel().tolist() for walk in walks), strict=True))
-    assert pairs == set(zip(*(w.ravel().astype(int).tolist() for w in wanted), strict=True))
+    walks: list[list[float]] = [[], []]
+    for p, shifts in elementwise_parts(cast_of("float32", "float64"), target, {"x": source}):
+        (_name, operand), = p.fusion.operands
+        assert p.k == 0
+        extents = (*p.batch, p.m, p.n)
+        for walk, each, shift, item in ((walks[0], operand, shifts[1], 4), (walks[1], p.c, shifts[0], 8)):
+            assert each.alignment >= item and shift % each.alignment == 0
+            walk += (shift // item + _offsets(extents, (*each.batch_strides, *each.strides))).ravel().tolist()
+    wanted = [_offsets(shape, tuple(s // item for s in a.strides)) for a, item in ((source, 4), (target, 8))]
+    assert sorted(zip(*walks, strict=True)) == sorted(zip(*(w.ravel().tolist() for w in wanted), strict=True))
+
+
+def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Where each element lies."""
+    return sum((i * s for i, s in zip(np.indices(shape), strides, strict=True)), np.zeros(shape, int))
+
+
+@pytest.mark.parametrize("shape", [(1048573,), (1021, 1019), (1048573, 2), (2, 1048573), (3, 100003, 3), (30000001,)])
+def test_few_threads_are_idle(shape: tuple[int, ...]) -> None:
+    """Whatever the extents are: a tile of one element would take as long as a tile of thousands."""
+    memory = [Memory(shape, tuple(np.cumprod([item, *shape[:0:-1]]).tolist()[::-1]), np.dtype(f"f{item}"), 256) for item in (4, 8)]
+    if len(shape) > 1:                                  # with a gap behind each row
+        memory = [replace(x, strides=(*(2 * s for s in x.strides[:-1]), x.strides[-1])) for x in memory]
+    parts = elementwise_parts(cast_of("float32", "float64"), memory[1], {"x": memory[0]})
+    idle = 0
+    for p, _shifts in parts:
+        plan = plan_for(p, H200)
+        idle += plan.launches[0].grid[0] * plan.config.tile.m * plan.config.tile.n
+    assert len(parts) <= 2 and idle < 1.6 * int(np.prod(shape)) + 2**17
 
 
 def test_other_types_are_left_to_cupy() -> None:

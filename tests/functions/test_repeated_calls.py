@@ -213,7 +213,8 @@ def drawn(random: Random) -> Call:
             named = random.choice(({}, {"order": "F"}, {"out": square}, perhaps(m, k)))
             return Call(name, (random.choice((a, square, new(2, m, k))),), named)
         case "ascontiguousarray" | "asfortranarray":
-            return Call(name, (a,), random.choice(({}, {"dtype": None}, {"dtype": dtype})))
+            other = np.dtype({"f": "f8", "d": "f4", "F": "c16"}.get(dtype.char, dtype))
+            return Call(name, (a,), random.choice(({}, {"dtype": None}, {"dtype": dtype}, {"dtype": other}, {"dtype": other})))
         case "fused":
             number = random.choice(SCALARS)
             epilogue = random.choice((
@@ -332,6 +333,47 @@ def test_an_operand_is_not_taken_for_out() -> None:
     with pytest.raises(ValueError, match="einstein sum"):
         cuteblas.einsum("ij,jk->ik", a, b, c)
     assert (on_host(c) == 8).all()
+
+
+@pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray])
+@pytest.mark.parametrize("shape", [(), (5,), (509,), (3, 4), (263, 2)])
+def test_casts_are_repeated(call: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    for source, target in (("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?")):
+        x, y = (np.arange(n, n + np.prod(shape)).reshape(shape).astype(source) for n in (0, 7))
+        cuteblas.reset_stats()
+        for again, given in enumerate((x, y)):
+            before = _cupy._ready.hits
+            result = call(on_gpu(given), dtype=target)
+            assert _cupy._ready.hits == before + again
+            assert (result.dtype, result.shape) == (np.dtype(target), shape or (1,))
+            np.testing.assert_array_equal(on_host(result), given.reshape(shape or (1,)).astype(target))
+        counted, = cuteblas.stats()[call.__name__]["calls"].items()
+        assert counted == (f"changes {x.dtype} to {np.dtype(target)}", 2)
+
+
+def test_a_cast_that_loses_something_warns_every_time() -> None:
+    x = on_gpu(np.ones(3, "D"))
+    for _ in range(3):
+        with pytest.warns(np.exceptions.ComplexWarning):
+            cuteblas.ascontiguousarray(x, dtype="f4")
+
+
+def test_a_cast_to_a_type_that_is_not_numpy_s_own_is_not_repeated() -> None:
+    meters, x = np.dtype("f4", metadata={"unit": "m"}), on_gpu(np.ones(3, "f8"))
+    for dtype in (np.dtype("f4"), meters, np.dtype("f4")):
+        assert cuteblas.ascontiguousarray(x, dtype=dtype).dtype is dtype
+    with pytest.raises(ValueError, match="changes float64 to float32"):
+        cuteblas.ascontiguousarray(x, dtype="f4", variant="tma_copy")
+
+
+@pytest.mark.parametrize("extent", [5, 509, 1021])
+def test_products_of_elements_are_repeated(extent: int) -> None:
+    """In two parts where no row divides them."""
+    for values in (1, 5):
+        x = np.arange(values, extent + values, dtype="f4")
+        before = _cupy._ready.hits
+        np.testing.assert_array_equal(on_host(cuteblas.einsum("i,i->i", on_gpu(x), on_gpu(2 * x))), 2 * x * x)
+        assert _cupy._ready.hits == before + (values == 5)
 
 
 def test_a_number_that_its_type_does_not_hold_is_refused_every_time() -> None:
