@@ -8,8 +8,8 @@ from math import gcd
 
 from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
-from ..codegen.hopper import TmaBox
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
+from ..codegen.tma import TmaBox
 from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm.persistent import StagedC

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import gcd
 
 from ..codegen.dtypes import dtype
-from ..codegen.hopper import WgmmaMma, WgmmaRegisterMma
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.mma import WarpMma
 from ..codegen.tiled import TiledMma
+from ..codegen.wgmma import WgmmaMma, WgmmaRegisterMma
 from ..kernels.gemm.mma import MmaTile
 from ..kernels.gemm.simt import TileShape
 from ..kernels.gemm.skinny import SkinnyConfig

@@ -15,8 +15,8 @@ import pytest
 
 import cuteblas.planning.gemm.skinny as skinny
 from cuteblas import emulator
-from cuteblas.codegen.hopper import WgmmaAtom
 from cuteblas.codegen.mma import MMA_ATOMS
+from cuteblas.codegen.wgmma import WgmmaAtom
 from cuteblas.kernels.gemm.mma import gemm_mma
 from cuteblas.kernels.gemm.persistent import Cluster
 from cuteblas.kernels.gemm.split import gemm_split

@@ -10,9 +10,9 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from cuteblas.cli import main
-from cuteblas.codegen.hopper import WgmmaAtom
 from cuteblas.codegen.mma import MMA_ATOMS
 from cuteblas.codegen.tiled import TiledCopy, TiledMma
+from cuteblas.codegen.wgmma import WgmmaAtom
 from cuteblas.layout import (
     ComposedLayout,
     E,

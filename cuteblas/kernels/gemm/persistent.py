@@ -15,18 +15,11 @@ from typing import NamedTuple
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import Pointer
-from ...codegen.hopper import (
-    Mbarriers,
-    TmaBox,
-    WgmmaAtom,
-    WgmmaMma,
-    operand_layout,
-    swizzle_over,
-    tma_load,
-    tma_store,
-    tma_store_wait,
-)
+from ...codegen.mbarrier import Mbarriers
+from ...codegen.swizzled import operand_layout, swizzle_over
 from ...codegen.tiled import TiledCopy, partition
+from ...codegen.tma import TmaBox, tma_load, tma_store, tma_store_wait
+from ...codegen.wgmma import WgmmaAtom, WgmmaMma
 from ...layout import ArithTuple, ComposedLayout, Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
 from ..common import OperandAccess, grouped_raster

@@ -19,18 +19,12 @@ from functools import cache
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
-from ...codegen.hopper import (
-    MatrixDescriptor,
-    Mbarriers,
-    TmaBox,
-    WgmmaOperand,
-    WgmmaRegisterMma,
-    operand_layout,
-    tma_load,
-    wgmma_on_registers,
-)
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.mbarrier import Mbarriers
+from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
+from ...codegen.tma import TmaBox, tma_load
+from ...codegen.wgmma import MatrixDescriptor, WgmmaOperand, WgmmaRegisterMma, wgmma_on_registers
 from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
 from ..common import OperandAccess, matrix_at, strides_of

@@ -18,9 +18,11 @@ from functools import cache
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
-from ...codegen.hopper import MatrixDescriptor, TmaBox, WgmmaMma, WgmmaOperand, operand_layout, tma_load, wgmma
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
+from ...codegen.tma import TmaBox, tma_load
+from ...codegen.wgmma import MatrixDescriptor, WgmmaMma, WgmmaOperand, wgmma
 from ...layout import ArithTuple, Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum
 from ..common import OperandAccess, matrix_at, strides_of

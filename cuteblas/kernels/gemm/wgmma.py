@@ -12,8 +12,10 @@ from functools import cache
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
-from ...codegen.hopper import MatrixDescriptor, TmaBox, WgmmaMma, WgmmaOperand, operand_layout, wgmma
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.swizzled import operand_layout
+from ...codegen.tma import TmaBox
+from ...codegen.wgmma import MatrixDescriptor, WgmmaMma, WgmmaOperand, wgmma
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike
 from ..common import OperandAccess, matrix_at, strides_of

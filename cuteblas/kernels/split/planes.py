@@ -27,8 +27,8 @@ from math import prod
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
-from ...codegen.hopper import Mbarriers, store_async
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.mbarrier import Mbarriers, store_async
 from ...codegen.tiled import TiledCopy, partition
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select, to_c

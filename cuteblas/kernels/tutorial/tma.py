@@ -20,9 +20,10 @@ from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.engine import CodegenError
-from ...codegen.hopper import Mbarriers, TmaBox, tma_load, tma_store, tma_store_wait
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.mbarrier import Mbarriers
 from ...codegen.tiled import TiledCopy
+from ...codegen.tma import TmaBox, tma_load, tma_store, tma_store_wait
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
 from ..common import tile_of_block, transpose_words
 

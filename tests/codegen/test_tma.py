@@ -1,67 +1,18 @@
-"""Hopper's atoms, boxes and descriptors: derived from layouts, refused when they do not fit."""
+"""Boxes of TMA: derived from layouts, refused when they do not fit."""
 
-import numpy as np
 import pytest
 
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.codegen.hopper import (
-    Mbarriers,
-    TmaBox,
-    WgmmaAtom,
-    WgmmaMma,
-    WgmmaOperand,
-    operand_layout,
-    store_async,
-    tma_load,
-    tma_store,
-    tma_store_wait,
-)
 from cuteblas.codegen.kernel import TensorMapSpec
-from cuteblas.layout import ArithTuple, ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
+from cuteblas.codegen.swizzled import operand_layout
+from cuteblas.codegen.tma import TmaBox, tma_load, tma_store, tma_store_wait
+from cuteblas.layout import ArithTuple, ComposedLayout, Layout, Swizzle, local_tile, make_identity_tensor
 
 
 def plain_box(element, layout):
     return TmaBox(element, ComposedLayout(Swizzle(0, 0, 0), 0, layout))
-
-
-@pytest.mark.parametrize("n", [8, 64, 128, 256])
-def test_accumulators_cover_the_tile(n):
-    atom = WgmmaAtom(n, "float16")
-    hits = np.zeros((64, n), int)
-    for t in range(128):
-        for i in range(n // 2):
-            # PTX ISA: row 16 * warp + lane / 4 + 8 * (i / 2 % 2), column 8 * (i / 4) + 2 * (lane % 4) + i % 2
-            row, column = 16 * (t // 32) + t % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (t % 4) + i % 2
-            assert atom.tv_c(t, i) == row + 64 * column
-            hits[row, column] += 1
-    assert (hits == 1).all()
-
-
-def test_warpgroups_stack_along_m():
-    mma = WgmmaMma((WgmmaAtom(16, "bfloat16"),), 2)
-    part = mma.partition_c(make_identity_tensor((128, 16)), 128 + 5)
-    assert part(0, 0, 0) == (64 + 1, 2) and part((1, 1, 1), 0, 0) == (64 + 1 + 8, 8 + 3)
-
-
-def test_pairs_of_columns_are_elements():
-    """A thread has the same columns of accumulators either way, two of them as one element."""
-    single, pairs = (WgmmaMma((WgmmaAtom(24, "float16"),), 2, parts) for parts in (1, 2))
-    assert pairs.tile == (128, 12)
-    for thread in range(256):
-        alone = single.partition_c(make_identity_tensor((128, 24)), thread)
-        together = pairs.partition_c(make_identity_tensor((128, 12)), thread)
-        for h in range(2):
-            for n in range(3):
-                row, column = together((0, h, n), 0, 0)
-                assert [alone((i, h, n), 0, 0) for i in range(2)] == [(row, 2 * column), (row, 2 * column + 1)]
-
-
-@pytest.mark.parametrize("element, n", [("float16", 12), ("float16", 264), ("float32", 64)])
-def test_atoms_that_do_not_exist(element, n):
-    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and float16, bfloat16 or tfloat32"):
-        WgmmaAtom(n, element)
 
 
 def test_boxes_come_from_the_layout():
@@ -126,31 +77,6 @@ def test_coordinates_of_tma_come_from_tiled_tensors():
         tma_store(k, name, box, ArithTuple(-3, 0), tile)
 
 
-def test_descriptors_come_from_the_layout():
-    assert WgmmaOperand("float16", operand_layout(64, 64, "float16", True), True).offsets == (16, 1024)
-    wide = WgmmaOperand("float16", operand_layout(128, 64, "float16", False), False)
-    assert wide.offsets == (8192, 1024) and [wide.step_bytes(k) for k in (0, 16, 48)] == [0, 2048, 6144]
-    narrow = WgmmaOperand("float16", operand_layout(160, 64, "float16", False, 64), False)
-    assert (narrow.row_bytes, narrow.offsets) == (64, (4096, 512)) and narrow.step_bytes(48) == 3072
-
-
-@pytest.mark.parametrize("swizzle", [Swizzle(0, 0, 0), Swizzle(3, 4, 3)])
-def test_a_wrong_swizzle_has_no_descriptor(swizzle):
-    with pytest.raises(CodegenError, match=r"no descriptor .* swizzle"):
-        _ = WgmmaOperand("float16", ComposedLayout(swizzle, 0, operand_layout(64, 64, "float16", True).inner), True).offsets
-
-
-@pytest.mark.parametrize("inner, k_major", [
-    (Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False),
-    (Layout(((8, 2, 4), 64), ((64, 512, 2048), 1)), True), (Layout((64, (8, 8)), (64, (1, 16))), True)])
-def test_a_wrong_layout_has_no_descriptor(inner, k_major):
-    with pytest.raises(CodegenError, match="no descriptor"):
-        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(3, 3, 3), 0, inner), k_major).offsets
-    right = operand_layout(64, 64, "float16", k_major).inner
-    with pytest.raises(CodegenError, match="no descriptor"):
-        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(2, 3, 3), 0, right), k_major).offsets
-
-
 @pytest.mark.parametrize("change, message", [
     ({"shape": (0, 8)}, "extents of a tensor map are 1"), ({"strides": (24,)}, "multiples of 16 bytes"),
     ({"strides": (-64,)}, "positive"),
@@ -164,16 +90,6 @@ def test_tensor_maps_that_the_hardware_refuses(change, message):
         TensorMapSpec(**(fields | change))
 
 
-def test_operand_tiles_that_do_not_exist():
-    with pytest.raises(CodegenError, match="64 deep"):
-        operand_layout(64, 32, "float16", True)
-    with pytest.raises(CodegenError, match="multiple of 64 wide"):
-        operand_layout(96, 64, "float16", False)
-    with pytest.raises(CodegenError, match="multiple of 32 wide"):
-        operand_layout(80, 64, "float16", False, 64)
-    assert KernelBuilder("k", 32).tensor_map("m") == "m"
-
-
 def test_a_copy_to_several_blocks_names_their_set():
     k = KernelBuilder("probe", 32, arch="sm_90", cluster=2)
     box = plain_box("float16", Layout((64, 8), (1, 64)))
@@ -184,14 +100,3 @@ def test_a_copy_to_several_blocks_names_their_set():
     kernel = k.build()
     assert "cb::tma_load_multicast(&tile[0], &map, bar, 3, 0, rank * 8);" in kernel.body and "cb::cluster_sync();" in kernel.body
     assert kernel.cluster == (2, 1, 1) and "__launch_bounds__(32) __cluster_dims__(2, 1, 1)" in kernel.body
-
-
-def test_a_word_for_another_block_lies_there_as_it_would_here():
-    k = KernelBuilder("probe", 32, arch="sm_90", cluster=2)
-    words, came = k.shared("words", "float32", Layout((8, 2))), Mbarriers(k, "came", 1)
-    rank = k.let("rank", k.block_index("block", "x") % 2)
-    word = Tensor(words.engine, Layout((1, 8, 2), (0, 1, 8)))[_, 3, rank]
-    store_async(k, "x", word, 1 - rank, came.address(0))
-    assert "cb::store_async(&words[rank * 8 + 3], x, -rank + 1, &came[0]);" in k.build().body
-    with pytest.raises(CodegenError, match="a word is stored into shared memory"):
-        store_async(k, "x", words[_, 0], 1, came.address(0))

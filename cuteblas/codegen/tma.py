@@ -1,0 +1,197 @@
+"""Copies by the tensor memory accelerator: boxes derived from the layout of a tile in shared memory, and what moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ..layout import ArithTuple, ComposedLayout, Tensor, coalesce, flatten, size
+from ..layout.symbolic import IntLike, bits_of, ceil_div, minimum, to_c
+from .builder import KernelBuilder
+from .dtypes import dtype
+from .engine import CodegenError, Pointer
+from .kernel import TensorMapSpec
+from .swizzled import CHUNK, ROW_BYTES, SPANS
+
+__all__ = ["TmaBox", "tma_load", "tma_store", "tma_store_wait"]
+
+_MOST_BOX = 256                     # elements of a box along a mode
+
+
+@dataclass(frozen=True)
+class TmaBox:
+    """How TMA moves a tile between global and shared memory: a box, repeated.
+
+    Attributes
+    ----------
+    element : str
+        Element type.
+    layout : ComposedLayout
+        The tile in shared memory, in elements: one mode for each tiled mode of the tensor. Its swizzle is one of the hardware's, or
+        the identity ``Swizzle(0, 0, 0)``.
+    most : int
+        Elements that a box has along a mode at most.
+    """
+
+    element: str
+    layout: ComposedLayout
+    most: int = _MOST_BOX
+
+    @cached_property
+    def _modes(self) -> list[tuple[int, int, int, int]]:
+        """(stride in shared memory, extent, tile mode, step in that mode) of every flat mode, by stride."""
+        modes = []
+        for which in range(self.layout.rank):
+            mode = coalesce(self.layout.inner[which])
+            step = 1
+            for n, d in zip(_leaves(mode.shape), _leaves(mode.stride), strict=True):
+                boxes = next((i for i in range(1, n) if n % i == 0 and n // i <= self.most), 1)
+                if n > 1:
+                    modes.append((d, n // boxes, which, step))
+                if boxes > 1:
+                    modes.append((d * n // boxes, boxes, which, step * n // boxes))
+                step *= n
+        modes.sort()
+        filled = [1, *(d * n for d, n, *_ in modes)]
+        if not modes or any(d < end for (d, *_), end in zip(modes, filled, strict=False)):
+            raise CodegenError(f"TMA fills shared memory once; elements of {self.layout} lie in the same places")
+        return modes
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The modes of the tile as a tensor map lists them: by stride in shared memory, the innermost first."""
+        inside = [which for _, _, which, _ in self._modes[:self._flat]]
+        return (*inside, *(i for i in range(self.layout.rank) if i not in inside))
+
+    @cached_property
+    def _flat(self) -> int:
+        """How many flat modes make the box: as long as each is the dense part of another mode of the tile."""
+        seen: set[int] = set()
+        for i, (_, _, which, step) in enumerate(self._modes):
+            if which in seen or step != 1:
+                return i
+            seen.add(which)
+        return len(self._modes)
+
+    @property
+    def inner_mode(self) -> int:
+        """The tile mode that is contiguous in global memory."""
+        return self.order[0]
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Extents of the box, innermost first."""
+        extents = [n for _, n, *_ in self._modes[:self._flat]]
+        if [d for d, *_ in self._modes[:self._flat]] != [prod(extents[:i]) for i in range(len(extents))]:
+            raise CodegenError(f"a box fills shared memory densely; {self.layout} is not compact")
+        return (*extents, *(1 for _ in self.order[len(extents):]))
+
+    @property
+    def rows(self) -> int:
+        """Extent of the box along the tile's first mode."""
+        return self.box[self.order.index(0)]
+
+    @property
+    def swizzle(self) -> int:
+        """Span of the swizzle in bytes, 0 without one."""
+        swizzle = self.layout.swizzle
+        if swizzle.bits == 0:
+            return 0
+        item = dtype(self.element).bytes
+        if (1 << swizzle.base) * item != CHUNK or swizzle.shift != 3 or swizzle.bits not in SPANS:
+            raise CodegenError(f"TMA has no swizzle {swizzle} for {self.element}")
+        span = SPANS[swizzle.bits]
+        if self.box[0] * item != span:
+            raise CodegenError(f"a swizzle over {span} bytes takes rows of {span} bytes, {self.layout} has {self.box[0] * item}")
+        return span
+
+    @property
+    def repeats(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """For each box its offset in shared memory (elements), and the steps along the modes of the tile."""
+        modes = len(self.order)
+        boxes = [(0, (0,) * modes)]
+        for d, n, which, step in self._modes[self._flat:]:
+            boxes = [(offset + i * d, (*steps[:which], steps[which] + i * step, *steps[which + 1:]))
+                     for i in range(n) for offset, steps in boxes]
+        alignment = max(ROW_BYTES, 8 * self.swizzle)
+        if any(offset * dtype(self.element).bytes % alignment for offset, _ in boxes):
+            raise CodegenError(f"boxes begin at multiples of {alignment} bytes, those of {self.layout} do not")
+        return tuple(boxes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that filling the tile transfers."""
+        return size(self.layout.inner) * dtype(self.element).bytes
+
+    def map(self, extents: tuple[int, ...], strides: tuple[int, ...]) -> TensorMapSpec:
+        """The tensor map over a tensor with the modes of the tile, then batch modes.
+
+        Strides are in elements; that of the inner mode is 1. Batch modes with stride 0 are left out: every batch index reads the
+        same memory.
+        """
+        item, tiled = dtype(self.element).bytes, len(self.order)
+        order = [*self.order, *(i for i in range(tiled, len(extents)) if strides[i] != 0)]
+        return TensorMapSpec(dtype(self.element), tuple(max(1, extents[i]) for i in order),
+                             tuple(strides[i] * item for i in order[1:]), (*self.box, *(1 for _ in order[tiled:])), self.swizzle)
+
+
+def _leaves(x) -> tuple[int, ...]:
+    return tuple(flatten(x)) if isinstance(x, tuple) else (x,)
+
+
+def _boxes(box: TmaBox, corner: ArithTuple, tile: Tensor, extent: IntLike | None = None) -> Iterator[tuple[str, str]]:
+    """Address in shared memory and coordinates, innermost first, of every box of a tile, as C++."""
+    pointer: Pointer = tile.engine
+    base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
+    scale = dtype(box.element).bytes
+    for offset, steps in box.repeats:
+        at = [c + s for c, s in zip(corner, steps, strict=False)]
+        if extent is not None:
+            at[0] = minimum(at[0], (ceil_div(extent, box.rows) - 1) * box.rows)
+        coordinates = [*(at[i] for i in box.order), *list(corner)[len(steps):]]
+        if bits_of(coordinates[0]) * scale % CHUNK:
+            raise CodegenError(f"the innermost coordinate of a TMA copy is a multiple of {CHUNK} bytes, which "
+                               f"{to_c(coordinates[0])} elements of {scale} bytes are not provably")
+        yield pointer[base + offset * scale // pointer.dtype.bytes].address, ", ".join(to_c(c) for c in coordinates)
+
+
+def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor, barrier: str,
+             blocks: IntLike | None = None, extent: IntLike | None = None) -> None:
+    """Fill a tile of shared memory; completes ``box.nbytes`` on ``barrier``.
+
+    Parameters
+    ----------
+    corner : ArithTuple
+        Coordinate (the modes of the tile, then batch modes) of the tile's first element in the tensor. Along the innermost mode it
+        must be a multiple of 16 bytes: the hardware takes nothing else, even where the box ends outside of the tensor.
+    tile : Tensor
+        The tile; its layout is ``box.layout``, perhaps in words of several elements.
+    blocks : int, optional
+        A set of blocks of the cluster, bit i for rank i: the tile of each of them is filled, and its barrier completed.
+    extent : int, optional
+        Of the tensor along the first mode of the tile, if what comes from beyond it is not used: a box that begins there brings
+        the last one before it instead, which takes less time than zeros.
+    """
+    for address, coordinates in _boxes(box, corner, tile, extent):
+        if blocks is None:
+            k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {coordinates});")
+        else:
+            k.emit(f"cb::tma_load_multicast({address}, &{tensor_map}, {barrier}, {to_c(blocks)}, {coordinates});")
+
+
+def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor) -> None:
+    """Write a tile of shared memory to global memory, as one group of copies; elements outside of the tensor are left out.
+
+    Ordinary writes to the tile need a ``cb::fence_proxy_async()`` by their thread before; TMA's own do not. Parameters are those of
+    :func:`tma_load`.
+    """
+    for address, coordinates in _boxes(box, corner, tile):
+        k.emit(f"cb::tma_store(&{tensor_map}, {address}, {coordinates});")
+    k.emit("cb::tma_store_commit();")
+
+
+def tma_store_wait(k: KernelBuilder, pending: int = 0) -> None:
+    """Wait until at most ``pending`` groups of this thread's stores still read shared memory."""
+    k.emit(f"cb::tma_store_wait_read<{pending}>();")

@@ -1,0 +1,305 @@
+"""Matrix multiplications by warpgroups: atoms, and descriptors of operands in shared memory.
+
+Descriptors are derived from the swizzled layout of the tile and checked against the hardware's canonical layouts, coordinate by
+coordinate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..layout import ComposedLayout, Figure, Layout, Tensor, is_bijective, size, tv_picture
+from ..layout.symbolic import IntLike, to_c
+from .builder import KernelBuilder
+from .dtypes import dtype
+from .engine import CodegenError
+from .swizzled import SPANS, swizzle_over
+from .tiled import partition
+
+__all__ = ["MatrixDescriptor", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma", "wgmma", "wgmma_on_registers"]
+
+_STEP_BYTES = 32                    # of a row along K that one matrix instruction multiplies
+
+
+@dataclass(frozen=True)
+class WgmmaOperand:
+    """One operand tile of ``wgmma`` in shared memory, and its matrix descriptor.
+
+    Attributes
+    ----------
+    element : str
+        16-bit element type, or ``"tfloat32"``, which is K-major.
+    layout : ComposedLayout
+        The (MN, K) tile that one instruction (or several along K) reads; that of :func:`operand_layout`.
+    k_major : bool
+        Which mode is contiguous.
+    """
+
+    element: str
+    layout: ComposedLayout
+    k_major: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, over which the layout is swizzled."""
+        span = SPANS.get(self.layout.swizzle.bits)
+        if span is None or self.layout.swizzle != swizzle_over(span, self.element):
+            raise CodegenError(f"wgmma has no descriptor for {self.layout}: its swizzle is none of the hardware's")
+        return span
+
+    @cached_property
+    def offsets(self) -> tuple[int, int]:
+        """Leading and stride byte offsets of the descriptor (PTX ISA, "Matrix descriptor")."""
+        inner, item, row = self.layout.inner, dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
+        extent = size(inner[0])
+        if self.k_major:
+            leading, stride = 16, (inner((8, 0)) if extent > 8 else 8 * row) * item
+        else:
+            leading, stride = (inner((row, 0)) * item if extent > row else 16), inner((0, 8)) * item
+        self._check(leading, stride)
+        return leading, stride
+
+    def _check(self, leading: int, stride: int) -> None:
+        """Compare the layout with the canonical layout that the descriptor describes, along both modes of one instruction.
+
+        A value is the sum of what both modes contribute, so both layouts are the same where these are.
+        """
+        item, row = dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
+        extent, depth = size(self.layout.inner[0]), _STEP_BYTES // item
+        if self.k_major:
+            canonical = Layout(((8, max(1, extent // 8)), depth), ((row, stride // item), 1))
+        else:
+            canonical = Layout(((row, max(1, extent // row)), (8, 2)), ((1, leading // item), (row, stride // item)))
+        along = [*((m, 0) for m in range(extent)), *((0, d) for d in range(1, depth))]
+        wrong = [at for at in along if canonical(*at) != self.layout.inner(*at)]
+        if wrong:
+            raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
+                               f"at {wrong[:1]}")
+
+    def step_bytes(self, k: int, row: int = 0) -> int:
+        """Bytes by which the start address advances to the instruction at depth ``k``, and whose rows begin at ``row``."""
+        if row % (8 if self.k_major else self.row_bytes // dtype(self.element).bytes):
+            raise CodegenError(f"rows of {self.layout} that an instruction reads do not begin at {row}")
+        return self.layout.inner((row, k)) * dtype(self.element).bytes
+
+
+class MatrixDescriptor:
+    """The matrix descriptor of a ring of operand tiles, computed once and advanced to a stage and a depth.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    name : str
+        The descriptor's name.
+    ring : Tensor
+        The tiles in shared memory, (MN, K, stage).
+    operand : WgmmaOperand
+        What every tile is.
+    """
+
+    def __init__(self, k: KernelBuilder, name: str, ring: Tensor, operand: WgmmaOperand):
+        self._name, self._operand = name, operand
+        self._stage_bytes = ring.layout.inner((0, 0, 1)) * dtype(operand.element).bytes
+        leading, stride = operand.offsets
+        start = ring(0, 0, 0).address
+        k.emit(f"unsigned long long const {name} = cb::wgmma_descriptor({start}, {leading}, {stride}, {operand.row_bytes});")
+
+    def at(self, stage: IntLike, depth: int, row: int = 0) -> str:
+        """The C++ expression of the descriptor at ``row`` and ``depth`` in the tile of a stage."""
+        step = self._operand.step_bytes(depth, row)
+        return f"cb::wgmma_descriptor_advance({self._name}, {to_c(stage * self._stage_bytes + step)})"
+
+
+@dataclass(frozen=True)
+class WgmmaAtom:
+    """``wgmma.mma_async``: D (64, N) += A (64, K) B (N, K)^T by the 128 threads of a warpgroup, in float32; K is 32 bytes.
+
+    Attributes
+    ----------
+    n : int
+        Columns, a multiple of 8 up to 256.
+    element : str
+        ``"float16"``, ``"bfloat16"`` or ``"tfloat32"``.
+    k_major_a, k_major_b : bool
+        Which mode of A and B is contiguous in shared memory; of ``"tfloat32"`` it is K.
+    """
+
+    n: int
+    element: str
+    k_major_a: bool = True
+    k_major_b: bool = True
+
+    def __post_init__(self) -> None:
+        if self.n % 8 or not 8 <= self.n <= 256 or self.element not in ("float16", "bfloat16", "tfloat32"):
+            raise CodegenError(f"wgmma has 8 to 256 columns in steps of 8 and float16, bfloat16 or tfloat32 operands, got {self}")
+        if self.element == "tfloat32" and not (self.k_major_a and self.k_major_b):
+            raise CodegenError(f"wgmma reads tfloat32 along K alone, got {self}")
+        tv = self.tv_c
+        if size(tv) != 64 * self.n or not is_bijective(tv):
+            raise CodegenError(f"the accumulator layout {tv} does not cover 64 x {self.n} exactly once")
+
+    @property
+    def tv_c(self) -> Layout:
+        """((thread), (value)) -> position in the (64, N) tile (PTX ISA, accumulator fragments of wgmma.m64nNk16)."""
+        return Layout(((4, 8, 4), (2, 2, self.n // 8)), ((128, 1, 16), (64, 8, 512)))
+
+    def picture(self) -> Figure:
+        """The accumulators, each as its thread and value."""
+        return tv_picture(self.tv_c, (64, self.n))
+
+    def _repr_svg_(self) -> str:
+        return self.picture().svg()
+
+    @property
+    def depth(self) -> int:
+        """K of the instruction."""
+        return _STEP_BYTES // dtype(self.element).bytes
+
+    @property
+    def call(self) -> str:
+        """The prelude function."""
+        if self.element == "tfloat32":
+            return f"cb::wgmma_m64k8_tf32<{self.n}>"
+        return f"cb::wgmma_m64k16<{self.n}, {dtype(self.element).ctype}, {int(not self.k_major_a)}, {int(not self.k_major_b)}>"
+
+
+@dataclass(frozen=True)
+class WgmmaMma:
+    """Warpgroups stacked along M, each multiplying its 64 rows.
+
+    Attributes
+    ----------
+    atoms : tuple of WgmmaAtom
+        The instructions, side by side along N.
+    groups : int
+        Number of warpgroups along M.
+    parts : int
+        Neighbouring columns of accumulators that make an element of C: 2 if they are real and imaginary parts.
+    """
+
+    atoms: tuple[WgmmaAtom, ...]
+    groups: int
+    parts: int = 1
+
+    @property
+    def columns(self) -> int:
+        """Columns of accumulators."""
+        return sum(atom.n for atom in self.atoms)
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The first column of each instruction."""
+        return tuple(sum(atom.n for atom in self.atoms[:i]) for i in range(len(self.atoms)))
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Extents (M, N) of the tile of C."""
+        return 64 * self.groups, self.columns // self.parts
+
+    @property
+    def tv_c(self) -> Layout:
+        """((thread), (value)) -> position in :attr:`tile`: the atom's rows in those of a warpgroup, its columns by their parts."""
+        rows, atom = 64 * self.groups, self.atoms[0].tv_c
+
+        def placed(position: int) -> int:
+            return position % 64 + position // 64 // self.parts * rows
+
+        threads, values = (tuple(map(placed, mode)) for mode in atom.stride)
+        return Layout(((*atom.shape[0], self.groups), (2 // self.parts, 2, self.columns // 8)), ((*threads, 64), values))
+
+    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of pairs, ``((1, 2, N/8), ...)``."""
+        return partition(tensor, self.tile, self.tv_c, thread)
+
+
+def wgmma(k: KernelBuilder, atom: WgmmaAtom, accumulators: Tensor, desc_a: str, desc_b: str, accumulate: str,
+          column: int = 0) -> None:
+    """Issue one matrix instruction on descriptors; its accumulators are all, or those from a column on."""
+    name, count = accumulators.engine.name, atom.n // 2
+    if size(accumulators.layout) > count:
+        name = f"reinterpret_cast<float (&)[{count}]>({accumulators(0, 0, column // 8).c})"
+    k.emit(f"{atom.call}({name}, {desc_a}, {desc_b}, {accumulate});")
+
+
+@dataclass(frozen=True)
+class WgmmaRegisterMma:
+    """Warpgroups stacked along M, each multiplying its 64 rows of a 4-byte A that threads read from shared memory themselves.
+
+    Which row of A is which row of the instruction is free, and so is the order along K if B has the same. Both are chosen so that
+    a warp reads whole lines of a tile with the 128-byte swizzle without bank conflicts.
+
+    Attributes
+    ----------
+    columns : int
+        N of the instruction.
+    groups : int
+        Number of warpgroups along M.
+    k_major : bool
+        Which mode of A is contiguous. Threads read 4 elements together along K, else 2 along M.
+    """
+
+    columns: int
+    groups: int
+    k_major: bool
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Extents (M, N) of the tile of C."""
+        return 64 * self.groups, self.columns
+
+    @property
+    def _eight(self) -> tuple[tuple, tuple, int]:
+        """Rows of A that rows 0 to 7 of a warp's instruction are, shape and stride, and how far the other 8 are from them."""
+        return ((2, 4), (4, 1), 8) if self.k_major else ((8,), (2,), 1)
+
+    @property
+    def width(self) -> int:
+        """Elements of A that a thread reads together."""
+        return 4 if self.k_major else 2
+
+    @property
+    def order_of_pairs(self) -> Layout:
+        """Pairs along K, of 16 elements of A -> of the instruction."""
+        return Layout((2, 4), (4, 1)) if self.k_major else Layout(8)
+
+    @property
+    def tv_a(self) -> Layout:
+        """((thread), (value)) -> position in the (64 groups, 16) tile of A (PTX ISA, "Register Fragments for wgmma m64nNk16").
+
+        The value modes are the pair's element, its half of 16 along K and the half of 16 rows, the ones read together first.
+        """
+        rows, (shape, stride, half) = 64 * self.groups, self._eight
+        threads = (4, *shape, 4, self.groups), (rows * (4 if self.k_major else 2), *stride, 16, 64)
+        values = ((2, 2, 2), (rows, 2 * rows, half)) if self.k_major else ((2, 2, 2), (half, rows, 8 * rows))
+        return Layout((threads[0], values[0]), (threads[1], values[1]))
+
+    def word(self, row: int, half: int) -> tuple[int, int]:
+        """Where a thread's values (:attr:`tv_a`) have the pair of a half of its rows and a half of K."""
+        return (4 * row + 2 * half, 4 * row + 2 * half + 1) if self.k_major else (row + 4 * half, row + 4 * half + 2)
+
+    @property
+    def tv_c(self) -> Layout:
+        """((thread), (value)) -> position in :attr:`tile`."""
+        rows, (shape, stride, half) = 64 * self.groups, self._eight
+        return Layout(((4, *shape, 4, self.groups), (2, 2, self.columns // 8)),
+                      ((2 * rows, *stride, 16, 64), (rows, half, 8 * rows)))
+
+    def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of A (M, K, ...) that ``thread`` reads, shape ``((2, 2, 2), rest_m, rest_k, ...)``."""
+        return partition(tensor, (64 * self.groups, 16), self.tv_a, thread)
+
+    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``."""
+        return partition(tensor, self.tile, self.tv_c, thread)
+
+
+def wgmma_on_registers(k: KernelBuilder, columns: int, element: str, k_major_b: bool, accumulators: Tensor, a: Tensor, desc_b: str,
+                       accumulate: str) -> None:
+    """Issue one matrix instruction on four words of A in registers and a descriptor of B.
+
+    The registers keep their values until the instruction was waited for.
+    """
+    k.emit(f"cb::wgmma_m64k16_rs<{columns}, {dtype(element).ctype}, {int(not k_major_b)}>({accumulators.engine.name}, "
+           f"{a.engine.name}, {desc_b}, {accumulate});")

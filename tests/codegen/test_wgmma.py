@@ -1,0 +1,72 @@
+"""Atoms and descriptors of wgmma: derived from layouts, refused when they do not fit."""
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.swizzled import operand_layout
+from cuteblas.codegen.wgmma import WgmmaAtom, WgmmaMma, WgmmaOperand
+from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
+
+
+@pytest.mark.parametrize("n", [8, 64, 128, 256])
+def test_accumulators_cover_the_tile(n):
+    atom = WgmmaAtom(n, "float16")
+    hits = np.zeros((64, n), int)
+    for t in range(128):
+        for i in range(n // 2):
+            # PTX ISA: row 16 * warp + lane / 4 + 8 * (i / 2 % 2), column 8 * (i / 4) + 2 * (lane % 4) + i % 2
+            row, column = 16 * (t // 32) + t % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (t % 4) + i % 2
+            assert atom.tv_c(t, i) == row + 64 * column
+            hits[row, column] += 1
+    assert (hits == 1).all()
+
+
+def test_warpgroups_stack_along_m():
+    mma = WgmmaMma((WgmmaAtom(16, "bfloat16"),), 2)
+    part = mma.partition_c(make_identity_tensor((128, 16)), 128 + 5)
+    assert part(0, 0, 0) == (64 + 1, 2) and part((1, 1, 1), 0, 0) == (64 + 1 + 8, 8 + 3)
+
+
+def test_pairs_of_columns_are_elements():
+    """A thread has the same columns of accumulators either way, two of them as one element."""
+    single, pairs = (WgmmaMma((WgmmaAtom(24, "float16"),), 2, parts) for parts in (1, 2))
+    assert pairs.tile == (128, 12)
+    for thread in range(256):
+        alone = single.partition_c(make_identity_tensor((128, 24)), thread)
+        together = pairs.partition_c(make_identity_tensor((128, 12)), thread)
+        for h in range(2):
+            for n in range(3):
+                row, column = together((0, h, n), 0, 0)
+                assert [alone((i, h, n), 0, 0) for i in range(2)] == [(row, 2 * column), (row, 2 * column + 1)]
+
+
+@pytest.mark.parametrize("element, n", [("float16", 12), ("float16", 264), ("float32", 64)])
+def test_atoms_that_do_not_exist(element, n):
+    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and float16, bfloat16 or tfloat32"):
+        WgmmaAtom(n, element)
+
+
+def test_descriptors_come_from_the_layout():
+    assert WgmmaOperand("float16", operand_layout(64, 64, "float16", True), True).offsets == (16, 1024)
+    wide = WgmmaOperand("float16", operand_layout(128, 64, "float16", False), False)
+    assert wide.offsets == (8192, 1024) and [wide.step_bytes(k) for k in (0, 16, 48)] == [0, 2048, 6144]
+    narrow = WgmmaOperand("float16", operand_layout(160, 64, "float16", False, 64), False)
+    assert (narrow.row_bytes, narrow.offsets) == (64, (4096, 512)) and narrow.step_bytes(48) == 3072
+
+
+@pytest.mark.parametrize("swizzle", [Swizzle(0, 0, 0), Swizzle(3, 4, 3)])
+def test_a_wrong_swizzle_has_no_descriptor(swizzle):
+    with pytest.raises(CodegenError, match=r"no descriptor .* swizzle"):
+        _ = WgmmaOperand("float16", ComposedLayout(swizzle, 0, operand_layout(64, 64, "float16", True).inner), True).offsets
+
+
+@pytest.mark.parametrize("inner, k_major", [
+    (Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False),
+    (Layout(((8, 2, 4), 64), ((64, 512, 2048), 1)), True), (Layout((64, (8, 8)), (64, (1, 16))), True)])
+def test_a_wrong_layout_has_no_descriptor(inner, k_major):
+    with pytest.raises(CodegenError, match="no descriptor"):
+        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(3, 3, 3), 0, inner), k_major).offsets
+    right = operand_layout(64, 64, "float16", k_major).inner
+    with pytest.raises(CodegenError, match="no descriptor"):
+        _ = WgmmaOperand("float16", ComposedLayout(Swizzle(2, 3, 3), 0, right), k_major).offsets
