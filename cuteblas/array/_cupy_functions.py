@@ -87,7 +87,22 @@ def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None, argum
             if function not in _OF_NAN or not cupy.isnan(some).any():
                 raise
             with cupyx.errstate(linalg="ignore"):
-                return _as_numpys(function, call(*arguments, **named))
+                result = _as_numpys(function, call(*arguments, **named))
+            return _inverse_of_nan(some, result) if function is np.linalg.inv else result
+
+
+def _inverse_of_nan(x: cupy.ndarray, inverse: cupy.ndarray) -> cupy.ndarray:
+    """Inverses of matrices some of which have a NaN and some are singular: NaN, where cuSOLVER may leave an infinity.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If one without a NaN is singular.
+    """
+    of_nan = cupy.isnan(x).any((-2, -1), keepdims=True)
+    if not (of_nan | cupy.isfinite(inverse)).all():
+        raise np.linalg.LinAlgError(_WORDS["inv"])
+    return cupy.where(of_nan, inverse.dtype.type(np.nan), inverse)
 
 
 @contextmanager

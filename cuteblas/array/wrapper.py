@@ -255,6 +255,8 @@ class ndarray(_Base):
         if type(data) is not np.ndarray:
             _check_key(raw)
             if isinstance(raw_value, (list, tuple)):
+                if _is_of_one_element(raw, data.ndim):
+                    raw_value = _element_of(raw_value, data[raw].dtype)
                 with made_on(self.device) as library:
                     raw_value = library.asarray(raw_value)
         data[raw] = raw_value
@@ -470,6 +472,25 @@ def _check_key(key: Any) -> None:
     for part in key if type(key) is tuple else (key,):
         if isinstance(part, (float, complex, str, bytes, np.inexact)):
             np.empty(0)[part]           # type: ignore[index]
+
+
+def _is_of_one_element(key: Any, ndim: int) -> bool:
+    """Whether an index has an integer for each axis, so that a value is not broadcast."""
+    parts = key if type(key) is tuple else (key,)
+    return len(parts) == ndim and all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in parts)
+
+
+def _element_of(value: Any, dtype: np.dtype) -> Any:
+    """What NumPy makes of a sequence that is to be one element.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As it does, unless its truth is taken.
+    """
+    element = np.zeros(1, dtype)
+    element[0] = value
+    return element[0]
 
 
 def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None = None,

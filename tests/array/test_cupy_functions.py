@@ -151,7 +151,9 @@ FURTHER = [
     (np.percentile, A, [25, 50]), (np.linalg.norm, A, 2), (np.linalg.cholesky, S, {"upper": True}),
     (np.linalg.matrix_rank, A, {"rtol": 0.1}), (np.linalg.pinv, A, {"rtol": 0.1}), (np.clip, A, A - 1, A + 1),
     (np.cov, A, {"ddof": 0}), (np.logical_and, A + 1j, A), (np.put, A, [99], 3, {"mode": "raise"}),
-    (np.linalg.qr, A, {"mode": "raw"}), (np.linalg.inv, np.full((2, 2), np.nan)), (np.einsum, "ij,ij", A, A.tolist())]
+    (np.linalg.qr, A, {"mode": "raw"}), (np.linalg.inv, np.full((2, 2), np.nan)),
+    (np.linalg.inv, np.stack([np.full((2, 2), np.nan), np.eye(2)])),
+    (np.linalg.inv, np.stack([np.full((2, 2), np.nan), np.zeros((2, 2))])), (np.einsum, "ij,ij", A, A.tolist())]
 # What CuPy does not have; each is refused, by a TypeError or in CuPy's words, and none is answered wrongly.
 LACKING = [
     (np.block, [[A, A]]), (np.insert, V, 1, 5), (np.linalg.svd, S, {"hermitian": True}),
@@ -389,6 +391,17 @@ def test_keys_are_numpys_on_a_gpu(on_the_host):
         ndarray(on_the_host.on_gpu(V.copy())) ** -1
 
 
+@pytest.mark.parametrize("dtype, error", [("f8", ValueError), ("i8", TypeError), ("c16", TypeError)])
+def test_an_element_is_no_sequence_on_a_gpu(on_the_host, dtype, error):
+    x = ndarray(on_the_host.on_gpu(S.astype(dtype)))
+    for key, value in (((0, 1), (5.0,)), ((np.int64(0), -1), [1, 2]), ((2, 2), [])):
+        for array in (S.astype(dtype), x):
+            with pytest.raises(error):
+                array[key] = value
+    with pytest.raises(IndexError):
+        x[0, 3] = [1]
+
+
 def test_kernels_of_cupy_by_their_own_names(on_the_host):
     c = on_the_host.on_gpu(S.copy())
     x = ndarray(on_the_host.on_gpu(S.copy()))
@@ -490,6 +503,10 @@ def test_assignment_on_a_gpu(key):
         result = outcome(operator.setitem, x, key, on_gpu(value))
         assert isinstance(result, Exception) == isinstance(expected, Exception), (value, result)
         np.testing.assert_array_equal(np.asarray(x.to_device("cpu")), plain)
+    truths, plain = cuteblas.asarray(B, copy=True), B.copy()
+    for value in ([0], (), [None, 0]):
+        truths[0, 1], plain[0, 1] = value, value
+        np.testing.assert_array_equal(np.asarray(truths.to_device("cpu")), plain)
     flat = cuteblas.asarray(A, copy=True)
     flat.T.flat[[1, 2]] = [50, 60]
     flat.flat[(flat > 55).ravel()] = 7
