@@ -13,7 +13,7 @@ import numpy as np
 from . import _cupy
 from ._cupy_programs import ProgramRecorder, multiply
 from .counters import tally
-from .elementwise import flushed_by_a_product, product_of
+from .elementwise import flushed_by_a_product, product_of, scaled_of
 from .kinds import kind_of
 from .routing import Taken
 
@@ -42,12 +42,20 @@ class CupyOfProducts(ProgramRecorder):
         return cupy.eye(extent, dtype=dtype)
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:
-        """``out[...] = x * y``: by CuPy, except where its kernels flush subnormal numbers to zero."""
-        if flushed_by_a_product(out.dtype):
-            self.compute(product_of(out.dtype.name), {"x": x, "y": y}, out)
+        """``out[...] = x * y``: by CuPy, except of different types and where its kernels flush subnormal numbers to zero."""
+        if flushed_by_a_product(out.dtype) or not x.dtype == y.dtype == out.dtype:
+            self.compute(product_of(x.dtype.name, y.dtype.name, out.dtype.name), {"x": x, "y": y}, out)
         else:
             self.note(multiply, x, y, out)
             multiply(x, y, out)
+
+    def real(self, x: Any) -> Any:
+        """The real parts of a complex array, as a view."""
+        return self.derived(x.real, x)
+
+    def scale(self, x: Any, exponent: int, out: Any) -> None:
+        """``out[...] = x * 2**exponent`` by our kernels."""
+        self.compute(scaled_of(x.dtype.name, exponent), {"x": x}, out)
 
     def inverse(self, x: Any) -> Any:
         """The inverses of square matrices by CuPy.

@@ -132,12 +132,12 @@ class ProgramRecorder(_cupy.Recorder):
 
     def shifted(self, x: Any, nbytes: int) -> Any:
         """An array that begins so many bytes behind another."""
-        return self.derived(super().shifted(x, nbytes), self._derived.get(id(x), (x, x))[1])
+        return self.derived(super().shifted(x, nbytes), x)
 
     def derived(self, view: Any, x: Any) -> Any:
         """A view of ``x``, which begins where that begins or behind it."""
         if self._complete:
-            self._derived[id(view)] = view, x
+            self._derived[id(view)] = view, self._derived.get(id(x), (x, x))[1]
         return view
 
     def note(self, function: Callable[..., Any], *arrays: Any) -> None:

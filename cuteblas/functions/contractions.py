@@ -41,8 +41,14 @@ class ProductEngine(Engine, Protocol):
     def identity(self, extent: int, dtype: np.dtype) -> Any:
         """The unit matrix, on the current device."""
 
+    def real(self, x: Any) -> Any:
+        """The real parts of a complex array, as a view."""
+
     def multiply(self, x: Any, y: Any, out: Any) -> None:
-        """``out[...] = x * y`` of three arrays of one type; the library's own."""
+        """``out[...] = x * y``, computed in the wider of the types of ``x`` and ``y`` and rounded once."""
+
+    def scale(self, x: Any, exponent: int, out: Any) -> None:
+        """``out[...] = x * 2**exponent`` of two real arrays of one type."""
 
     def inverse(self, x: Any) -> Any:
         """The inverses of square matrices; the library's own."""
@@ -72,10 +78,19 @@ class EmulatorOfProducts(Emulator):
         """The unit matrix."""
         return np.eye(extent, dtype=dtype)
 
+    def real(self, x: np.ndarray) -> np.ndarray:
+        """The real parts of a complex array, as a view."""
+        return x.real
+
     def multiply(self, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
         """``out[...] = x * y`` by NumPy."""
         with np.errstate(all="ignore"):
-            np.multiply(x, y, out=out)
+            np.multiply(x, y, out=out, casting="unsafe")
+
+    def scale(self, x: np.ndarray, exponent: int, out: np.ndarray) -> None:
+        """``out[...] = x * 2**exponent`` by NumPy."""
+        with np.errstate(all="ignore"):
+            np.multiply(x, 2.0**exponent, out=out)
 
     def inverse(self, x: np.ndarray) -> np.ndarray:
         """The inverses of square matrices by NumPy."""
@@ -92,6 +107,9 @@ EMULATOR = EmulatorOfProducts()
 _MOST_AT_ONCE = 1 << 22
 _MOST_OF_ELEMENTS = 8
 _TILE = 64
+_MOST_TERMS = 1 << 26                   # products that are written before they are summed
+_WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
+"""Types of sums that do not overflow, whose kernels only have to read what they sum."""
 
 
 @dataclass(frozen=True)
@@ -288,26 +306,48 @@ class _Evaluation:
             if self.sums_first(first, second, kept):
                 (first, once), (second, twice) = self.summed(first, second, kept), self.summed(second, first, kept)
                 halvings = once + twice
-            if self.how.variant is None and not halvings and self.is_elementwise(first, second, kept):
+            if self.how.variant is None and self.is_elementwise(first, second, kept):
                 self.engine.multiply(self.view(first, kept), self.view(second, kept), self.view(target, kept))
                 self.count("calls", "element by element")
+            elif self.are_written(first, second, kept):
+                terms = self.new(list({**first.strides, **second.strides}), first.memory.dtype)
+                self.engine.multiply(*(self.view(x, terms.strides) for x in (first, second, terms)))
+                self.count("calls", "element by element")
+                self.reduce(terms, target)
             else:
-                self.contract(*self.of_one_type(first, second), target, halvings)
+                self.contract(*self.of_one_type(first, second), target)
+            if halvings:
+                self.engine.scale(self.parts(target), halvings, self.parts(target))
 
     def sums_first(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
         """Whether sums over indices that one tensor has alone come before the product.
 
         They are the same for integers, which wrap. A sum of floating-point numbers may overflow where the product with small ones
         would not, and has no NaN where infinities of both signs would meet: it is part of the product, as in NumPy, unless that is
-        far more work, or an algorithm was named that multiplies matrices.
+        far more work, or an algorithm was named that multiplies matrices. In ``einsum``, which leaves open which infinity or NaN a
+        sum is, it comes first if there is a type in which it does not overflow and the product is less work than the sum.
         """
         if self.dtype.kind in "biu" or self.how.precision not in ("auto", "ieee"):
             return True
         elements = self.size(first.strides) + self.size(second.strides)
+        rest = {c for c in {*first.strides, *second.strides} if c in kept or (c in first.strides and c in second.strides)}
+        if self.function == "einsum" and self.dtype not in _WIDER.values() and self.size(rest) <= elements:
+            return True
         common = self.size(c for c in kept if c in first.strides and c in second.strides)
         alone = common > 1 and common == self.size(kept)              # one element of each matrix of a stack
         work = self.size({*first.strides, *second.strides}) * (_TILE if alone else 1)
-        return work > max(_MOST_AT_ONCE, _MOST_OF_ELEMENTS * elements)
+        return work > max(_MOST_AT_ONCE, _MOST_OF_ELEMENTS * elements) and not self.are_written(first, second, kept)
+
+    def are_written(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
+        """Whether all products are written and then summed, as in NumPy: they are no more than the elements of one tensor, each
+        element of the result is the sum of some of them, and a kernel for matrices would have one element in each tile."""
+        every = {*first.strides, *second.strides}
+        lost = [c for c in every if c not in kept and self.extents[c] > 1]
+        alone = any((c in first.strides) != (c in second.strides) for c in lost)
+        in_both = self.size(c for c in kept if c in first.strides and c in second.strides) == self.size(kept)
+        few = self.size(every) == max(self.size(first.strides), self.size(second.strides)) <= _MOST_TERMS
+        plain = self.how == AS_PLANNED and first.memory.dtype == second.memory.dtype == self.dtype and self.dtype.kind in "fc"
+        return alone and in_both and few and plain and self.dtype != np.float16 and not (first.conj or second.conj)
 
     def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> tuple[_Factor, int]:
         """A tensor summed over the indices that nothing else has, in the type in which sums are accumulated, and how often it was
@@ -316,16 +356,24 @@ class _Evaluation:
         if not alone:
             return x, 0
         later = sorted((c for c in x.strides if c not in alone), key=lambda c: -abs(x.strides[c]))
-        target = self.new(later, np.dtype(dtype(x.memory.dtype.name).accumulator))
-        halvings = 0
-        if target.memory.dtype == x.memory.dtype and x.memory.dtype.kind in "fc":
+        wide = _WIDER.get(x.memory.dtype, np.dtype(dtype(x.memory.dtype.name).accumulator))
+        target, halvings = self.new(later, wide), 0
+        if not target.memory.size:
+            return replace(target, conj=x.conj), 0
+        if wide == x.memory.dtype and wide.kind in "fc":
             halvings = self.size(alone).bit_length()
-        if target.memory.size and halvings:
-            number = self.engine.number(np.asarray(2.0**-halvings, x.memory.dtype))
-            self.contract(replace(x, conj=False), _Factor(number, self.engine.memory(number), {}), target, how=How("ieee"))
-        elif target.memory.size:
-            self.reduce(x, target)
+            halved = self.new(list(x.strides), wide)
+            self.engine.scale(self.parts(x), -halvings, self.parts(halved))
+            x = replace(halved, conj=x.conj)
+        self.reduce(x, target)
         return replace(target, conj=x.conj), halvings
+
+    def parts(self, x: _Factor) -> Any:
+        """A tensor of floating-point numbers with an axis for each of its indices; of complex ones, another for both parts."""
+        if x.memory.dtype.kind != "c":
+            return self.view(x, x.strides)
+        shape, strides = tuple(self.extents[c] for c in x.strides), tuple(x.strides.values())
+        return self.engine.view(self.engine.real(x.array), (*shape, 2), (*strides, x.memory.dtype.itemsize // 2))
 
     def of_one_type(self, first: _Factor, second: _Factor) -> tuple[_Factor, _Factor]:
         """Two tensors in the wider of their types: a sum of float16 is one of float32."""
@@ -347,10 +395,16 @@ class _Evaluation:
         lost = [(self.extents[c], stride) for c, stride in x.strides.items() if c not in target.strides]
         if 0 in (extent for extent, _stride in lost):
             lost = [(0, 0)]
+        array, memory, result = x.array, x.memory, target.array
+        if memory.dtype.kind == "c" and memory.dtype != target.memory.dtype:            # both parts, each by itself
+            kept.append((2, memory.dtype.itemsize // 2, target.memory.dtype.itemsize // 2))
+            array, result = self.parts(x), self.parts(target)
+            memory = self.engine.memory(array)
+        into = self.engine.memory(result).dtype
         steps: Sequence[tuple[int, ...]] = sorted(merged(tuple(lost)), key=lambda mode: (-mode[0], abs(mode[1])))
-        array, memory, source = x.array, x.memory, [stride for _extent, stride, _into in kept]
+        source = [stride for _extent, stride, _into in kept]
         while len(steps) > 1:
-            between = np.dtype(dtype(memory.dtype.name).accumulator)
+            between = into if into == np.float64 else np.dtype(dtype(memory.dtype.name).accumulator)
             modes = [*((extent, stride) for (extent, _s, _t), stride in zip(kept, source, strict=True)), *steps[1:]]
             order = sorted(range(len(modes)), key=lambda q: -abs(modes[q][1]))
             shape = tuple(extent for extent, _stride in modes)
@@ -359,7 +413,7 @@ class _Evaluation:
             array, memory, source = new, self.engine.memory(new), list(new.strides[:len(kept)])
             steps = [(extent, stride) for (extent, _s), stride in zip(steps[1:], new.strides[len(kept):], strict=True)]
         self.sum(array, memory, steps[0], [(extent, stride, into) for (extent, _s, into), stride in zip(kept, source, strict=True)],
-                 target.array)
+                 result)
 
     def sum(self, array: Any, memory: Memory, summed: tuple[int, ...], kept: Sequence[tuple[int, int, int]], new: Any) -> None:
         """One sum along one mode; modes are extents and strides in bytes, in the tensor and in the new one."""
@@ -370,7 +424,7 @@ class _Evaluation:
         x, r = (Operand(of.dtype.name, strides, tuple(mode[column] // of.dtype.itemsize for mode in batch), alignment=of.alignment)
                 for of, column, strides in ((memory, 1, (x_i // memory.dtype.itemsize, summed[1] // memory.dtype.itemsize)),
                                             (into, 2, (r_i // into.dtype.itemsize, 0))))
-        compute = dtype(memory.dtype.name).accumulator
+        compute = "float64" if into.dtype == np.float64 else dtype(memory.dtype.name).accumulator
         plan = plan_for(ReductionProblem(i, summed[0], x, r, tuple(mode[0] for mode in batch), compute=compute),
                         self.engine.device(new))
         self.engine.run(plan, {"src": array, "dst": new})
@@ -382,9 +436,13 @@ class _Evaluation:
         summed = self.size(c for c in {*first.strides, *second.strides} if c not in kept)
         return summed == 1 and min(own) == 1 and not (first.conj or second.conj)
 
-    def contract(self, first: _Factor, second: _Factor, target: _Factor, doublings: int = 0, how: How | None = None) -> None:
-        """One contraction by the kernels, its result doubled so often, as the call says if nothing else is said."""
-        how = how or self.how
+    def contract(self, first: _Factor, second: _Factor, target: _Factor) -> None:
+        """One contraction by the kernels."""
+        if first.memory.dtype.kind == "c" and first.memory.dtype != target.memory.dtype:        # kernels round no complex sums
+            wide = self.new(list(target.strides), first.memory.dtype)
+            self.contract(first, second, wide)
+            self.engine.assign(self.view(target, target.strides), wide.array)
+            return
         from ..planning import plan_contraction
         from ..planning.gemm.contraction import contraction_problem
 
@@ -394,11 +452,10 @@ class _Evaluation:
         steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
         shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
         storage = (_storage(first), _storage(second), _storage(target))
-        kinds = ({} if how.variant is None else {"variant": how.variant}) | ({"alpha": "value"} if doublings else {})
+        how, kinds = self.how, {} if self.how.variant is None else {"variant": self.how.variant}
         problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=how.precision, **kinds)
         plan = plan_contraction(problem, self.engine.device(target.array))
-        self.engine.run(plan, {"a": first.array, "b": second.array, "c": target.array},
-                        2.0**doublings if doublings else 1)
+        self.engine.run(plan, {"a": first.array, "b": second.array, "c": target.array})
         self.count("calls", plan.family)
 
 

@@ -18,7 +18,8 @@ from ..planning.problem import GemmProblem
 from .memory import Memory
 from .problems import Matrix, folded_problem
 
-__all__ = ["Part", "cast_of", "elementwise_parts", "flushed_by_a_cast", "flushed_by_a_product", "product_of", "roles"]
+__all__ = ["Part", "cast_of", "elementwise_parts", "flushed_by_a_cast", "flushed_by_a_product", "product_of", "roles",
+           "scaled_of"]
 
 _ROW = 256                              # elements, into which a long mode is divided where tiles would have too few columns
 _FEW = 32                               # of them leave most of a tile idle
@@ -48,10 +49,23 @@ def cast_of(source: str, target: str) -> EpilogueGraph:
     return EpilogueGraph("cast", Node("cast", target, (Node("operand", source, name="x"),)))
 
 
-@lru_cache(maxsize=16)
-def product_of(dtype: str) -> EpilogueGraph:
-    """The product of elements ``x`` and ``y``."""
-    return EpilogueGraph("product", Node("multiply", dtype, (Node("operand", dtype, name="x"), Node("operand", dtype, name="y"))))
+@lru_cache(maxsize=64)
+def product_of(x: str, y: str, target: str) -> EpilogueGraph:
+    """The product of elements ``x`` and ``y``, computed in the wider of their types and rounded once."""
+    wide = np.promote_types(x, y).name
+    product = Node("multiply", wide, tuple(_in(wide, Node("operand", of, name=name)) for name, of in (("x", x), ("y", y))))
+    return EpilogueGraph("product", _in(target, product))
+
+
+@lru_cache(maxsize=256)
+def scaled_of(dtype: str, exponent: int) -> EpilogueGraph:
+    """An element ``x`` times a power of 2."""
+    return EpilogueGraph("scaled", Node("multiply", dtype, (Node("operand", dtype, name="x"),
+                                                           Node("constant", dtype, value=2.0**exponent))))
+
+
+def _in(target: str, node: Node) -> Node:
+    return node if node.dtype == target else Node("cast", target, (node,))
 
 
 def elementwise_parts(graph: EpilogueGraph, out: Memory, operands: Mapping[str, Memory]) -> list[Part]:

@@ -192,14 +192,28 @@ def arrays_over(subscripts, dtype):
     return [laid_out(tuple(extents[c] for c in term), dtype, "C") for term in subscripts.partition("->")[0].split(",")]
 
 
+@pytest.mark.parametrize("dtype", "ife")
 @pytest.mark.parametrize("subscripts, expected", ALONE)
-def test_sums_of_integers_over_an_index_of_one_operand_alone_come_first(subscripts, expected):
-    assert reductions(subscripts, *arrays_over(subscripts, "i")) == expected
+def test_sums_that_do_not_overflow_over_an_index_of_one_operand_alone_come_first(subscripts, expected, dtype):
+    """Integers wrap, and float32 is summed in float64, float16 in float32."""
+    assert reductions(subscripts, *arrays_over(subscripts, dtype)) == expected
+
+
+def test_sums_of_complex64_are_those_of_its_parts_in_complex128():
+    x, y = laid_out((3, 4, 5), "F", "permuted"), laid_out((5, 6), "F", "F")
+    assert reductions("ijk,kl->il", x, y) == [4, None]
+    problem = reference.LAUNCHED[-2].problem
+    assert (problem.x.dtype, problem.accumulator, problem.r.dtype) == ("float32", "float64", "float64")
+    for subscripts in ("ijk,kl->il", "ijk,kl->k", "ijk,kl->", "ijk,kl->kil"):
+        expected = np.einsum(subscripts, x.astype("D"), y.astype("D"))
+        np.testing.assert_allclose(cuteblas.einsum(subscripts, x, y), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("subscripts, expected", ALONE)
-def test_sums_of_floats_over_an_index_of_one_operand_alone_are_part_of_the_product(subscripts, expected):
-    assert reductions(subscripts, *arrays_over(subscripts, "d")) == [None] * (len(expected) > 0)
+def test_sums_of_float64_over_an_index_of_one_operand_alone_are_part_of_the_product(subscripts, expected):
+    """The products are written and then summed where they are elements of vectors."""
+    written = {"ij,i->i": [4], "ij,i->": [12]}
+    assert reductions(subscripts, *arrays_over(subscripts, "d")) == written.get(subscripts, [None] * (len(expected) > 0))
 
 
 def test_an_index_that_only_one_operand_moves_along_is_summed_alone():

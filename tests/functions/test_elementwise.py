@@ -16,6 +16,7 @@ from cuteblas.functions.elementwise import (
     flushed_by_a_product,
     product_of,
     roles,
+    scaled_of,
 )
 from cuteblas.functions.engines import EMULATOR, plan_for
 from cuteblas.functions.memory import Memory
@@ -57,7 +58,17 @@ def test_products_keep_subnormal_numbers(dtype: str) -> None:
     assert flushed_by_a_product(np.dtype(dtype))
     with np.errstate(all="ignore"):
         x, y = np.array(SUBNORMAL[:8]).astype(dtype), np.array([3, 1e12, 0.5, 1, 1e-45, 1e-12, 1, 1]).astype(dtype)
-        np.testing.assert_array_equal(computed(product_of(x.dtype.name), {"x": x, "y": y}, np.zeros_like(x)), x * y)
+        name = x.dtype.name
+        np.testing.assert_array_equal(computed(product_of(name, name, name), {"x": x, "y": y}, np.zeros_like(x)), x * y)
+
+
+@pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+def test_products_of_two_types_are_rounded_once() -> None:
+    x, y = np.array([1 + 2.0**-40, 1e300, 3e38]), np.array([1 + 2.0**-20, 1e-30, 2], "f4")
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(computed(product_of("float64", "float32", "float32"), {"x": x, "y": y}, np.zeros(3, "f4")),
+                                      (x * y).astype("f4"))
+        np.testing.assert_array_equal(computed(scaled_of("float64", -1070), {"x": x}, np.zeros(3)), x * 2.0**-1070)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

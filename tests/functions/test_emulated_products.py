@@ -106,8 +106,21 @@ def test_sums_inside_products(subscripts, dtype):
     with cuteblas.backend("emulator"):
         result = cuteblas.einsum(subscripts, x, y)
     np.testing.assert_array_equal(result, np.einsum(subscripts, x, y))
-    first = 0 if x.dtype.kind in "fc" else 2 if subscripts == "ij,kl->k" else 1
+    first = 2 if subscripts == "ij,kl->k" else 1
     assert result.dtype == x.dtype and cuteblas.stats()["einsum"]["calls"].get("reduce", 0) == first
+
+
+@pytest.mark.parametrize("dtype", ["d", "D"])
+@pytest.mark.parametrize("subscripts, reductions", [("ij,kl->k", 0), ("ijk,kl->il", 0), ("ij,i->", 1), ("ij,i->i", 1)])
+def test_sums_of_products(subscripts, reductions, dtype):
+    """No wider type: sums are part of the product, or of products that are written."""
+    extents = dict(zip("ijkl", (5, 7, 6, 3), strict=True))
+    x, y = (laid_out(tuple(extents[c] for c in term), dtype, "F", i) for i, term in enumerate(subscripts.split("->")[0].split(",")))
+    cuteblas.reset_stats()
+    with cuteblas.backend("emulator"):
+        result = cuteblas.einsum(subscripts, x, y)
+    np.testing.assert_array_equal(result, np.einsum(subscripts, x, y))
+    assert cuteblas.stats()["einsum"]["calls"].get("reduce", 0) == reductions
 
 
 @pytest.mark.parametrize("dtype", ["f", "D"])

@@ -20,7 +20,7 @@ from cuteblas import blas, epilogues
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy, _cupy_groups  # noqa: E402
+from cuteblas.functions import _cupy, _cupy_groups, contractions  # noqa: E402
 
 from . import reference  # noqa: E402
 from .comparisons import outcome  # noqa: E402
@@ -374,6 +374,23 @@ def test_products_of_elements_are_repeated(extent: int) -> None:
         before = _cupy._ready.hits
         np.testing.assert_array_equal(on_host(cuteblas.einsum("i,i->i", on_gpu(x), on_gpu(2 * x))), 2 * x * x)
         assert _cupy._ready.hits == before + (values == 5)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "F", "D"])
+@pytest.mark.parametrize("subscripts", ["ij,i->i", "ij,jk->j", "ij,j->", "ij,k->i", "ij,jk->ik", "ijk,k->i"])
+def test_sums_over_an_index_of_one_operand_alone_are_repeated(monkeypatch: pytest.MonkeyPatch, subscripts: str, dtype: str,
+                                                              first: bool) -> None:
+    if first:
+        monkeypatch.setattr(contractions, "_MOST_AT_ONCE", 0)
+        monkeypatch.setattr(contractions, "_MOST_OF_ELEMENTS", 0)
+    for values in (1, 5):
+        pair = [np.arange(values, 3**len(term) + values).reshape((3,) * len(term)).astype(dtype)
+                for term in subscripts.partition("->")[0].split(",")]
+        before = _cupy._ready.hits
+        result = on_host(cuteblas.einsum(subscripts, *map(on_gpu, pair)))
+        assert _cupy._ready.hits == before + (values == 5)
+        np.testing.assert_array_equal(result, np.einsum(subscripts, *pair))
 
 
 def test_a_number_that_its_type_does_not_hold_is_refused_every_time() -> None:
