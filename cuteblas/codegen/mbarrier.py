@@ -7,11 +7,11 @@ from ..layout.symbolic import IntLike, to_c
 from .builder import KernelBuilder
 from .engine import CodegenError
 
-__all__ = ["Mbarriers", "store_async"]
+__all__ = ["Mbarriers", "fence_proxy_async", "initialise", "store_async"]
 
 
 class Mbarriers:
-    """An array of mbarriers in shared memory, one for each stage of a ring (PTX ISA, "mbarrier").
+    """An array of mbarriers in shared memory (PTX ISA, "mbarrier").
 
     Parameters
     ----------
@@ -21,45 +21,49 @@ class Mbarriers:
         The array's name.
     count : int
         Number of barriers.
+    arrivals : int
+        That complete a phase of each.
     """
 
-    def __init__(self, k: KernelBuilder, name: str, count: int):
-        self._k, self.count = k, count
+    def __init__(self, k: KernelBuilder, name: str, count: int, arrivals: int):
+        self._k, self.count, self.arrivals = k, count, arrivals
         self._tensor = k.shared(name, "b64", Layout(count), alignment=8)
 
-    def _at(self, stage: IntLike) -> str:
-        return self._tensor(stage).address
+    def address(self, index: IntLike) -> str:
+        """The C++ address of one barrier, for copies that complete on it."""
+        return self._tensor(index).address
 
-    def init(self, stage: IntLike, arrivals: int) -> None:
-        """Initialise for ``arrivals`` arrivals a phase; one thread does this, then :meth:`publish`."""
-        self._k.emit(f"cb::mbarrier_init({self._at(stage)}, {arrivals});")
-
-    def publish(self) -> None:
-        """Make initialised barriers visible to the asynchronous proxy."""
-        self._k.emit("cb::mbarrier_init_fence();")
-
-    def arrive(self, stage: IntLike) -> None:
+    def arrive(self, index: IntLike) -> None:
         """Arrive once."""
-        self._k.emit(f"cb::mbarrier_arrive({self._at(stage)});")
+        self._k.emit(f"cb::mbarrier_arrive({self.address(index)});")
 
-    def arrive_at(self, stage: IntLike, rank: IntLike) -> None:
+    def arrive_at(self, index: IntLike, rank: IntLike) -> None:
         """Arrive once at the barrier of the block with this rank in the cluster.
 
         That tells it that asynchronous operations are done; it makes no ordinary writes visible.
         """
-        self._k.emit(f"cb::mbarrier_arrive_at({self._at(stage)}, {to_c(rank)});")
+        self._k.emit(f"cb::mbarrier_arrive_at({self.address(index)}, {to_c(rank)});")
 
-    def expect(self, stage: IntLike, nbytes: int) -> None:
+    def expect(self, index: IntLike, nbytes: int) -> None:
         """Arrive once and let the phase also wait for ``nbytes`` of asynchronous copies."""
-        self._k.emit(f"cb::mbarrier_arrive_expect_tx({self._at(stage)}, {nbytes});")
+        self._k.emit(f"cb::mbarrier_arrive_expect_tx({self.address(index)}, {nbytes});")
 
-    def wait(self, stage: IntLike, parity: IntLike) -> None:
+    def wait(self, index: IntLike, parity: IntLike) -> None:
         """Wait until the phase with this parity has completed."""
-        self._k.emit(f"cb::mbarrier_wait({self._at(stage)}, {to_c(parity)});")
+        self._k.emit(f"cb::mbarrier_wait({self.address(index)}, {to_c(parity)});")
 
-    def address(self, stage: IntLike) -> str:
-        """The C++ address of one barrier, for copies that complete on it."""
-        return self._at(stage)
+
+def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
+    """Initialise barriers and make them visible to the asynchronous proxy; one thread does this, before all others meet it."""
+    for array in barriers:
+        for index in range(array.count):
+            k.emit(f"cb::mbarrier_init({array.address(index)}, {array.arrivals});")
+    k.emit("cb::mbarrier_init_fence();")
+
+
+def fence_proxy_async(k: KernelBuilder) -> None:
+    """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of those that it meets at a barrier."""
+    k.emit("cb::fence_proxy_async();")
 
 
 def store_async(k: KernelBuilder, word: str, target: Tensor, rank: IntLike, barrier: str) -> None:

@@ -6,7 +6,7 @@ from ..layout import ComposedLayout, Layout, Swizzle
 from .dtypes import dtype
 from .engine import CodegenError
 
-__all__ = ["CHUNK", "ROW_BYTES", "SPANS", "operand_layout", "swizzle_over"]
+__all__ = ["CHUNK", "ROW_BYTES", "SPANS", "longest_row", "operand_layout", "swizzle_over"]
 
 ROW_BYTES = 128
 """One row of the widest swizzle."""
@@ -22,6 +22,11 @@ def swizzle_over(span: int, element: str) -> Swizzle:
     """The hardware's swizzle over rows of 128, 64 or 32 bytes."""
     bits = {nbytes: bits for bits, nbytes in SPANS.items()}[span]
     return Swizzle(bits, (CHUNK // dtype(element).bytes).bit_length() - 1, 3)
+
+
+def longest_row(extent: int, element: str) -> int:
+    """Bytes of the longest row that divides an extent of contiguous elements, or of the longest of all."""
+    return next((span for span in sorted(SPANS.values(), reverse=True) if extent * dtype(element).bytes % span == 0), ROW_BYTES)
 
 
 def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_bytes: int = ROW_BYTES) -> ComposedLayout:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..layout import ArithTuple, ComposedLayout, Tensor, coalesce, flatten, size
+from ..layout import ComposedLayout, Tensor, coalesce, flatten, size
 from ..layout.symbolic import IntLike, bits_of, ceil_div, minimum, to_c
 from .builder import KernelBuilder
 from .dtypes import dtype
@@ -15,7 +15,7 @@ from .engine import CodegenError, Pointer
 from .kernel import TensorMapSpec
 from .swizzled import CHUNK, ROW_BYTES, SPANS
 
-__all__ = ["TmaBox", "tma_load", "tma_store", "tma_store_wait"]
+__all__ = ["TmaBox", "tma_load", "tma_prefetch", "tma_store", "tma_store_wait"]
 
 _MOST_BOX = 256                     # elements of a box along a mode
 
@@ -141,31 +141,32 @@ def _leaves(x) -> tuple[int, ...]:
     return tuple(flatten(x)) if isinstance(x, tuple) else (x,)
 
 
-def _boxes(box: TmaBox, corner: ArithTuple, tile: Tensor, extent: IntLike | None = None) -> Iterator[tuple[str, str]]:
+def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor, extent: IntLike | None = None) -> Iterator[tuple[str, str]]:
     """Address in shared memory and coordinates, innermost first, of every box of a tile, as C++."""
     pointer: Pointer = tile.engine
     base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
     scale = dtype(box.element).bytes
     for offset, steps in box.repeats:
-        at = [c + s for c, s in zip(corner, steps, strict=False)]
+        at = list(coordinates(*steps))
         if extent is not None:
             at[0] = minimum(at[0], (ceil_div(extent, box.rows) - 1) * box.rows)
-        coordinates = [*(at[i] for i in box.order), *list(corner)[len(steps):]]
-        if bits_of(coordinates[0]) * scale % CHUNK:
+        ordered = [*(at[i] for i in box.order), *at[len(steps):]]
+        if bits_of(ordered[0]) * scale % CHUNK:
             raise CodegenError(f"the innermost coordinate of a TMA copy is a multiple of {CHUNK} bytes, which "
-                               f"{to_c(coordinates[0])} elements of {scale} bytes are not provably")
-        yield pointer[base + offset * scale // pointer.dtype.bytes].address, ", ".join(to_c(c) for c in coordinates)
+                               f"{to_c(ordered[0])} elements of {scale} bytes are not provably")
+        yield pointer[base + offset * scale // pointer.dtype.bytes].address, ", ".join(to_c(c) for c in ordered)
 
 
-def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor, barrier: str,
+def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor, tile: Tensor, barrier: str,
              blocks: IntLike | None = None, extent: IntLike | None = None) -> None:
     """Fill a tile of shared memory; completes ``box.nbytes`` on ``barrier``.
 
     Parameters
     ----------
-    corner : ArithTuple
-        Coordinate (the modes of the tile, then batch modes) of the tile's first element in the tensor. Along the innermost mode it
-        must be a multiple of 16 bytes: the hardware takes nothing else, even where the box ends outside of the tensor.
+    coordinates : Tensor
+        The tile of the tensor of coordinates (the modes of the tile, then batch modes) that is brought: an identity tensor, tiled
+        as the one in memory would be. Along the innermost mode its first one must be a multiple of 16 bytes: the hardware takes
+        nothing else, even where the box ends outside of the tensor.
     tile : Tensor
         The tile; its layout is ``box.layout``, perhaps in words of several elements.
     blocks : int, optional
@@ -174,21 +175,26 @@ def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple,
         Of the tensor along the first mode of the tile, if what comes from beyond it is not used: a box that begins there brings
         the last one before it instead, which takes less time than zeros.
     """
-    for address, coordinates in _boxes(box, corner, tile, extent):
+    for address, at in _boxes(box, coordinates, tile, extent):
         if blocks is None:
-            k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {coordinates});")
+            k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {at});")
         else:
-            k.emit(f"cb::tma_load_multicast({address}, &{tensor_map}, {barrier}, {to_c(blocks)}, {coordinates});")
+            k.emit(f"cb::tma_load_multicast({address}, &{tensor_map}, {barrier}, {to_c(blocks)}, {at});")
 
 
-def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, corner: ArithTuple, tile: Tensor) -> None:
+def tma_prefetch(k: KernelBuilder, tensor_map: str) -> None:
+    """Fetch a tensor map before it is used."""
+    k.emit(f"cb::tma_prefetch(&{tensor_map});")
+
+
+def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor, tile: Tensor) -> None:
     """Write a tile of shared memory to global memory, as one group of copies; elements outside of the tensor are left out.
 
-    Ordinary writes to the tile need a ``cb::fence_proxy_async()`` by their thread before; TMA's own do not. Parameters are those of
-    :func:`tma_load`.
+    Ordinary writes to the tile need a :func:`~cuteblas.codegen.mbarrier.fence_proxy_async` by their thread before; TMA's own do
+    not. Parameters are those of :func:`tma_load`.
     """
-    for address, coordinates in _boxes(box, corner, tile):
-        k.emit(f"cb::tma_store(&{tensor_map}, {address}, {coordinates});")
+    for address, at in _boxes(box, coordinates, tile):
+        k.emit(f"cb::tma_store(&{tensor_map}, {address}, {at});")
     k.emit("cb::tma_store_commit();")
 
 

@@ -17,7 +17,8 @@ from .engine import CodegenError
 from .swizzled import SPANS, swizzle_over
 from .tiled import partition
 
-__all__ = ["MatrixDescriptor", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma", "wgmma", "wgmma_on_registers"]
+__all__ = ["MatrixDescriptor", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma", "wgmma", "wgmma_commit",
+           "wgmma_delivered", "wgmma_fence", "wgmma_on_registers", "wgmma_wait"]
 
 _STEP_BYTES = 32                    # of a row along K that one matrix instruction multiplies
 
@@ -303,3 +304,23 @@ def wgmma_on_registers(k: KernelBuilder, columns: int, element: str, k_major_b: 
     """
     k.emit(f"cb::wgmma_m64k16_rs<{columns}, {dtype(element).ctype}, {int(not k_major_b)}>({accumulators.engine.name}, "
            f"{a.engine.name}, {desc_b}, {accumulate});")
+
+
+def wgmma_fence(k: KernelBuilder) -> None:
+    """Order accesses to registers before the instructions that follow."""
+    k.emit("cb::wgmma_fence();")
+
+
+def wgmma_commit(k: KernelBuilder) -> None:
+    """Close the group of instructions issued so far."""
+    k.emit("cb::wgmma_commit();")
+
+
+def wgmma_wait(k: KernelBuilder, pending: int) -> None:
+    """Wait until at most ``pending`` groups of this warpgroup's instructions are unfinished."""
+    k.emit(f"cb::wgmma_wait<{pending}>();")
+
+
+def wgmma_delivered(k: KernelBuilder, accumulators: Tensor) -> None:
+    """What was waited for is in these registers: the compiler moves no use of them before this."""
+    k.emit(f"cb::wgmma_delivered({accumulators.engine.name});")

@@ -11,8 +11,8 @@ from ..codegen.engine import CodegenError, Pointer
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum, to_c
 
-__all__ = ["Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "join_words", "matrix_at",
-           "split_words", "strides_of", "tile_of_block", "transpose_words"]
+__all__ = ["PAIRS", "Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "join_words",
+           "matrix_at", "split_words", "strides_of", "tile_of_block", "transpose_words"]
 
 Nested = IntLike | tuple[IntLike, ...]
 """An extent or a stride of a mode, or those of the modes that are nested in it."""
@@ -41,6 +41,10 @@ class OperandAccess:
     def __post_init__(self) -> None:
         if self.width != 1 and self.unit is None:
             raise CodegenError(f"vectors of {self.width} elements need a mode with stride 1, got {self}")
+
+
+PAIRS = OperandAccess(1, 2)
+"""How C is written at best by warps that multiply on tensor cores: a thread holds pairs along N."""
 
 
 def extents_of(k: KernelBuilder, name: str, nested: int, multiple: int = 1) -> Nested:

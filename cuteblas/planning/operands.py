@@ -12,7 +12,7 @@ from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from ..codegen.tma import TmaBox
 from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
-from ..kernels.gemm.persistent import StagedC
+from ..kernels.gemm.staged import StagedC
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
@@ -217,7 +217,7 @@ def staging(p: GemmProblem) -> str | None:
 
 
 def staged_map(p: GemmProblem, columns: int) -> TensorMapSpec:
-    """The tensor map of C for :class:`~cuteblas.kernels.gemm.persistent.StagedC`, by columns; batch modes innermost first."""
+    """The tensor map of C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, by columns; batch modes innermost first."""
     extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
     row = -(-p.n // _TMA_ALIGNMENT) * _TMA_ALIGNMENT    # a stride for modes of extent 1, where any will do
     m, *batch = (s if n > 1 else row for n, s in zip(extents, strides, strict=True))

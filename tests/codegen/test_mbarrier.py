@@ -10,7 +10,7 @@ from cuteblas.layout import Layout, Tensor, _
 
 def test_a_word_for_another_block_lies_there_as_it_would_here():
     k = KernelBuilder("probe", 32, arch="sm_90", cluster=2)
-    words, came = k.shared("words", "float32", Layout((8, 2))), Mbarriers(k, "came", 1)
+    words, came = k.shared("words", "float32", Layout((8, 2))), Mbarriers(k, "came", 1, arrivals=1)
     rank = k.let("rank", k.block_index("block", "x") % 2)
     word = Tensor(words.engine, Layout((1, 8, 2), (0, 1, 8)))[_, 3, rank]
     store_async(k, "x", word, 1 - rank, came.address(0))

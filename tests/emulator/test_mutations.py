@@ -17,8 +17,8 @@ import cuteblas.planning.gemm.skinny as skinny
 from cuteblas import emulator
 from cuteblas.codegen.mma import MMA_ATOMS
 from cuteblas.codegen.wgmma import WgmmaAtom
+from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.mma import gemm_mma
-from cuteblas.kernels.gemm.persistent import Cluster
 from cuteblas.kernels.gemm.split import gemm_split
 from cuteblas.kernels.gemm.wgmma import gemm_wgmma
 from cuteblas.layout import Layout
@@ -176,6 +176,12 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "two blocks have one tile": (r"int tile = block;", "int tile = block & 2;"),
         "a step along K is left out": (r"k_tile < k_tiles", "k_tile + 1 < k_tiles", 1),
         "the producer is one of those who read": (r"tid == 128", "tid == 0"),
+        "the producer stays at its stage": (r"stage = stage == 2 \? 0 : stage \+ 1;", NOTHING, 1),
+        "the consumers stay at their stage": (r"(?s)(stage = stage == 2 \? .*)stage = stage == 2 \? 0 : stage \+ 1;", r"\1"),
+        "the producer's phase does not turn": (r"parity = stage == 2 \? parity \^ 1 : parity;", NOTHING, 1),
+        "the consumers' phase does not turn":
+            (r"(?s)(parity = stage == 2 \?.*)parity = stage == 2 \? parity \^ 1 : parity;", r"\1"),
+        "the phase turns one stage early": (r"parity = stage == 2", "parity = stage == 1", 1),
     },
     "divided:1": {
         "nobody waits for other blocks": (r"while \(cb::load_flag[^;{]*\{\}", NOTHING),

@@ -8,7 +8,7 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.wgmma import WgmmaAtom
-from cuteblas.kernels.gemm.persistent import Cluster
+from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma

@@ -10,7 +10,7 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.gemm.persistent import Cluster
+from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.wgmma import WgmmaTile, _divided, plan_wgmma, why_not_wgmma

@@ -13,34 +13,38 @@ of it, so that a kernel that comes later computes C again by native arithmetic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import Mbarriers
+from ...codegen.mbarrier import fence_proxy_async
+from ...codegen.pipeline import Pipeline, PipelineState
 from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, tma_load
-from ...codegen.wgmma import MatrixDescriptor, WgmmaOperand, WgmmaRegisterMma, wgmma_on_registers
+from ...codegen.wgmma import (
+    MatrixDescriptor,
+    WgmmaOperand,
+    WgmmaRegisterMma,
+    wgmma_commit,
+    wgmma_delivered,
+    wgmma_fence,
+    wgmma_on_registers,
+    wgmma_wait,
+)
 from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import OperandAccess, matrix_at, strides_of
+from ..common import PAIRS, OperandAccess, matrix_at, strides_of
 from ..epilogue import Epilogue, FusedEpilogue
-from .persistent import (
-    DEPTH,
-    GROUP,
-    INSTRUCTION_DEPTH,
-    PAIRS,
-    WARP,
-    PersistentBlock,
-    Stage,
-    TileOfC,
-    persistent_traits,
-    ring_of_tiles,
-)
+from .names import persistent_traits
+from .roles import GROUP, WARP, begin, consumers, producers
+from .scheduler import Scheduler, TileOfC
+from .tiles import DEPTH, INSTRUCTION_DEPTH, TmaOperand, ring_of_tiles
 
 __all__ = ["OUT_OF_RANGE", "RANGE", "SkinnyConfig", "gemm_skinny"]
 
@@ -235,30 +239,28 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         lambda tile: make_layout(*tile, Layout(_BUFFERS * _PLANES, size(tile))))
     sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
     epilogue.load_scalars()
-    ready, free = Mbarriers(k, "ready", _BUFFERS), Mbarriers(k, "free", _BUFFERS)
-    maps = [source.name_of_map for source in (a, b) if source.tma]
+    planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"), stage="buffer")
+    summed = epilogue.depth(chunk)
+    by_tma = [TmaOperand(mode, source.name_of_map, box, ring, (extent, K), batch, source.present)
+              for mode, (source, box, ring, extent) in enumerate(((a, box_a, sA, M), (b, box_b, sB, N))) if source.tma]
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
     threads = not all(config.tma)
-    arrivals = bool(maps) + GROUP * threads, (_GROUPS + 1) * GROUP if threads else _GROUPS * GROUP // WARP + 1
-    block = PersistentBlock(k, _GROUPS, config.stages, (*mma.tile, DEPTH), (M, N, epilogue.depth(chunk)), batch, maps=maps,
-                            arrivals=arrivals, rings=((ready, 1), (free, _GROUPS)), registers=_REGISTERS)
+    pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * threads,
+                        emptied=(_GROUPS + 1) * GROUP if threads else _GROUPS * GROUP // WARP + 1)
+    begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
+    schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
+    producer = GROUP * (_GROUPS + 1)                    # its first thread: the warpgroup before it splits B
+    nbytes = sum(x.box.nbytes for x in by_tma)
 
-    def first_k_tile(tile: TileOfC) -> IntLike:
-        return tile.batch[-1] * (chunk // DEPTH) if config.slices else 0
+    @contextmanager
+    def steps() -> Iterator[tuple[TileOfC, IntLike]]:
+        """The tiles of C that the block works on, and the tiles along K of each."""
+        with schedule.works() as work, k.loop("k_tile", work.end, start=work.first) as k_tile:
+            yield work.tile, (work.tile.batch[-1] * (chunk // DEPTH) if config.slices else 0) + k_tile
 
-    def load_by_tma(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        own = replace(tile, batch=tile.batch[:len(config.batch_a)])
-        depth = (first_k_tile(tile) + k_tile) * DEPTH
-        for source, box, ring, row in ((a, box_a, sA, tile.m * config.rows), (b, box_b, sB, tile.n * config.columns)):
-            if source.tma:
-                corner = own.corner(row, depth, source.present)
-                tma_load(k, source.name_of_map, box, corner, ring[_, _, stage], barrier)
-
-    def load_by_threads(tile: TileOfC, k_tile: IntLike, stage: IntLike, lane: IntLike) -> None:
-        depth = k.let("depth", first_k_tile(tile) + k_tile)
-        for source, extent, ring, at in ((a, M, sA, tile.m), (b, N, sB, tile.n)):
-            if not source.tma:
-                source.load((extent, K), batch, tile.batch, (at, depth), ring, stage, lane)
+    def load(tile: TileOfC, k_tile: IntLike, stage: PipelineState) -> None:
+        for x in by_tma:
+            tma_load(k, x.tensor_map, x.box, x.tile(tile, k_tile), x.ring[_, _, stage.index], pipeline.barrier(stage))
 
     k.emit("bool in_range = true;")
 
@@ -282,10 +284,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         across, along = (size(tPsB.layout.inner[i]) for i in (1, 2))
         pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
         planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
-        stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
-        with block.steps():
-            block.filled(stage)
-            free.wait(buffer.index, buffer.parity ^ 1)
+        stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()
+        with steps():
+            pipeline.wait(stage)
+            planes_of_b.acquire(buffer)
             for i in range(across):
                 with k.loops((along,)) as (j,):
                     k.copy(tPsB[_, i, j, stage.index], pairs_of_b[_, j], width=2 if config.k_major[1] else 1)
@@ -295,33 +297,73 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 with k.loops((along,)) as (j,):
                     for p, plane in enumerate(planes):
                         k.copy(plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
-            k.emit("cb::fence_proxy_async();")
+            fence_proxy_async(k)
             k.group_barrier(1, GROUP)
             if threads:
-                block.emptied(stage)
+                pipeline.release(stage.index)
             with k.when(equal(lane, 0)):
-                ready.arrive(buffer.index)
+                planes_of_b.commit(buffer.index)
                 if not threads:
-                    block.emptied(stage)
+                    pipeline.release(stage.index)
             stage.advance()
             buffer.advance()
         report()
 
-    nbytes = sum(box.nbytes for box, tma in zip(config.boxes, config.tma, strict=True) if tma)
-    if all(config.tma):
-        block.produce(nbytes, load_by_tma, split_b)
-    else:
-        block.produce_by_threads(load_by_threads, split_b, (nbytes, load_by_tma) if maps else None)
+    with producers(k, _GROUPS, f"{'a warpgroup' if threads else 'one thread'} keeps the ring full", _REGISTERS):
+        if not threads:
+            with k.when(equal(k.thread, producer)):
+                stage = pipeline.state()
+                with steps() as (tile, k_tile):
+                    pipeline.acquire(stage, nbytes)
+                    load(tile, k_tile, stage)
+                    stage.advance()
+        else:
+            with k.when(less(producer - 1, k.thread)):
+                lane = k.let("lane", k.thread % GROUP)
+                stage = pipeline.state()
+                loaded, some = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
 
-    with block.consumers():
+                def announce(pending: int) -> None:
+                    k.wait(pending)
+                    with k.when(equal(some, 1)):
+                        pipeline.commit(loaded)
+
+                with steps() as (tile, k_tile):
+                    pipeline.acquire(stage)
+                    if by_tma:
+                        with k.when(equal(lane, 0)):
+                            pipeline.expect(stage, nbytes)
+                            load(tile, k_tile, stage)
+                    depth = k.let("depth", k_tile)
+                    for source, extent, ring, at in ((a, M, sA, tile.m), (b, N, sB, tile.n)):
+                        if not source.tma:
+                            source.load((extent, K), batch, tile.batch, (at, depth), ring, stage.index, lane)
+                    k.commit()
+                    announce(1)                         # the stage before has come
+                    k.assign(loaded, stage.index)
+                    k.assign(some, 1)
+                    stage.advance()
+                announce(0)
+        with k.when(less(k.thread, producer)):
+            split_b()
+
+    with consumers(k, _GROUPS, _REGISTERS):
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
         descriptor = MatrixDescriptor(k, "descriptor_b", sP, WgmmaOperand(_PLANE, plane.layout, k_major=True))
         fragment = Layout((2, 2, config.columns // 8))
         total, main, corrections = (k.registers(name, "float32", fragment) for name in ("total", "main_", "corrections"))
         values = k.registers("values", "float32", Layout(8))
         words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)] for b in range(_BUFFERS)]
-        stage, buffer, range_ = Stage(k, config.stages), Stage(k, _BUFFERS, "buffer"), seen()
+        stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()
         released = k.variable("released", 0, hi=_BUFFERS - 1)
+        last = DEPTH // INSTRUCTION_DEPTH - 1
+
+        def split_a(step: int) -> None:
+            for half in range(2):
+                for row in range(2):
+                    x, y = (values(at).c for at in mma.word(row, half))
+                    planes = ", ".join(plane(row + 2 * half).c for plane in words[step % _BUFFERS])
+                    k.emit(f"cb::split_pair({x}, {y}, {planes}, {range_});")
 
         def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
@@ -331,58 +373,51 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
         def settle(released: IntLike, condition: Expr | bool = True) -> None:
             """Add what a stage made to the total; its planes of B may be overwritten."""
-            k.emit("cb::wgmma_wait<0>();")
+            wgmma_wait(k, 0)
             with k.when(all_of(equal(k.thread % GROUP, 0), condition)):
-                free.arrive(released)
+                planes_of_b.release(released)
             for part in (corrections, main):
-                k.emit(f"cb::wgmma_delivered({part.engine.name});")
+                wgmma_delivered(k, part)
                 with k.loops((2, 2, config.columns // 8)) as at:
                     k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {part(*at).c});")
 
-        def stage_of_k(k_tile: IntLike) -> None:
-            block.filled(stage)
-            steps = DEPTH // INSTRUCTION_DEPTH
-            for step in range(steps):
-                k.copy(tCsA[_, step, stage.index], values, width=mma.width)
-                if step == steps - 1:
-                    if threads:
-                        block.emptied(stage)
-                    else:
-                        k.warp_barrier()
-                        with k.when(equal(k.thread % WARP, 0)):
-                            block.emptied(stage)
-                if step != 1:                                       # then, nothing but step 0 is under way
-                    k.emit(f"cb::wgmma_wait<{_BUFFERS - 1}>();")
-                for half in range(2):
-                    for row in range(2):
-                        x, y = (values(at).c for at in mma.word(row, half))
-                        planes = ", ".join(plane(row + 2 * half).c for plane in words[step % _BUFFERS])
-                        k.emit(f"cb::split_pair({x}, {y}, {planes}, {range_});")
-                if step == 0:
-                    # The stage before ends here, so that it still multiplied while this one's first values were split.
-                    settle(released, less(0, k_tile))
-                    k.assign(released, buffer.index)
-                    ready.wait(buffer.index, buffer.parity)
-                k.emit("cb::wgmma_fence();")
-                multiply(corrections, _CORRECTIONS, step)
-                multiply(main, _MAIN, step)
-                k.emit("cb::wgmma_commit();")
-            stage.advance()
-            buffer.advance()
-
-        with block.tiles() as tile:
+        with schedule.works() as work:
+            tile = work.tile
             for tensor in (total, main, corrections):
                 k.fill(tensor)
-            with k.loop("k_tile", block.k_tiles) as k_tile:
-                stage_of_k(k_tile)
-            settle(released, less(0, block.k_tiles))
-            at = tile.m, tile.n
+            with k.loop("k_tile", work.end) as k_tile:
+                pipeline.wait(stage)
+                for step in range(last + 1):
+                    k.copy(tCsA[_, step, stage.index], values, width=mma.width)
+                    if step == last:
+                        if threads:
+                            pipeline.release(stage.index)
+                        else:
+                            k.warp_barrier()
+                            with k.when(equal(k.thread % WARP, 0)):
+                                pipeline.release(stage.index)
+                    if step != 1:                                   # then, nothing but step 0 is under way
+                        wgmma_wait(k, _BUFFERS - 1)
+                    split_a(step)
+                    if step == 0:
+                        # The stage before ends here, so that it still multiplied while this one's first values were split.
+                        settle(released, less(0, k_tile))
+                        k.assign(released, buffer.index)
+                        planes_of_b.wait(buffer)
+                    wgmma_fence(k)
+                    multiply(corrections, _CORRECTIONS, step)
+                    multiply(main, _MAIN, step)
+                    wgmma_commit(k)
+                stage.advance()
+                buffer.advance()
+            settle(released, less(0, work.end))
+            at_c = tile.m, tile.n
 
             def partition(tensor: Tensor) -> Tensor:
                 return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
 
             def tiled(matrix: Tensor) -> Tensor:
-                return local_tile(matrix, mma.tile, at)
+                return local_tile(matrix, mma.tile, at_c)
 
             guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
             gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))

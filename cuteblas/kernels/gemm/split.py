@@ -17,39 +17,35 @@ from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, Pointer
+from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
-from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, tma_load
-from ...codegen.wgmma import MatrixDescriptor, WgmmaMma, WgmmaOperand, wgmma
-from ...layout import ArithTuple, Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
-from ...layout.symbolic import IntLike, ceil_div, equal, maximum
-from ..common import OperandAccess, matrix_at, strides_of
-from ..epilogue import Epilogue, FusedEpilogue
-from ..split.planes import FORMATS, PLENTY, RECORD
-from .persistent import (
-    DEPTH,
-    GROUP,
-    INSTRUCTION_DEPTH,
-    PAIRS,
-    WARP,
-    Consumer,
-    Divided,
-    PersistentBlock,
-    StagedC,
-    TileOfC,
-    Verdict,
-    Work,
-    boxes,
-    consumer_mma,
-    persistent_traits,
-    ring_of_tiles,
+from ...codegen.wgmma import (
+    MatrixDescriptor,
+    WgmmaMma,
+    WgmmaOperand,
+    wgmma,
+    wgmma_commit,
+    wgmma_delivered,
+    wgmma_fence,
+    wgmma_wait,
 )
+from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
+from ...layout.symbolic import Expr, equal, less
+from ..common import PAIRS, OperandAccess, matrix_at, strides_of
+from ..epilogue import Epilogue, FusedEpilogue
+from ..split.planes import FORMATS, RECORD
+from .divided import Divided
+from .names import persistent_traits
+from .roles import GROUP, WARP, begin, consumers, producers
+from .scheduler import Scheduler, TileOfC
+from .staged import StagedC
+from .tiles import DEPTH, INSTRUCTION_DEPTH, TmaOperand, boxes, consumer_mma, ring_of_tiles
+from .verdict import Verdict, judge
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
-
-_RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class GemmSplitConfig:
     groups : int
         Multiplying warpgroups, 64 rows of C each.
     divided : bool
-        Whether blocks may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.persistent.Divided`.
+        Whether blocks may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.divided.Divided`.
     """
 
     format: str
@@ -209,158 +205,140 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     staged = StagedC(k, config.output, mma, map_c) if config.staged else None
     verdict = Verdict(k) if judges else None
     epilogue.load_scalars()
-    step = *config.tile, DEPTH // parts
-    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, maps=(map_a, map_b),
-                            rings=[(verdict.barrier, 1)] if verdict else (), divided=divided)
+    summed = epilogue.depth(K)
+    pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups)
+    begin(k, (*pipeline.barriers, *([verdict.barrier] if verdict else [])), (map_a, map_b))
+    schedule = Scheduler(k, (M, N, summed), (*config.tile, DEPTH // parts), batch, divided=divided)
+    a = TmaOperand(0, map_a, box_a, sA, (M, K * parts, form.planes), batch, config.batch_a)
+    b = TmaOperand(1, map_b, box_b, sB, (N * parts, K * parts, form.planes), batch, config.batch_b)
 
-    def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        operands = ((map_a, box_a, sA, tile.corner(tile.m * config.rows, k_tile * DEPTH, config.batch_a)),
-                    (map_b, box_b, sB, tile.corner(tile.n * config.columns, k_tile * DEPTH, config.batch_b)))
-        for tensor_map, box, ring, (row, depth, *index) in operands:
-            for p in range(form.planes):
-                tma_load(k, tensor_map, box, ArithTuple(row, depth, p, *index), ring[_, _, stage * form.planes + p], barrier)
+    def store(tile: TileOfC, total: Tensor) -> None:
+        """Undo the scaling of the rows, and end with the epilogue."""
+        at = tile.m, tile.n
 
-    def judge() -> None:
-        assert verdict is not None and status is not None and config.lacking is not None
-        _judge(k, list(zip(records, counts, strict=True)), status, config.lacking, verdict)
+        def partition(tensor: Tensor) -> Tensor:
+            return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
 
-    def begin(work: Work) -> None:
-        if verdict is not None:
-            with k.when(work.later):
-                verdict.leave_unless_zero()
+        def tiled(matrix: Tensor) -> Tensor:
+            return local_tile(matrix, mma.tile, at)
 
-    block.produce(form.planes * (box_a.nbytes + box_b.nbytes), load, aside=judge if judges else None, begin=begin)
+        guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
+        tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
+                        for name, pointer, strides, steps in
+                        zip(("RA", "RB"), rows_of, ((1, 0), (0, 1)), batch_rows, strict=True))
+        elements = Layout((run, 2, config.columns // 8))
+        pair, half, column = (size(elements[i]) for i in range(rank(elements)))
+        sums = total if parts == 1 else k.registers("of_c", config.element, elements)
+        tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
+        k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
+        k.copy(tCgRB[_, 0, _], tCrRB, width=1, guard=guard[_, 0, _])
 
+        def scale(factor: Callable[[str, str], str]) -> None:
+            with k.loops((pair, half, column)) as (i, h, n):
+                own = [total(i * parts + part, h, n).c for part in range(parts)]
+                for each in own:
+                    k.emit(f"{each} = {factor(each, f'{tCrRA(h).c} + {tCrRB(i, n).c}')};")
+                if parts == 2:
+                    k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
+
+        k.emit("int least[2], most[2];")
+        for side, exponents in enumerate((tCrRA, tCrRB)):
+            modes_of = tuple(size(exponents.layout[mode]) for mode in range(rank(exponents.layout)))
+            k.emit(f"least[{side}] = most[{side}] = {exponents(*(0 for _mode in modes_of)).c};")
+            with k.loops(modes_of) as where:
+                for name, combine in (("least", "min"), ("most", "max")):
+                    k.emit(f"{name}[{side}] = cb::{combine}({name}[{side}], {exponents(*where).c});")
+        # One factor is enough but for results that no float32 holds, or nearly so.
+        near = k.flag("near", "least[0] + least[1] >= -126 && most[0] + most[1] <= 127")
+        with k.when(equal(near, 1)):
+            scale(lambda x, exponent: f"cb::scaled({x}, cb::power_of_two({exponent}))")
+        with k.otherwise():
+            scale(lambda x, exponent: f"cb::scalbn({x}, {exponent})")
+        mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
+        gC = tiled(mC)
+        pieces = staged.pieces_of(tile, mC, (M, N), batch) if staged else None
+        epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled, pieces)
+
+    with producers(k, config.groups, "one thread keeps the ring full"):
+        first_thread = GROUP * config.groups
+        with k.when(equal(k.thread, first_thread)):
+            stage = pipeline.state()
+            with schedule.works() as work:
+                if verdict is not None:
+                    with k.when(work.later):
+                        verdict.leave_unless_zero()
+                with k.loop("k_tile", work.end, start=work.first) as k_tile:
+                    pipeline.acquire(stage, form.planes * (box_a.nbytes + box_b.nbytes))
+                    for x in (a, b):
+                        for p in range(form.planes):
+                            tma_load(k, x.tensor_map, x.box, x.tile(work.tile, k_tile, p),
+                                     x.ring[_, _, stage.index * form.planes + p], pipeline.barrier(stage))
+                    stage.advance()
+        if verdict is not None and status is not None and config.lacking is not None:
+            with k.when(equal(k.thread // WARP, first_thread // WARP + 1)):
+                judge(k, list(zip(records, counts, strict=True)), status, config.lacking, verdict)
+
+    overlap = bool(form.corrections)                    # products with lower planes still run while the main ones are added
     values = Layout((2, 2, config.columns // 8))
-    operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
-    operand_b = WgmmaOperand(form.element, box_b.layout, config.k_major_b)
-
-    def consumer() -> Consumer:
+    with consumers(k, config.groups):
+        stage = pipeline.state()
+        released = k.variable("released", 0, hi=config.stages - 1) if overlap else stage.index
         # This group's rows: (64, K, stage and plane).
         tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
+        operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
+        operand_b = WgmmaOperand(form.element, box_b.layout, config.k_major_b)
         descriptors = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a), MatrixDescriptor(k, "descriptor_b", sB, operand_b)
         total, chunk = (k.registers(name, "float32", values) for name in ("total", "chunk"))
         correction = [k.registers("correction", "float32", values)] if form.corrections else []
 
-        def start() -> None:
-            for tensor in (total, *correction):
-                k.fill(tensor)
-
-        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], stage: IntLike, fresh: bool) -> None:
+        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], fresh: bool) -> None:
             for i, (p, q) in enumerate(products):
                 for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
                     accumulate = "0" if fresh and i == depth == 0 else "1"
-                    a, b = (d.at(stage * form.planes + plane, depth) for d, plane in zip(descriptors, (p, q), strict=True))
-                    wgmma(k, atom, accumulators, a, b, accumulate)
-            k.emit("cb::wgmma_commit();")
+                    plane_a, plane_b = (d.at(stage.index * form.planes + plane, depth)
+                                        for d, plane in zip(descriptors, (p, q), strict=True))
+                    wgmma(k, atom, accumulators, plane_a, plane_b, accumulate)
+            wgmma_commit(k)
 
-        def multiply(stage: IntLike) -> None:
-            k.emit("cb::wgmma_fence();")
-            issue(chunk, form.main, stage, fresh=True)
-            for tensor in correction:
-                issue(tensor, form.corrections, stage, fresh=False)
+        def release(condition: Expr | bool = True) -> None:
+            schedule.place.release(pipeline, released, None, condition)
 
-        def settle() -> None:
-            k.emit(f"cb::wgmma_delivered({chunk.engine.name});")
-            with k.loops((2, 2, config.columns // 8)) as at:
-                k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
-
-        def finish(work: Work) -> None:
+        with schedule.works() as work:
+            for tensor in (total, *correction):
+                k.fill(tensor)
+            count = work.count(k)
+            with k.loop("k_tile", count) as k_tile:
+                pipeline.wait(stage)
+                wgmma_fence(k)
+                issue(chunk, form.main, fresh=True)
+                for tensor in correction:
+                    issue(tensor, form.corrections, fresh=False)
+                if overlap:
+                    # All but the newest group of instructions are done: the stage before can be filled again.
+                    wgmma_wait(k, 1)
+                    release(less(0, k_tile))
+                    k.assign(released, stage.index)
+                else:
+                    wgmma_wait(k, 0)
+                    release()
+                wgmma_delivered(k, chunk)
+                with k.loops((2, 2, config.columns // 8)) as at:
+                    k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
+                stage.advance()
+            if overlap:
+                wgmma_wait(k, 0)
+                release(less(0, count))
             if verdict is not None:
                 verdict.leave_unless_zero()
             for tensor in correction:
-                k.emit(f"cb::wgmma_delivered({tensor.engine.name});")
+                wgmma_delivered(k, tensor)
                 with k.loops((2, 2, config.columns // 8)) as where:
                     sum_ = total(*where).c
                     k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
                 k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
-            with block.ended(work, total):
-                store(work.tile)
-
-        def store(tile: TileOfC) -> None:
-            at = tile.m, tile.n
-
-            def partition(tensor: Tensor) -> Tensor:
-                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
-
-            def tiled(matrix: Tensor) -> Tensor:
-                return local_tile(matrix, mma.tile, at)
-
-            guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-            tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
-                            for name, pointer, strides, steps in
-                            zip(("RA", "RB"), rows_of, ((1, 0), (0, 1)), batch_rows, strict=True))
-            elements = Layout((run, 2, config.columns // 8))
-            pair, half, column = (size(elements[i]) for i in range(rank(elements)))
-            sums = total if parts == 1 else k.registers("of_c", config.element, elements)
-            tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
-            k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
-            k.copy(tCgRB[_, 0, _], tCrRB, width=1, guard=guard[_, 0, _])
-
-            def scale(factor: Callable[[str, str], str]) -> None:
-                with k.loops((pair, half, column)) as (i, h, n):
-                    own = [total(i * parts + part, h, n).c for part in range(parts)]
-                    for each in own:
-                        k.emit(f"{each} = {factor(each, f'{tCrRA(h).c} + {tCrRB(i, n).c}')};")
-                    if parts == 2:
-                        k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
-
-            k.emit("int least[2], most[2];")
-            for side, exponents in enumerate((tCrRA, tCrRB)):
-                modes_of = tuple(size(exponents.layout[mode]) for mode in range(rank(exponents.layout)))
-                k.emit(f"least[{side}] = most[{side}] = {exponents(*(0 for _mode in modes_of)).c};")
-                with k.loops(modes_of) as where:
-                    for name, combine in (("least", "min"), ("most", "max")):
-                        k.emit(f"{name}[{side}] = cb::{combine}({name}[{side}], {exponents(*where).c});")
-            # One factor is enough but for results that no float32 holds, or nearly so.
-            near = k.flag("near", "least[0] + least[1] >= -126 && most[0] + most[1] <= 127")
-            with k.when(equal(near, 1)):
-                scale(lambda x, exponent: f"cb::scaled({x}, cb::power_of_two({exponent}))")
-            with k.otherwise():
-                scale(lambda x, exponent: f"cb::scalbn({x}, {exponent})")
-            mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
-            gC = tiled(mC)
-            pieces = staged.pieces_of(tile, mC, (M, N)) if staged else None
-            epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled, pieces)
-
-        return Consumer(start, multiply, settle, finish, staged.leave if staged else lambda: None)
-
-    block.consume(consumer, overlap=bool(form.corrections))
+            with schedule.ended(work, total, config.groups):
+                store(work.tile, total)
+        if staged:
+            staged.leave()
+    schedule.place.leave()
     return k.build()
-
-
-def _judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, verdict: Verdict) -> None:
-    """One warp's verdict on all rows: 0 if the planes hold what the product needs."""
-    k.comment("A verdict on all rows of both operands: see RECORD of split_planes")
-    lane = k.let("lane", k.thread % WARP)
-    reader, step = TiledCopy(Layout((1, WARP)), (RECORD, 1)), (RECORD, WARP * _RECORDS_AT_ONCE)
-    at_once = Layout((RECORD, 1, _RECORDS_AT_ONCE))
-
-    def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
-        return reader.partition(local_tile(tensor, step, (0, _)), lane)
-
-    found, sources, exist = [], [], []
-    for pointer, count in operands:
-        name = pointer.name
-        k.emit(f"float need_{name} = 0.0f, offer_{name} = {PLENTY!r}f;")
-        found.append(k.registers(f"found_{name}", "float32", at_once))
-        sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((RECORD, count))))))
-        exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((RECORD, count)))), (None, count)))
-    with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1]), unroll=False) as i:
-        for source, fragment, exists in zip(sources, found, exist, strict=True):
-            k.copy(source[_, _, _, i], fragment, width=RECORD, guard=exists[_, _, _, i])
-        for (pointer, _count), fragment, exists in zip(operands, found, exist, strict=True):
-            need, offer = f"need_{pointer.name}", f"offer_{pointer.name}"
-            with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
-                k.emit(f"{need} = cb::max({need}, {fragment(0, 0, j).c});")
-                k.emit(f"{offer} = cb::min({offer}, {fragment(1, 0, j).c});")
-    a, b = (pointer.name for pointer, _count in operands)
-    for name, combine in ((f"need_{a}", "max"), (f"need_{b}", "max"), (f"offer_{a}", "min"), (f"offer_{b}", "min")):
-        for mask in (1 << i for i in range(WARP.bit_length() - 1)):
-            k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
-    k.emit(f"bool const is_lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
-    k.emit(f"unsigned const verdict = cb::max(need_{a}, need_{b}) > {PLENTY!r}f ? 2u : is_lacking ? {lacking}u : 0u;")
-    with k.when(equal(lane, 0)):
-        with k.when(equal(k.block_index("judge", "x"), 0)):
-            k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
-        verdict.give("verdict")

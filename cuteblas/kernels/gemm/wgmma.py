@@ -1,6 +1,11 @@
 """``gemm_wgmma``: float16 and bfloat16 products on Hopper's tensor cores, accumulated in float32; float32 as tfloat32 on request.
 
-Blocks are persistent (:mod:`~cuteblas.kernels.gemm.persistent`). A and B may each be K-major or MN-major: 16-bit operands are read
+Blocks are persistent: every one walks over tiles of C (:mod:`~cuteblas.kernels.gemm.scheduler`). One thread fills a ring of stages
+by TMA and runs ahead across tiles, warpgroups multiply from it, and barriers hand the stages back and forth
+(:mod:`~cuteblas.codegen.pipeline`). Blocks of a cluster work on neighbouring tiles of C: each brings a part of the operand tiles
+that they share (:mod:`~cuteblas.kernels.gemm.cluster`).
+
+A and B may each be K-major or MN-major: 16-bit operands are read
 in either order by the hardware, so no layout needs a copy. 32-bit ones are read along K alone.
 """
 
@@ -13,30 +18,21 @@ from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox
-from ...codegen.wgmma import MatrixDescriptor, WgmmaMma, WgmmaOperand, wgmma
+from ...codegen.tma import TmaBox, tma_load
+from ...codegen.wgmma import MatrixDescriptor, WgmmaMma, WgmmaOperand, wgmma, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike
-from ..common import OperandAccess, matrix_at, strides_of
+from ...layout.symbolic import equal, less
+from ..common import PAIRS, OperandAccess, matrix_at, strides_of
 from ..epilogue import Epilogue, FusedEpilogue
-from .persistent import (
-    ALONE,
-    GROUP,
-    PAIRS,
-    Cluster,
-    Consumer,
-    Divided,
-    PersistentBlock,
-    StagedC,
-    TileOfC,
-    Work,
-    boxes,
-    consumer_mma,
-    depth_of,
-    persistent_traits,
-    ring_of_tiles,
-)
+from .cluster import ALONE, Cluster
+from .divided import Divided
+from .names import persistent_traits
+from .roles import GROUP, begin, consumers, producers
+from .scheduler import Scheduler
+from .staged import StagedC
+from .tiles import TmaOperand, boxes, consumer_mma, depth_of, ring_of_tiles
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -72,7 +68,7 @@ class WgmmaConfig:
     staged : {"tma", "rows"}, optional
         Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
     divided : bool
-        Whether blocks, which are alone then, may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.persistent.Divided`.
+        Whether blocks, which are alone then, may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.divided.Divided`.
     clipped : bool
         Whether boxes are short, and those beyond A or B are not brought as zeros, which takes longer than to read.
     """
@@ -140,13 +136,12 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     """
     box_a, box_b = config.boxes
     mma, depth = config.mma, depth_of(config.element)
-    consumers = GROUP * config.groups
     if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles are alone, not in clusters")
 
-    k = KernelBuilder(config.name, consumers + GROUP, arch="sm_90a", wide=config.wide, cluster=config.cluster.size,
+    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch="sm_90a", wide=config.wide, cluster=config.cluster.size,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                               f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{depth}, "
                               f"{config.stages} stages\n"
@@ -166,52 +161,70 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
     staged = StagedC(k, config.output, mma, map_c) if config.staged else None
     epilogue.load_scalars()
-    step = config.rows, config.columns, depth
-    block = PersistentBlock(k, config.groups, config.stages, step, (M, N, epilogue.depth(K)), batch, config.cluster, (map_a, map_b),
-                            divided=divided)
+    summed = epilogue.depth(K)
+    pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
+    begin(k, pipeline.barriers, (map_a, map_b))
+    schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided)
+    place = schedule.place
+    a = TmaOperand(0, map_a, box_a, sA, (M, K), batch, config.batch_a)
+    b = TmaOperand(1, map_b, box_b, sB, (N, K), batch, config.batch_b)
 
-    def load(tile: TileOfC, k_tile: IntLike, stage: IntLike, barrier: str) -> None:
-        block.load(0, map_a, box_a, tile, k_tile * depth, config.batch_a, sA[_, _, stage], barrier, config.clipped)
-        block.load(1, map_b, box_b, tile, k_tile * depth, config.batch_b, sB[_, _, stage], barrier, config.clipped)
+    with producers(k, config.groups, "one thread keeps the ring full"), k.when(equal(k.thread, GROUP * config.groups)):
+        stage = pipeline.state()
+        with schedule.works() as work, k.loop("k_tile", work.end, start=work.first) as k_tile:
+            pipeline.acquire(stage, tile_a.nbytes + tile_b.nbytes)
+            for x in (a, b):
+                tile, stage_of_x = x.tile(work.tile, k_tile), x.ring[_, _, stage.index]
+                tma_load(k, x.tensor_map, x.box, place.part(x.mode, x.box, tile), place.part(x.mode, x.box, stage_of_x),
+                         pipeline.barrier(stage), place.receivers(x.mode), x.extents[0] if config.clipped else None)
+            stage.advance()
 
-    block.produce(tile_a.nbytes + tile_b.nbytes, load)
-    operand_a = WgmmaOperand(config.element, operand_layout(64, depth, config.element, config.k_major_a), config.k_major_a)
-    operand_b = WgmmaOperand(config.element, tile_b.layout, config.k_major_b)
-
-    def consumer() -> Consumer:
+    with consumers(k, config.groups):
+        stage = pipeline.state()
+        released = k.variable("released", 0, hi=config.stages - 1)
+        partner = place.partner()
         # This group's rows: (64, K, stage).
         tCsA = local_tile(sA, (64, depth), (k.let("group", k.thread // GROUP), 0))
-        a = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a)
-        b = MatrixDescriptor(k, "descriptor_b", sB, operand_b)
+        operand_a = WgmmaOperand(config.element, operand_layout(64, depth, config.element, config.k_major_a), config.k_major_a)
+        operand_b = WgmmaOperand(config.element, tile_b.layout, config.k_major_b)
+        desc_a = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a)
+        desc_b = MatrixDescriptor(k, "descriptor_b", sB, operand_b)
         tCrC = k.registers("tCrC", "float32", Layout((2, 2, config.columns // 8)))
 
-        def multiply(stage: IntLike) -> None:
-            k.emit("cb::wgmma_fence();")
-            for first in range(0, depth, mma.atoms[0].depth):
-                for atom, column in zip(mma.atoms, mma.firsts, strict=True):
-                    wgmma(k, atom, tCrC, a.at(stage, first), b.at(stage, first, column), "1", column)
-            k.emit("cb::wgmma_commit();")
+        with schedule.works() as work:
+            k.fill(tCrC)
+            count = work.count(k)
+            with k.loop("k_tile", count) as k_tile:
+                pipeline.wait(stage)
+                wgmma_fence(k)
+                for first in range(0, depth, mma.atoms[0].depth):
+                    for atom, column in zip(mma.atoms, mma.firsts, strict=True):
+                        wgmma(k, atom, tCrC, desc_a.at(stage.index, first), desc_b.at(stage.index, first, column), "1", column)
+                wgmma_commit(k)
+                # All but the newest group of instructions are done: the stage before can be filled again.
+                wgmma_wait(k, 1)
+                place.release(pipeline, released, partner, less(0, k_tile))
+                k.assign(released, stage.index)
+                stage.advance()
+            wgmma_wait(k, 0)
+            place.release(pipeline, released, partner, less(0, count))
+            with schedule.ended(work, tCrC, config.groups):
+                at = work.tile.m, work.tile.n
 
-        def finish(work: Work) -> None:
-            with block.ended(work, tCrC):
-                store(work.tile)
+                def partition(tensor: Tensor) -> Tensor:
+                    return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])   # without the modes of extent 1
 
-        def store(tile: TileOfC) -> None:
-            at = tile.m, tile.n
+                def tiled(matrix: Tensor) -> Tensor:
+                    return local_tile(matrix, mma.tile, at)
 
-            def partition(tensor: Tensor) -> Tensor:
-                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
-
-            mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
-            gC = local_tile(mC, mma.tile, at)
-            guard = None
-            if staged is None or epilogue.touches_memory:
-                guard = Guard(k.pin("tCcC", partition(local_tile(make_identity_tensor((M, N)), mma.tile, at))), (M, N))
-            pieces = staged.pieces_of(tile, mC, (M, N)) if staged else None
-            epilogue.store(tCrC, partition, gC, guard, (M, N), batch, tile.batch, lambda matrix: local_tile(matrix, mma.tile, at),
-                           pieces)
-
-        return Consumer(lambda: k.fill(tCrC), multiply, lambda: None, finish, staged.leave if staged else lambda: None)
-
-    block.consume(consumer)
+                mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, work.tile.batch)
+                gC = tiled(mC)
+                guard = None
+                if staged is None or epilogue.touches_memory:
+                    guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
+                pieces = staged.pieces_of(work.tile, mC, (M, N), batch) if staged else None
+                epilogue.store(tCrC, partition, gC, guard, (M, N), batch, work.tile.batch, tiled, pieces)
+        if staged:
+            staged.leave()
+    place.leave()
     return k.build()

@@ -28,7 +28,7 @@ from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import Mbarriers, store_async
+from ...codegen.mbarrier import Mbarriers, initialise, store_async
 from ...codegen.tiled import TiledCopy, partition
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select, to_c
@@ -562,11 +562,9 @@ class _Came:
         self._parity: IntLike = 0
         if config.cluster == 1:
             return
-        self._barriers = Mbarriers(k, "came", 2)
+        self._barriers = Mbarriers(k, "came", 2, arrivals=1)
         with k.when(equal(k.thread, 0)):
-            for stage in range(self._barriers.count):
-                self._barriers.init(stage, 1)
-            self._barriers.publish()
+            initialise(k, self._barriers)
         if config.gate is not None:
             self._parity = k.variable("parity", 1, hi=1)
 

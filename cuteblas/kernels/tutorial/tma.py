@@ -21,7 +21,7 @@ from functools import cache
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import Mbarriers
+from ...codegen.mbarrier import Mbarriers, initialise
 from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, tma_load, tma_store, tma_store_wait
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
@@ -76,16 +76,14 @@ def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
     at = tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, batch))) if batch else ()
     coordinates = k.pin("tiled", local_tile(make_identity_tensor((*extents, *batch)), config.tile, (bi, bj, *at)))
-    corner = coordinates(0)
     sT = k.shared("sT", box.element, box.layout)
-    full = Mbarriers(k, "full", 1)
+    full = Mbarriers(k, "full", 1, arrivals=1)
     with k.when(k.thread.eq(0)):
-        full.init(0, 1)
-        full.publish()
+        initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, source, box, corner, sT, full.address(0))
+        tma_load(k, source, box, coordinates, sT, full.address(0))
         full.wait(0, 0)
-        tma_store(k, target, box, corner, sT)
+        tma_store(k, target, box, coordinates, sT)
         tma_store_wait(k)
     return k.build()
 
@@ -190,15 +188,14 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     bn, bh, _ = tile_of_block(k, (N, H), (line, vectors), batched=False)
     at = 0, bh, bn
     sT = k.shared("sT", word, config.shared, alignment=1024)
-    full = Mbarriers(k, "full", 1)
+    full = Mbarriers(k, "full", 1, arrivals=1)
 
     k.comment("Lines in: one thread asks for the tile")
-    corner = k.pin("tiled", local_tile(make_identity_tensor((vector, H, N)), config.tile, at))(0)
+    coordinates = k.pin("tiled", local_tile(make_identity_tensor((vector, H, N)), config.tile, at))
     with k.when(k.thread.eq(0)):
-        full.init(0, 1)
-        full.publish()
+        initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, source, box, corner, sT, full.address(0))
+        tma_load(k, source, box, coordinates, sT, full.address(0))
     k.barrier()
     full.wait(0, 0)
 

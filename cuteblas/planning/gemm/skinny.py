@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import gcd, prod
 
 from ...kernels.common import OperandAccess
-from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
+from ...kernels.gemm.tiles import DEPTH
 from ..operands import (
     NARROW_SPAN,
     Oriented,

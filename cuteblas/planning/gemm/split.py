@@ -10,8 +10,8 @@ from math import gcd, prod
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import TensorMapSpec
 from ...kernels.common import OperandAccess
-from ...kernels.gemm.persistent import DEPTH
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
+from ...kernels.gemm.tiles import DEPTH
 from ...kernels.split.planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
 from ..operands import (
     MAPPED_STRIDE,

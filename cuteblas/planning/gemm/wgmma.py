@@ -8,7 +8,8 @@ from math import prod
 
 from ...codegen.dtypes import dtype
 from ...kernels.gemm.clear_words import clear_words
-from ...kernels.gemm.persistent import ALONE, DEPTH, Cluster, depth_of
+from ...kernels.gemm.cluster import ALONE, Cluster
+from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..operands import (
     NARROW_SPAN,

@@ -1,0 +1,102 @@
+"""A ring of stages in shared memory that one role of a block fills while another one reads."""
+
+from __future__ import annotations
+
+from ..layout.symbolic import IntLike, equal, select
+from .builder import KernelBuilder
+from .mbarrier import Mbarriers
+
+__all__ = ["Pipeline", "PipelineState"]
+
+
+class PipelineState:
+    """The stage that a role works on, and the parity of its phase, which changes whenever the role has gone round the ring.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    stages : int
+        Stages of the ring.
+    name : str
+        What a stage is called.
+    """
+
+    def __init__(self, k: KernelBuilder, stages: int, name: str):
+        self._k, self._stages = k, stages
+        self.index = k.variable(name, 0, hi=stages - 1)
+        self.parity = k.variable("parity" if name == "stage" else f"parity_of_{name}", 0, hi=1)
+
+    def advance(self) -> None:
+        """To the next stage."""
+        last = equal(self.index, self._stages - 1)
+        self._k.assign(self.parity, select(last, self.parity ^ 1, self.parity))
+        self._k.assign(self.index, select(last, 0, self.index + 1))
+
+
+class Pipeline:
+    """The barriers of a ring: the producer acquires a stage, fills it and commits it, a consumer waits for it and releases it.
+
+    Producer and consumer go round the same stages in the same order, each with a state of its own. The producer's first time
+    round finds all stages empty: it waits for the parity that barriers have before their first phase.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    stages : int
+        Stages of the ring.
+    filled, emptied : int
+        How many commits fill a stage, and how many releases empty it.
+    names : tuple of str
+        Of the barriers of full stages, and of free ones.
+    stage : str
+        What a stage is called.
+
+    References
+    ----------
+    CUTLASS, "Synchronization primitives": ``PipelineTmaAsync``, ``PipelineState``.
+    """
+
+    def __init__(self, k: KernelBuilder, stages: int, filled: int, emptied: int, names: tuple[str, str] = ("full", "empty"),
+                 stage: str = "stage"):
+        self._k, self.stages, self._stage = k, stages, stage
+        self._full, self._empty = Mbarriers(k, names[0], stages, filled), Mbarriers(k, names[1], stages, emptied)
+
+    @property
+    def barriers(self) -> tuple[Mbarriers, Mbarriers]:
+        """Those of full stages, and of free ones: to be initialised before a role begins."""
+        return self._full, self._empty
+
+    def state(self) -> PipelineState:
+        """Where a role begins."""
+        return PipelineState(self._k, self.stages, self._stage)
+
+    def acquire(self, at: PipelineState, nbytes: int | None = None) -> None:
+        """The producer waits until a stage is empty; ``nbytes``: and says (:meth:`expect`) what TMA will bring."""
+        self._empty.wait(at.index, at.parity ^ 1)
+        if nbytes is not None:
+            self.expect(at, nbytes)
+
+    def expect(self, at: PipelineState, nbytes: int) -> None:
+        """Commit a stage, which is full when ``nbytes`` have come too: for copies that complete on its :meth:`barrier`."""
+        self._full.expect(at.index, nbytes)
+
+    def barrier(self, at: PipelineState) -> str:
+        """The C++ address of the barrier on which copies into a stage complete."""
+        return self._full.address(at.index)
+
+    def commit(self, stage: IntLike) -> None:
+        """A producer that writes itself has filled its part of a stage."""
+        self._full.arrive(stage)
+
+    def wait(self, at: PipelineState) -> None:
+        """A consumer waits until a stage is full."""
+        self._full.wait(at.index, at.parity)
+
+    def release(self, stage: IntLike, rank: IntLike | None = None) -> None:
+        """A consumer has read a stage; ``rank``: tells so the block of the cluster that has it, which filled this one's too."""
+        if rank is None:
+            self._empty.arrive(stage)
+        else:
+            self._empty.arrive_at(stage, rank)

@@ -1,0 +1,107 @@
+"""Blocks that share operand tiles: each brings a part, and TMA puts it into all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.builder import KernelBuilder
+from ...codegen.pipeline import Pipeline
+from ...codegen.tma import TmaBox
+from ...layout import Tensor, local_tile, size
+from ...layout.symbolic import Expr, IntLike, all_of, equal, less, select
+from .roles import GROUP
+
+__all__ = ["ALONE", "Cluster", "Place"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Blocks that run together on ``m`` by ``n`` tiles of C: those along N share a tile of A, those along M one of B.
+
+    Rank ``i + m * j`` works on tile (i, j).
+    """
+
+    m: int = 1
+    n: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of blocks."""
+        return self.m * self.n
+
+    @property
+    def sharing(self) -> int:
+        """Blocks that a block's tiles come from, itself included."""
+        return self.m + self.n - 1
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        return f"_c{self.m}x{self.n}" if self.size > 1 else ""
+
+
+ALONE = Cluster()
+"""Blocks that share nothing."""
+
+
+class Place:
+    """A block among those of its cluster, all of which have begun.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    cluster : Cluster
+        What the blocks share.
+    block : IntLike
+        The block's index.
+
+    Attributes
+    ----------
+    m, n : IntLike
+        Its coordinates in the cluster.
+    """
+
+    def __init__(self, k: KernelBuilder, cluster: Cluster, block: IntLike):
+        self._k, self._cluster = k, cluster
+        self.m: IntLike = 0
+        self.n: IntLike = 0
+        if cluster.size > 1:
+            k.cluster_barrier()
+            rank = k.let("rank", block % cluster.size)
+            self.m, self.n = k.let("rank_m", rank % cluster.m), k.let("rank_n", rank // cluster.m)
+
+    def part(self, operand: int, box: TmaBox, tile: Tensor) -> Tensor:
+        """What this block brings of a tile (MN, K) of A (``operand`` 0) or B (1): part of the rows, or else of K."""
+        rows, deep = (size(mode) for mode in box.layout.shape)
+        part = (self.n, self.m)[operand]
+        return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile.layout[0]) else (0, part))
+
+    def receivers(self, operand: int) -> IntLike | None:
+        """The set of blocks that share tiles of A (``operand`` 0) or B (1) with this one, bit i for rank i; ``None``: none do."""
+        c = self._cluster
+        count, step, at = (c.n, c.m, self.m) if operand == 0 else (c.m, 1, self.n * c.m)
+        if count == 1:
+            return None
+        one = sum(1 << step * i for i in range(count))
+        return sum((select(equal(at, i), one << i, 0) for i in range(1, c.size)), select(equal(at, 0), one, 0))
+
+    def partner(self) -> IntLike | None:
+        """The rank that the first threads of a warpgroup tell of stages: each another one of those that fill this block's."""
+        k, c, lane = self._k, self._cluster, self._k.thread % GROUP
+        if c.size == 1:
+            return None
+        below = self.n * c.m + lane
+        right = (self.n + 1 + lane - c.m) % c.n * c.m + self.m if c.n > 1 else 0
+        return k.let("partner", select(less(lane, c.m), below, right))
+
+    def release(self, pipeline: Pipeline, stage: IntLike, partner: IntLike | None, condition: Expr | bool = True) -> None:
+        """This warpgroup has read a stage, if a condition holds: all blocks that filled it are told."""
+        with self._k.when(all_of(less(self._k.thread % GROUP, self._cluster.sharing), condition)):
+            pipeline.release(stage, partner)
+
+    def leave(self) -> None:
+        """Wait, at the end, for all blocks of the cluster."""
+        if self._cluster.size > 1:
+            self._k.comment("No block leaves while another one may still write to it")
+            self._k.cluster_barrier()

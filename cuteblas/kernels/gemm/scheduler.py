@@ -1,0 +1,143 @@
+"""Which tiles of C a persistent block works on, in which order: a raster that shares operands in L2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...codegen.builder import KernelBuilder
+from ...layout import Tensor, idx2crd
+from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, select
+from ..common import grouped_raster
+from .cluster import ALONE, Cluster, Place
+from .divided import Divided, Share
+
+__all__ = ["Scheduler", "TileOfC", "Work"]
+
+
+@dataclass(frozen=True)
+class TileOfC:
+    """Where a tile of C lies: its coordinates along M and N, and the coordinate of its matrix in the batch."""
+
+    m: IntLike
+    n: IntLike
+    batch: tuple[IntLike, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a block does at a time: a tile of C and which tiles along K of it.
+
+    Attributes
+    ----------
+    tile : TileOfC
+        The tile.
+    first, end : IntLike
+        The first tile along K, and the one behind the last.
+    later : Expr
+        Whether the block did something else before.
+    """
+
+    tile: TileOfC
+    first: IntLike
+    end: IntLike
+    later: Expr | bool
+
+    def count(self, k: KernelBuilder) -> IntLike:
+        """The number of tiles along K, for a loop from 0: with another start, ptxas waits after every instruction of it."""
+        return self.end if isinstance(self.first, int) else k.let("count", maximum(self.end - self.first, 0))
+
+
+class Scheduler:
+    """The walk of a block over tiles of C; blocks of a cluster walk as one.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    extents : tuple
+        Extents M, N and K of the product.
+    tile : tuple of int
+        Extents (M, N, K) of a step.
+    batch : tuple
+        Extents of the batch modes, innermost first.
+    cluster : Cluster
+        Which blocks share operands.
+    divided : Divided, optional
+        Tiles of C that several blocks share; of blocks that are alone.
+
+    Attributes
+    ----------
+    place : Place
+        The block in its cluster.
+    k_tiles : IntLike
+        Tiles along K of each tile of C.
+    """
+
+    def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike, IntLike], tile: tuple[int, int, int],
+                 batch: tuple[IntLike, ...], cluster: Cluster = ALONE, divided: Divided | None = None):
+        self._k, self._batch, self._cluster = k, batch, cluster
+        block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
+        self.place = Place(k, cluster, block)
+        self._tiles = (k.let("tiles_m", ceil_div(extents[0], tile[0] * cluster.m)),
+                       k.let("tiles_n", ceil_div(extents[1], tile[1] * cluster.n)))
+        self.k_tiles = k.let("k_tiles", ceil_div(extents[2], tile[2]))
+        self._in_matrix = k.let("tiles", self._tiles[0] * self._tiles[1])
+        self._total: IntLike = self._in_matrix
+        for extent in batch:
+            self._total = self._total * extent
+        self._first: IntLike = k.let("first", block // cluster.size)
+        self._step = k.let("step", blocks // cluster.size)
+        self._share: Share | None = None
+        if divided is not None:
+            self._share = Share(k, divided, self.k_tiles, block, blocks)
+            tiles = self._share.tiles
+            self._whole = k.let("whole", ceil_div(maximum(self._total - tiles - self._first, 0), self._step))
+            self._first = k.let("first_whole", tiles + self._first)
+
+    def _at(self, tile: IntLike) -> TileOfC:
+        k = self._k
+        if not self._batch:
+            return self._of_block(*grouped_raster(k, tile, *self._tiles), ())
+        index = k.let("item", tile // self._in_matrix)
+        m, n = grouped_raster(k, k.let("tile_in_item", tile % self._in_matrix), *self._tiles)
+        return self._of_block(m, n, tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, self._batch))))
+
+    def _of_block(self, m: IntLike, n: IntLike, batch: tuple[IntLike, ...]) -> TileOfC:
+        """This block's tile of those of its cluster."""
+        return TileOfC(m * self._cluster.m + self.place.m, n * self._cluster.n + self.place.n, batch)
+
+    @contextmanager
+    def works(self) -> Iterator[Work]:
+        """A loop over what this block does."""
+        k, share = self._k, self._share
+        if share is None:
+            with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
+                yield Work(self._at(tile), 0, self.k_tiles, less(self._first, tile))
+            return
+        with k.loop("work", share.parts + self._whole) as work:
+            in_part = less(work, share.parts)
+            whole = self._first + maximum(work - share.parts, 0) * self._step
+            tile = k.let("tile", select(in_part, share.tile(work), whole))
+            first, end = share.steps(tile, in_part)
+            yield Work(self._at(tile), first, end, less(0, work))
+
+    @contextmanager
+    def ended(self, work: Work, total: Tensor, groups: int) -> Iterator[None]:
+        """What a warpgroup does with the whole sum of a tile.
+
+        Parameters
+        ----------
+        work : Work
+            What has been done.
+        total : Tensor
+            Accumulators, of float32: this thread's of a part of the sum, then of all of it.
+        groups : int
+            Multiplying warpgroups.
+        """
+        if self._share is None:
+            yield
+        else:
+            with self._share.ended(work.first, work.end, total, groups):
+                yield

@@ -1,0 +1,131 @@
+"""C on its way through shared memory, from the accumulators of warpgroups to whole lines in global memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.mbarrier import fence_proxy_async
+from ...codegen.swizzled import longest_row, swizzle_over
+from ...codegen.tiled import TiledCopy, partition
+from ...codegen.tma import TmaBox, tma_store, tma_store_wait
+from ...codegen.wgmma import WgmmaMma
+from ...layout import ComposedLayout, Layout, Tensor, _, local_tile, make_identity_tensor, make_layout, size
+from ...layout.symbolic import IntLike, equal
+from .roles import GROUP, WARP
+from .scheduler import TileOfC
+
+__all__ = ["StagedC"]
+
+_ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
+_PIECES = 2                         # of C that a warpgroup has in shared memory
+
+
+class StagedC:
+    """Tiles of C on their way through shared memory: warpgroups write their rows there piece by piece, and what takes them away
+    writes whole lines of C.
+
+    A piece is as wide as a line of 128 bytes, or of 64 or 32 where only these divide the tile, swizzled, so that pairs of 2-byte
+    elements are written without bank conflicts. While TMA reads one, the next one is written, and it still does so while the next
+    tile is multiplied. Where no tensor map describes C, the warpgroup itself takes pieces away, a warp a row at a time.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    element : str
+        C's type.
+    mma : WgmmaMma
+        Who has what of a tile of C.
+    tensor_map : str, optional
+        C's, if TMA takes pieces away.
+    """
+
+    def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma, tensor_map: str | None = None):
+        self._k, self._groups, self._element, self._map = k, mma.groups, element, tensor_map
+        self._box = self.box_of(element, mma.tile[1])
+        self._columns = size(self._box.layout.inner[1])
+        self._count = mma.tile[1] // self._columns
+        self._slots = min(_PIECES, self._count)
+        piece = size(self._box.layout.inner)
+        layout = self._box.layout.map_domain(
+            lambda tile: make_layout(*tile, Layout(self._slots, piece), Layout(mma.groups, self._slots * piece)))
+        self._sC = k.shared("sC", element, layout, alignment=1024)
+        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self._columns * mma.parts),), groups=1)
+
+    @staticmethod
+    def box_of(element: str, columns: int) -> TmaBox:
+        """The TMA box of a piece, (M, N), N contiguous, of a tile of so many columns."""
+        item, line = dtype(element).bytes, longest_row(columns, element)
+        return TmaBox(element, ComposedLayout(swizzle_over(line, element), 0, Layout((64, line // item), (line // item, 1))))
+
+    @contextmanager
+    def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: tuple[IntLike, IntLike],
+                  batch: tuple[IntLike, ...]) -> Iterator[tuple[IntLike, Tensor]]:
+        """A loop over the pieces of a tile: yields the number of one and this thread's part of it, and stores what was written.
+
+        Parameters
+        ----------
+        tile : TileOfC
+            The tile.
+        matrix : Tensor
+            The whole of C, (M, N).
+        extents, batch : tuple
+            M and N; the extents of the batch modes.
+        """
+        k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
+        if self._count % self._slots:
+            k.comment("The first piece goes where the last one of the tile before was")
+            if self._map is None:
+                k.group_barrier(1 + group, GROUP)
+            else:
+                with k.when(equal(lane, 0)):
+                    tma_store_wait(k)
+        with k.loop("piece", self._count, unroll=True) as piece:
+            stage = self._sC[_, _, piece % self._slots, group]
+            if self._map is not None:
+                with k.when(equal(lane, 0)):
+                    tma_store_wait(k, self._slots - 1)
+            if self._map is not None or self._slots == 1:
+                k.group_barrier(1 + group, GROUP)
+            yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c, lane).map_domain(lambda layout: layout[0]))
+            at = tile.m * self._groups + group, tile.n * self._count + piece
+            if self._map is None:
+                k.group_barrier(1 + group, GROUP)
+                self._write_rows(stage, matrix, extents, at, lane)
+            else:
+                fence_proxy_async(k)
+                k.group_barrier(1 + group, GROUP)
+                with k.when(equal(lane, 0)):
+                    coordinates = local_tile(make_identity_tensor((*extents, *batch)), (64, self._columns), (*at, *tile.batch))
+                    tma_store(k, self._map, self._box, coordinates, stage)
+
+    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: tuple[IntLike, IntLike], at: tuple[IntLike, IntLike],
+                    lane: IntLike) -> None:
+        """Take a piece away, each warp a line of it at a time."""
+        k, lanes = self._k, min(WARP, self._columns)
+        rows = TiledCopy(Layout((GROUP // lanes, lanes), (lanes, 1)), (1, 1))
+
+        def mine(tensor: Tensor) -> Tensor:
+            return rows.partition(local_tile(tensor, (64, self._columns), at), lane)
+
+        tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
+        exists = Guard(k.pin("tWcC", mine(make_identity_tensor(extents))), extents)
+        _value, steps, across = (size(tWsC.layout.inner[i]) for i in range(3))
+        taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
+        with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
+            with k.loops((_ROWS_AT_ONCE,)) as (j,):
+                k.copy(tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _], width=1)
+            with k.loops((_ROWS_AT_ONCE,)) as (j,):
+                row = _ROWS_AT_ONCE * i + j
+                k.copy(taken[_, j, _], tWgC[_, row, _], width=1, guard=exists[_, row, _])
+
+    def leave(self) -> None:
+        """Wait until TMA has read everything."""
+        if self._map is None:
+            return
+        with self._k.when(equal(self._k.thread % GROUP, 0)):
+            tma_store_wait(self._k)

@@ -1,0 +1,108 @@
+"""What a stage of a persistent block holds: tiles of A and B in shared memory, the boxes that bring them, who multiplies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.builder import KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.swizzled import ROW_BYTES, longest_row, operand_layout
+from ...codegen.tma import TmaBox
+from ...codegen.wgmma import WgmmaAtom, WgmmaMma
+from ...layout import Layout, Tensor, local_tile, make_identity_tensor, make_layout, size
+from ...layout.symbolic import IntLike
+from .cluster import ALONE, Cluster
+from .scheduler import TileOfC
+
+__all__ = ["DEPTH", "INSTRUCTION_DEPTH", "TmaOperand", "boxes", "consumer_mma", "depth_of", "ring_of_tiles"]
+
+DEPTH = 64
+"""K of a stage: one 128-byte row of a 16-bit type."""
+
+INSTRUCTION_DEPTH = 16
+"""K of one matrix instruction."""
+
+_MOST_COLUMNS, _MOST_OF_THREE = 256, 192        # of an instruction, and of one of 512 threads, which begin with 128 registers
+_CLIPPED_ROWS = 64                  # of a box at most, where those beyond an operand are not brought
+
+
+@dataclass(frozen=True)
+class TmaOperand:
+    """An operand that TMA brings to a ring of tiles.
+
+    Attributes
+    ----------
+    mode : int
+        The mode of C along which its rows go: 0 of A, 1 of B.
+    tensor_map : str
+        Its tensor map.
+    box : TmaBox
+        How its tiles are brought, or parts of them.
+    ring : Tensor
+        Its tiles in shared memory, (MN, K, stage).
+    extents : tuple
+        Its extents, (MN, K, ...): modes of the tensor map without those of the batch.
+    batch : tuple
+        Extents of all batch modes.
+    present : tuple of bool
+        Which of them it has.
+    """
+
+    mode: int
+    tensor_map: str
+    box: TmaBox
+    ring: Tensor
+    extents: tuple[IntLike, ...]
+    batch: tuple[IntLike, ...]
+    present: tuple[bool, ...]
+
+    def tile(self, of: TileOfC, *at: IntLike) -> Tensor:
+        """The coordinates of a tile, (MN, K): that of a tile of C, and where it is along K and further modes."""
+        rows, depth = (size(mode) for mode in self.ring.layout.shape[:2])
+        whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
+        return local_tile(whole, (rows, depth), ((of.m, of.n)[self.mode], *at, *self._those(of.batch)))
+
+    def _those(self, modes: tuple[IntLike, ...]) -> tuple[IntLike, ...]:
+        """Of batch modes, which may be followed by slices of K, those that it has."""
+        return tuple(mode for mode, has in zip(modes, self.present, strict=False) if has)
+
+
+def depth_of(element: str) -> int:
+    """K of a stage of a type: a row of 128 bytes, which four matrix instructions multiply."""
+    return ROW_BYTES // dtype(element).bytes
+
+
+def ring_of_tiles(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tensor:
+    """A ring of tiles in shared memory: (MN, K, stage), every stage starting at a multiple of the swizzle's period."""
+    ring = box.layout.map_domain(lambda tile: make_layout(*tile, Layout(stages, size(tile))))
+    return k.shared(name, box.element, ring, alignment=1024)
+
+
+def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE,
+          clipped: bool = False) -> tuple[TmaBox, TmaBox]:
+    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes.
+
+    A block's part has fewer rows, or less of K if lines of an MN-major operand cannot be dealt out evenly. Boxes that are to be
+    ``clipped`` (:func:`~cuteblas.codegen.tma.tma_load`) are short.
+    """
+    most = (_CLIPPED_ROWS,) if clipped else ()
+
+    def box(extent: int, parts: int, k_major: bool) -> TmaBox:
+        item, depth = dtype(element).bytes, depth_of(element)
+        line = longest_row(depth if k_major else extent, element)                   # as long in all parts of a tile
+        if k_major or extent * item % (parts * line) == 0:
+            return TmaBox(element, operand_layout(extent // parts, depth, element, k_major, line), *most)
+        whole = operand_layout(extent, depth, element, k_major, line)
+        return TmaBox(element, whole.map_domain(lambda tile: make_layout(tile[0], Layout(depth // parts, tile[1].stride))), *most)
+
+    return box(rows, cluster.n, k_major[0]), box(columns, cluster.m, k_major[1])
+
+
+def consumer_mma(element: str, columns: int, groups: int, k_major: tuple[bool, bool], parts: int = 1) -> WgmmaMma:
+    """Who multiplies what: warpgroups stacked along M; ``parts`` columns of accumulators make an element of C.
+
+    More columns than an instruction has are those of several, each of which begins with a line of an MN-major B.
+    """
+    most = _MOST_COLUMNS if groups < 3 or columns <= _MOST_OF_THREE else _MOST_COLUMNS // 2
+    atoms = tuple(WgmmaAtom(min(most, columns - first), element, *k_major) for first in range(0, columns, most))
+    return WgmmaMma(atoms, groups, parts)

@@ -1,0 +1,74 @@
+"""A verdict on the rows that were split: whether their planes hold what a product needs."""
+
+from __future__ import annotations
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.engine import Pointer
+from ...codegen.mbarrier import Mbarriers
+from ...codegen.tiled import TiledCopy
+from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ...layout.symbolic import IntLike, ceil_div, equal, maximum
+from ..split.planes import PLENTY, RECORD
+from .roles import WARP
+
+__all__ = ["Verdict", "judge"]
+
+_RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them
+
+
+class Verdict:
+    """Whether a block may end its tiles, on which one warp decides while the others begin the first of them."""
+
+    def __init__(self, k: KernelBuilder):
+        self._k, self.barrier = k, Mbarriers(k, "judged", 1, arrivals=1)
+        self._word = k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
+
+    def give(self, verdict: str) -> None:
+        """Tell the block the verdict, zero if it may go on; one thread does this."""
+        self._k.emit(f"cb::store_shared<1>({self._word(0).address}, &{verdict});")
+        self.barrier.arrive(0)
+
+    def leave_unless_zero(self) -> None:
+        """Wait for the verdict, and leave if it is not zero."""
+        k = self._k
+        self.barrier.wait(0, 0)
+        given = k.registers("given", "uint32", Layout(1))
+        k.copy(self._word, given, width=1)
+        k.emit(f"if ({given(0).c} != 0u) return;")
+
+
+def judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, verdict: Verdict) -> None:
+    """One warp's verdict on all rows: 0 if the planes hold what the product needs."""
+    k.comment("A verdict on all rows of both operands: see RECORD of split_planes")
+    lane = k.let("lane", k.thread % WARP)
+    reader, step = TiledCopy(Layout((1, WARP)), (RECORD, 1)), (RECORD, WARP * _RECORDS_AT_ONCE)
+    at_once = Layout((RECORD, 1, _RECORDS_AT_ONCE))
+
+    def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
+        return reader.partition(local_tile(tensor, step, (0, _)), lane)
+
+    found, sources, exist = [], [], []
+    for pointer, count in operands:
+        name = pointer.name
+        k.emit(f"float need_{name} = 0.0f, offer_{name} = {PLENTY!r}f;")
+        found.append(k.registers(f"found_{name}", "float32", at_once))
+        sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((RECORD, count))))))
+        exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((RECORD, count)))), (None, count)))
+    with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1]), unroll=False) as i:
+        for source, fragment, exists in zip(sources, found, exist, strict=True):
+            k.copy(source[_, _, _, i], fragment, width=RECORD, guard=exists[_, _, _, i])
+        for (pointer, _count), fragment, exists in zip(operands, found, exist, strict=True):
+            need, offer = f"need_{pointer.name}", f"offer_{pointer.name}"
+            with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
+                k.emit(f"{need} = cb::max({need}, {fragment(0, 0, j).c});")
+                k.emit(f"{offer} = cb::min({offer}, {fragment(1, 0, j).c});")
+    a, b = (pointer.name for pointer, _count in operands)
+    for name, combine in ((f"need_{a}", "max"), (f"need_{b}", "max"), (f"offer_{a}", "min"), (f"offer_{b}", "min")):
+        for mask in (1 << i for i in range(WARP.bit_length() - 1)):
+            k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
+    k.emit(f"bool const is_lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
+    k.emit(f"unsigned const verdict = cb::max(need_{a}, need_{b}) > {PLENTY!r}f ? 2u : is_lacking ? {lacking}u : 0u;")
+    with k.when(equal(lane, 0)):
+        with k.when(equal(k.block_index("judge", "x"), 0)):
+            k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
+        verdict.give("verdict")
