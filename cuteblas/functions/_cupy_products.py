@@ -19,6 +19,9 @@ from .routing import Taken
 
 __all__ = ["CupyOfProducts", "fortran", "taken"]
 
+_BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
+"""Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
+
 
 class CupyOfProducts(ProgramRecorder):
     """CuPy arrays, and kernels on their device in CuPy's current stream, for one call."""
@@ -83,12 +86,15 @@ def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
     Raises
     ------
     TypeError
-        If ``out`` is no array.
+        If ``out`` is no array; what NumPy raises for an operand that is not, and that becomes none of numbers.
     ValueError
         For operands on different devices, and for arrays on the host.
     """
     if out is not None and not isinstance(out, (cupy.ndarray, np.ndarray)):
         raise TypeError("'out' must be an array")
+    if function in _BY_OPERANDS and any(map(_is_no_array, operands)):
+        small = (np.zeros([min(n, 2) for n in x.shape], x.dtype) if isinstance(x, cupy.ndarray) else x for x in operands)
+        getattr(np, function)(*small)
     named = {f"operand {i}": x for i, x in enumerate(operands) if kind_of(x) != "scalar"} | ({} if out is None else {"out": out})
     _cupy.require_one_device(function, named)
     with _cupy.on_device_of(next(iter(named.values()))):
@@ -97,6 +103,11 @@ def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
         # An operand that is given twice may be two in a call like this one.
         arrays = tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
     return Taken(engine, arrays, tuple(engine.memory(x) for x in arrays), out)
+
+
+def _is_no_array(x: Any) -> bool:
+    """Whether it is something else than arrays, numbers and lists, and not made of numbers."""
+    return kind_of(x) == "like" and not isinstance(x, (list, tuple)) and np.asarray(x).dtype.kind not in "biufc"
 
 
 def fortran(a: Any, dtype: Any, variant: str | None) -> Any:

@@ -197,9 +197,13 @@ def _fused(engine: Engine, multiply: Callable[..., Any], product: Product, x1: A
     result = engine.empty(Memory(product.shape, product.strides, product.dtype)) if out is None else out
     missing = (len(product.core1) == 1, len(product.core2) == 1)
     name, output = product.dtype.name, _stored(result.dtype)
-    _c, auxiliary = multiply(a, b, out=_result_matrices(result, product.core3, missing), output=output,
+    c = _result_matrices(result, product.core3, missing)
+    _c, auxiliary = multiply(a, b, out=c, output=output,
                              compute=None if output == name else accumulator_of(name, name, name), epilogue=bound, order="C",
                              function="matmul")
+    beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
+    if beyond > 0:
+        auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:]) for name, x in auxiliary.items()}
     if out is None and product.shape == () and isinstance(result, np.ndarray):
         result = result[()]
     return (result, auxiliary) if auxiliary else result

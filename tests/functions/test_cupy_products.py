@@ -19,6 +19,7 @@ from cuteblas.functions import _cupy, _cupy_products, _cupy_programs, einsums, r
 from . import reference  # noqa: E402
 from .agreement import agree, twin  # noqa: E402
 from .arrays import DTYPES, laid_out, small_arrays  # noqa: E402
+from .comparisons import outcome  # noqa: E402
 from .host_cupy import installed, on_gpu, on_host  # noqa: E402
 from .test_dots import fitting  # noqa: E402
 from .test_einsum import SUBSCRIPTS, operands_for  # noqa: E402
@@ -349,3 +350,14 @@ def test_sums_that_are_doubled_after_the_product(precision):
     """A sum along one operand alone, which an algorithm cannot read, is halved first; the launch behind it doubles by its alpha."""
     x, y = np.float32([1, 2]), np.broadcast_to(np.float32([3]), (2,))
     assert float(on_host(cuteblas.inner(on_gpu(x), on_gpu(y), precision=precision))) == 9
+
+
+@pytest.mark.parametrize("bad", [slice(1), None, "x", {}, object()])
+@pytest.mark.parametrize("name", ["dot", "inner", "outer", "kron", "vdot"])
+def test_what_is_no_array_is_refused_as_by_numpy(name, bad):
+    for shape in ((4,), (2, 2)):
+        x = np.ones(shape)
+        for pair in ((x, bad), (bad, x)):
+            refusal = outcome(getattr(np, name), *pair)[1]
+            ours = outcome(getattr(cuteblas, name), *(on_gpu(y) if y is x else y for y in pair))[1]
+            assert type(ours) is type(refusal)

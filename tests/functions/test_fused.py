@@ -96,6 +96,14 @@ def test_out_of_another_type_gets_what_the_function_computes(to, kinds, operand)
     assert host(more["same"]).dtype == want.dtype and host(more["same"]).flags.c_contiguous
 
 
+@pytest.mark.parametrize("shapes", [((1, 3), (3, 1), (1,)), ((1, 3), (3,), ()), ((3,), (3, 1), (1,)), ((1, 3), (3, 1), (1, 1))])
+def test_further_results_where_out_lacks_axes(to, shapes):
+    a, b, out = (np.ones(shape, "f") for shape in shapes)
+    out = to(out)
+    result, more = cuteblas.matmul(to(a), to(b), out=out, epilogue="gelu_aux")
+    assert result is out and more["pre"].shape == (1, 1)
+
+
 def test_mixed_types_are_promoted_as_without(to):
     a, b = RNG.integers(-9, 9, (7, 8)).astype("i2"), RNG.standard_normal((8, 5)).astype("f4")
     result = cuteblas.matmul(to(a), to(b), epilogue=epilogues.clamp(lo=-3.0, hi=3.0))
