@@ -8,17 +8,18 @@ and global-memory sectors of the accesses that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, rank, size
+from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product, rank, size
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, equal, is_static, less, select, to_c
 from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Pointer
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
+from .signature import Declarations, GlobalTensor, TensorParam, declare
 
 __all__ = ["Guard", "KernelBuilder"]
 
@@ -99,6 +100,7 @@ class KernelBuilder:
         self._rest = ExitStack()                       # what ends with the kernel
         self._notes: list[str] = []
         self._params: list[Param] = []
+        self.declarations = Declarations()
         self._lines: list[str] = []
         self._indent = 1
         self._shared_bytes = self._shared_next = 0
@@ -112,6 +114,35 @@ class KernelBuilder:
         self._access.thread = self.thread
 
     # -- parameters -----------------------------------------------------------------------------------------------------------
+    def tensors(self, *tensors: TensorParam, modes: Iterable[str] = "", batch: int = 0, multiples: Mapping[str, int] | None = None,
+                nested: Mapping[str, int] | None = None, suffix: str = "") -> tuple[GlobalTensor, ...]:
+        """Declare the tensors that the kernel works on, and with them their parameters.
+
+        In this order: tensor maps; the addresses of what is read, then of what is written; the extents of ``modes``; the strides
+        that are not known, tensor by tensor; the extents of so many ``batch`` modes, unless an earlier declaration made them; then
+        the strides of every tensor there.
+
+        Parameters
+        ----------
+        *tensors : TensorParam
+            The tensors. They may share modes with those that were declared before.
+        modes : iterable of str
+            The modes whose extents are parameters that no earlier declaration made.
+        batch : int
+            Number of batch modes.
+        multiples : mapping of str to int, optional
+            What divides the extents of modes, beside the vectors along them: powers of two.
+        nested : mapping of str to int, optional
+            How many modes are nested in a mode where it is more than one.
+        suffix : str
+            Ends the names of extents: ``M`` becomes ``M<suffix>``.
+        """
+        return declare(self, tensors, modes=modes, batch=batch, multiples=multiples, nested=nested, suffix=suffix)
+
+    def extent(self, mode: str) -> IntLike:
+        """The extent of a mode that has been declared: the product of those that are nested in it."""
+        return product(self.declarations.extents[mode])
+
     def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
         """A pointer parameter to elements of a type, aligned to ``alignment`` bytes."""
         dt = dtype(element)
@@ -464,7 +495,8 @@ class KernelBuilder:
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
                 + "\n".join(begin + self._lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
-                               (self.cluster, 1, 1), assembler=self._assembler, facts=facts, shared=tuple(self._shared_tensors))
+                               (self.cluster, 1, 1), assembler=self._assembler, facts=facts, shared=tuple(self._shared_tensors),
+                               parts=self.declarations.parts, tensors=self.declarations.tensors)
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:

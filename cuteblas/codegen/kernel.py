@@ -10,6 +10,7 @@ from typing import Literal
 
 from ..layout import ComposedLayout, Layout
 from .dtypes import DType
+from .signature import Part, Signature, TensorParam
 
 __all__ = ["GeneratedKernel", "Param", "TensorMapSpec"]
 
@@ -110,6 +111,10 @@ class GeneratedKernel:
         What generation proved or counted, for people: layouts, bank conflicts, vector widths.
     shared : tuple of (str, str, layout)
         Tensors in shared memory, for people: name, element type and layout in elements.
+    parts : mapping of str to Part
+        What of a plan's values parameters take; one that is not there takes the value of its own name.
+    tensors : mapping of str to TensorParam
+        The tensors that the kernel takes.
     """
 
     name: str
@@ -124,6 +129,22 @@ class GeneratedKernel:
     assembler: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
     shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(default=(), compare=False, hash=False)
+    parts: Mapping[str, Part] = field(default_factory=dict, compare=False, hash=False)
+    tensors: Mapping[str, TensorParam] = field(default_factory=dict, compare=False, hash=False)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """What its parameters take."""
+        return self._signature_of(self.params)
+
+    @cached_property
+    def row_signature(self) -> Signature:
+        """What the members of a row take."""
+        return self._signature_of(self.row)
+
+    def _signature_of(self, params: tuple[Param, ...]) -> Signature:
+        parts = tuple(self.parts.get(q.name, Part(q.name)) for q in params)
+        return Signature(self.name, params, parts, {part.of: self.tensors[part.of] for part in parts if part.of in self.tensors})
 
     @cached_property
     def waits(self) -> bool:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
-from ..codegen.engine import Pointer
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
+from ..codegen.signature import GlobalTensor, TensorParam
 from ..layout import Layout, Tensor, _, composition, flatten, rank, size
 from ..layout.symbolic import Expr, IntLike, equal, select
-from .common import OperandAccess, combine, matrix_at
+from .common import OperandAccess, combine
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix"]
 
@@ -77,9 +77,6 @@ class FusedEpilogue:
 class Epilogue:
     """The end of a kernel, whose parameters are declared here.
 
-    In this order: alpha and beta unless they are known, as values or as addresses of one; of every matrix of the epilogue, operands
-    first, the pointer, the strides that are not fixed and those of the batch modes; the epilogue's numbers.
-
     Parameters
     ----------
     k : KernelBuilder
@@ -104,7 +101,7 @@ class Epilogue:
         self._alpha, self._beta = self._scalar("alpha", alpha), self._scalar("beta", beta)
         matrices = (*fused.operands, *fused.outputs) if fused else ()
         inputs = len(fused.operands) if fused else 0
-        self._matrices = [self._matrix(m, batch_modes, const=i < inputs) for i, m in enumerate(matrices)]
+        self._matrices = [self._matrix(m, batch_modes, i >= inputs) for i, m in enumerate(matrices)]
         scalars = fused.graph.leaves("scalar") if fused else ()
         self._numbers = {node.name: k.scalar(epilogue_role(node.name), node.dtype) for node in scalars}
 
@@ -116,12 +113,9 @@ class Epilogue:
             return f"{name}_value"
         return None
 
-    def _matrix(self, m: FusedMatrix, batch_modes: int, const: bool) -> tuple[Pointer, tuple[IntLike, ...], tuple[IntLike, ...]]:
-        k, name = self.k, epilogue_role(m.name)
-        pointer = k.pointer(name, m.dtype, const=const, alignment=m.width * dtype(m.dtype).bytes)
-        strides = tuple(k.integer(f"d{name}_{mode}", lo=None, multiple=m.width) if s is None else s
-                        for mode, s in zip("mn", m.strides, strict=True))
-        return pointer, strides, tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=m.width) for i in range(batch_modes))
+    def _matrix(self, m: FusedMatrix, batch_modes: int, written: bool) -> GlobalTensor:
+        declared = TensorParam(epilogue_role(m.name), "mn", m.dtype, m.strides, m.width, written)
+        return self.k.tensors(declared, batch=batch_modes)[0]
 
     # -- scalars in device memory -------------------------------------------------------------------------------------------------
     def load_scalars(self) -> None:
@@ -180,8 +174,7 @@ class Epilogue:
         k.comment(f"Epilogue: {formula}")
         reads_c = self._reads_c
         tCgC = k.pin("tCgC", partition(gC)) if reads_c or pieces is None else partition(gC)
-        parts = [k.pin(f"tCg_{pointer.name}", partition(tile(matrix_at(pointer, extents, strides, batch, batch_strides, item))))
-                 for pointer, strides, batch_strides in self._matrices]
+        parts = [k.pin(f"tCg_{matrix.param.name}", partition(tile(matrix.at(item, extents)))) for matrix in self._matrices]
         run, *rest = (size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
 
         def one(at: tuple[IntLike, ...], target: Tensor) -> None:

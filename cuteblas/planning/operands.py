@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
+from typing import Any
 
 from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
+from ..codegen.signature import View
 from ..codegen.tma import TmaBox
 from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
@@ -16,12 +18,13 @@ from ..kernels.gemm.staged import StagedC
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
-__all__ = ["MAPPED_STRIDE", "NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "compact", "fused", "fusion_numbers",
-           "gemm_numbers", "gemm_span", "launch", "majorness", "operand_map", "operand_span", "oriented", "output_span",
-           "pairs_along_n", "row_pitch", "span", "staged_map", "staging", "unit_mode", "why_not_mapped", "why_not_staged"]
+__all__ = ["MAPPED_STRIDE", "NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "batch_values", "compact", "fused",
+           "fusion_numbers", "fusion_values", "gate_values", "gemm_numbers", "gemm_span", "gemm_values", "launch", "majorness",
+           "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "place", "row_pitch", "scalar_values",
+           "span", "staged_map", "staging", "unit_mode", "view", "why_not_mapped", "why_not_staged"]
 
-Roles = dict[str, Role]
-"""Which argument of a call each pointer parameter takes."""
+Roles = dict[str, Role | Argument]
+"""What the memory of each tensor of a kernel is: that of a role, or an argument that says where in it."""
 
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 _LINE, _LONG_ROW = 64, 256           # elements of 2 bytes; of 4 bytes, two lines and longer rows
@@ -229,6 +232,64 @@ def alpha_kind(alpha: str) -> str:
     return "value" if alpha == "zero" else alpha
 
 
+def place(role: Role | Argument) -> Argument:
+    """The memory of a role, or an argument as it is."""
+    return role if isinstance(role, Argument) else Argument(role=role)
+
+
+def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | None = None) -> View:
+    """An operand in the memory of a role, perhaps by a tensor map; the innermost batch mode runs fastest."""
+    memory = place(role)
+    described = None if tensor_map is None else replace(memory, tensor_map=tensor_map)
+    return View(memory, operand.strides, operand.batch_strides[::-1], described)
+
+
+def scalar_values(alpha: str, beta: str) -> dict[str, Argument]:
+    """alpha and beta where a kernel takes them."""
+    kinds = ("alpha", alpha_kind(alpha)), ("beta", beta)
+    return {name: Argument(role=name) for name, kind in kinds if kind in ("value", "device")}
+
+
+def fusion_values(fusion: Fusion | None, places: Roles | None = None) -> dict[str, Any]:
+    """What an epilogue reads and writes, by the names of a kernel's tensors and numbers; matrices may lie in other places."""
+    if fusion is None:
+        return {}
+    matrices = ((epilogue_role(name), x) for name, x in (*fusion.operands, *fusion.outputs))
+    scalars = (epilogue_role(node.name) for node in fusion.graph.leaves("scalar"))
+    return ({role: view(x, (places or {}).get(role, role)) for role, x in matrices}
+            | {role: Argument(role=role) for role in scalars})
+
+
+def batch_values(batch: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """The extents of the batch modes, if there are any."""
+    return {"L": batch[::-1]} if batch else {}
+
+
+def gate_values(gate: int | None) -> dict[str, Any]:
+    """The word that a gated kernel looks at, where :func:`~cuteblas.planning.plan.behind_status` will say."""
+    return {} if gate is None else {"gate": Argument(role="gate"), "gate_words": 1}
+
+
+def gemm_values(p: GemmProblem, roles: Roles) -> dict[str, Any]:
+    """What a GEMM kernel takes: its matrices in the memory of their roles, extents and scalars; with alpha zero, no k."""
+    matrices = {name: view(x, roles[name]) for name, x in (("A", p.a), ("B", p.b), ("C", p.c))}
+    return {**matrices, "M": p.m, "N": p.n, "K": 0 if p.alpha == "zero" else p.k, **batch_values(p.batch),
+            **scalar_values(p.alpha, p.beta), **fusion_values(p.fusion, roles)}
+
+
+def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping[str, Any], **named: Any) -> Launch:
+    """The launch of a kernel that takes these values by name; how many blocks there are, it is told where it asks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :meth:`~cuteblas.codegen.signature.Signature.bind`.
+    """
+    blocks = {"blocks": grid[0]} if "blocks" in kernel.signature else {}
+    values = kernel.signature.bind(*groups, blocks, **named)
+    return Launch(kernel, grid, tuple(x if isinstance(x, Argument) else Argument(value=x) for x in values))
+
+
 def gemm_numbers(p: GemmProblem) -> dict[str, int]:
     """The values of a GEMM kernel's integer parameters, by name; with alpha zero, it runs over no k."""
     numbers = {"M": p.m, "N": p.n, "K": 0 if p.alpha == "zero" else p.k}
@@ -237,18 +298,3 @@ def gemm_numbers(p: GemmProblem) -> dict[str, int]:
         numbers |= {f"d{name}_l{i}": s for i, s in enumerate(reversed(operand.batch_strides))}
     numbers |= fusion_numbers(p.fusion)
     return numbers | {f"L{i}": n for i, n in enumerate(reversed(p.batch))}       # the innermost batch mode runs fastest
-
-
-def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], roles: Roles, numbers: Mapping[str, int]) -> Launch:
-    """The launch of a kernel whose pointers stand for ``roles`` and whose integers have the values ``numbers``, by name.
-
-    Scalars, and what belongs to an epilogue, have the role of their own name.
-    """
-    values = {"gate_words": 1, "blocks": grid[0], **numbers}
-
-    def argument(name: str) -> Argument:
-        if name in values:
-            return Argument(value=values[name])
-        return Argument(role=roles.get(name, name))
-
-    return Launch(kernel, grid, tuple(argument(q.name) for q in kernel.params))

@@ -12,12 +12,13 @@ from typing import Any
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, Pointer
+from ...codegen.engine import CodegenError
 from ...codegen.grouped import TableBuilder
 from ...codegen.nested import by_coordinate
-from ...layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, product
+from ...codegen.signature import GlobalTensor
+from ...layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, equal, less, minimum, select
-from ..common import Nested, OperandAccess, extents_of, grouped_raster, matrix_at, strides_of
+from ..common import OperandAccess, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue
 
 __all__ = ["GemmBlock", "GemmConfig", "Ring", "builder", "pipeline"]
@@ -114,11 +115,6 @@ def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> Kern
 class GemmBlock:
     """The tiles of one block, in a kernel whose parameters are declared here.
 
-    In this order: the gate if there is one; pointers A, B, C; extents M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are
-    not fixed at 1 (both by nested mode where there are several); the extents of the batch modes, then the strides of A there, of B
-    and of C; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; behind a gate, the number of blocks; the depth of a slice
-    of K if it is split.
-
     Parameters
     ----------
     k : KernelBuilder
@@ -140,21 +136,18 @@ class GemmBlock:
         self.k, self.config, self.accumulator = k, config, accumulator
         if config.gate is not None:
             k.gate(config.gate, followed=config.split)         # by the sum of slices
-        tile, operands = config.tile, (("A", "mk", config.a), ("B", "nk", config.b), ("C", "mn", config.c))
+        tile, (element_a, element_b) = config.tile, config.elements
         self._tile = (tile.m, tile.n, tile.k)
-        elements = (*config.elements, config.output)
-        pointers = [k.pointer(name, element, const=name != "C", alignment=access.width * dtype(element).bytes)
-                    for (name, _modes, access), element in zip(operands, elements, strict=True)]
         nested = dict(zip("mnk", config.modes, strict=True))
-        extents = {mode: extents_of(k, mode.upper(), nested[mode], self._multiple(mode, operands)) for mode in "mnk"}
-        strides = [strides_of(k, name, modes, access, [nested[mode] for mode in modes]) for name, modes, access in operands]
-        batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
-        batch_strides = [tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=access.width) for i in range(config.batch_modes))
-                         for name, _modes, access in operands]
+        multiples = dict(zip("mnk", self._tile, strict=True)) if config.aligned else {}
+        A, B, C = k.tensors(operand("A", "mk", element_a, config.a), operand("B", "nk", element_b, config.b),
+                            operand("C", "mn", config.output, config.c, written=True),
+                            modes="mnk", batch=config.batch_modes, multiples=multiples, nested=nested)
+        batch = C.batch
         self._epilogue = Epilogue(k, accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue,
                                   config.batch_modes)
 
-        M, N, K = (k.let(mode.upper(), product(extent)) for mode, extent in extents.items())
+        M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
         tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
         block: IntLike = k.each_block("block")
         item: IntLike = 0
@@ -164,7 +157,7 @@ class GemmBlock:
             block = k.let("block_in_item", block % tiles)
         depth, first_k = K, 0
         if config.split:
-            chunk = k.integer("chunk", multiple=self._multiple("k", operands))
+            chunk = k.integer("chunk", multiple=max(A.param.along("k"), B.param.along("k"), multiples.get("k", 1)))
             first_k = idx2crd(item, batch)[-1] * chunk
             depth = k.let("depth", minimum(chunk, K - first_k))
         self._epilogue.load_scalars()
@@ -172,24 +165,19 @@ class GemmBlock:
         self._at = bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
         self._extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
-        def matrix(pointer: Pointer, modes: str, stride: tuple[Nested, ...], batch_stride: tuple[IntLike, ...]) -> Tensor:
-            shape = tuple(extents[mode] if nested[mode] > 1 else self._extents[mode] for mode in modes)
-            whole = matrix_at(pointer, shape, stride, batch, batch_stride, item)
-            flat = by_coordinate(whole, tuple(self._extents[mode] for mode in modes))
+        def matrix(tensor: GlobalTensor) -> Tensor:
+            modes = tensor.param.modes
+            shape = tuple(extent if nested[mode] > 1 else self._extents[mode]
+                          for mode, extent in zip(modes, tensor.extents, strict=True))
+            flat = by_coordinate(tensor.at(item, shape), tuple(self._extents[mode] for mode in modes))
             # A slice of a plain K is a batch index; of a nested K, a range of its flat coordinate.
             return domain_offset((0, first_k), flat) if config.split and modes[1] == "k" and nested["k"] > 1 else flat
 
-        mA, mB, mC = (matrix(pointer, modes, stride, batch_stride) for pointer, (_name, modes, _access), stride, batch_stride in
-                      zip(pointers, operands, strides, batch_strides, strict=True))
+        mA, mB, mC = matrix(A), matrix(B), matrix(C)
         self.gA = local_tile(mA, (tile.m, tile.k), (bm, _))
         self.gB = local_tile(mB, (tile.n, tile.k), (bn, _))
         self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
         self._batch = batch, item
-
-    def _multiple(self, mode: str, operands: tuple[tuple[str, str, OperandAccess], ...]) -> int:
-        """What divides an extent: the vectors along it, and the tile if that divides."""
-        widths = [access.width for _name, modes, access in operands if access.unit is not None and modes[access.unit] == mode]
-        return max([1, *widths, *([self._tile["mnk".index(mode)]] if self.config.aligned else [])])
 
     @cached_property
     def k_tiles(self) -> IntLike:

@@ -229,6 +229,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
     for source in (a, b):
         source.take_batch_strides()
+    k.declarations.batch[""] = batch
     epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue, len(batch))
 
     sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)

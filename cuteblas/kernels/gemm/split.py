@@ -198,6 +198,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     counts = [k.integer(f"{name}_count") for name in ("SA", "SB") if judges]
     status = k.pointer("status", "uint32", const=False, alignment=4) if judges else None
     divided = Divided.parameters(k) if config.divided else None
+    k.declarations.batch[""] = batch
     epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     # The planes of a stage lie one after the other.

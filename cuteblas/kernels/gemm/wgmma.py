@@ -155,6 +155,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     batch = tuple(k.integer(f"L{i}") for i in range(len(config.batch_a)))
     batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in range(len(config.batch_a)))
     divided = Divided.parameters(k) if config.divided else None
+    k.declarations.batch[""] = batch
     epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
 
     tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))

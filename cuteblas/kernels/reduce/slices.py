@@ -15,7 +15,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
 from ...codegen.tiled import TiledCopy
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, product
-from ..common import OperandAccess, extents_of, matrix_at, strides_of, tile_of_block
+from ..common import OperandAccess, operand, tile_of_block
 from ..epilogue import Epilogue, FusedEpilogue
 
 __all__ = ["TILE", "ReduceConfig", "reduce_split"]
@@ -73,10 +73,7 @@ class ReduceConfig:
 def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters of the kernel: the gate if there is one; pointers W (slices, (M, N, batch, slice) with M fastest and the slice
-    slowest) and C; extents M, N (by nested mode where there are several); slices S; the strides of C that are not fixed at 1; the
-    extents of the batch modes, then the strides of C there; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`; behind a
-    gate, the number of blocks.
+    W holds S slices: (M, N, batch, slice), M fastest and the slice slowest.
     """
     k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
                       summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
@@ -84,20 +81,17 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     if config.gate is not None:
         k.gate(config.gate)
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
-    pc = k.pointer("C", config.output, const=False, alignment=dtype(config.output).bytes)
-    extents = tuple(extents_of(k, name, nested) for name, nested in zip("MN", config.modes, strict=True))
-    S = k.integer("S")
-    stride_c = strides_of(k, "C", "mn", config.c, config.modes)
-    batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
-    batch_c = tuple(k.integer(f"dC_l{i}", lo=None) for i in range(config.batch_modes))
+    (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mns", batch=config.batch_modes,
+                     nested=dict(zip("mn", config.modes, strict=True)))
+    S, batch = k.extent("s"), C.batch
     epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue,
                         config.batch_modes)
 
-    M, N = (k.let(name, product(extent)) for name, extent in zip("MN", extents, strict=True))
+    M, N = (k.let(name, product(extent)) for name, extent in zip("MN", C.extents, strict=True))
     epilogue.load_scalars()
     tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
     mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
-    mC = by_coordinate(matrix_at(pc, extents, stride_c, batch, batch_c, item), (M, N))
+    mC = by_coordinate(C.at(item), (M, N))
 
     tiled = TiledCopy(Layout(TILE), (1, 1))
     gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)

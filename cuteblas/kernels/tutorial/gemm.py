@@ -33,7 +33,7 @@ from ...layout import (
     prepend,
     size,
 )
-from ..common import OperandAccess, combine, matrix_at, strides_of
+from ..common import OperandAccess, combine, operand
 
 __all__ = ["NAIVE_TILED", "TUTORIAL", "TutorialConfig", "TutorialShape", "gemm_tutorial"]
 
@@ -197,20 +197,15 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
                       summary=f"C = alpha * A * B^T + beta * C with A (M,K) {config.a}, B (N,K) {config.b}, C (M,N) {config.c}, "
                               f"summed in {accumulator}\nblock ({BM},{BN},{BK}), threads tA {tA}, tB {tB}, tC {tC}")
     # -- the matrices ---------------------------------------------------------------------------------------------------------
-    pa, pb = (k.pointer(name, element, alignment=dtype(element).bytes) for name, element in (("A", config.a), ("B", config.b)))
-    pc = k.pointer("C", config.c, const=False, alignment=dtype(config.c).bytes)
-    M, N, K = (k.integer(name, multiple=1 if config.predicated else step & -step)
-               for name, step in zip("MNK", shape.block, strict=True))
-    stride_a, stride_b, stride_c = (strides_of(k, name, modes, OperandAccess(unit))
-                                    for name, modes, unit in zip("ABC", ("mk", "nk", "mn"), config.units, strict=True))
-    batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
-    batch_a, batch_b, batch_c = (tuple(k.integer(f"d{name}_l{i}", lo=None) for i in range(config.batch_modes)) for name in "ABC")
+    multiples = {} if config.predicated else {mode: step & -step for mode, step in zip("mnk", shape.block, strict=True)}
+    A, B, C = k.tensors(*(operand(name, modes, element, OperandAccess(unit), written=name == "C") for name, modes, element, unit
+                          in zip("ABC", ("mk", "nk", "mn"), (config.a, config.b, config.c), config.units, strict=True)),
+                        modes="mnk", batch=config.batch_modes, multiples=multiples)
+    (M, N), K = C.extents, A.extents[1]
     alpha = k.scalar("alpha", accumulator) if config.alpha == "value" else None
     beta = k.scalar("beta", accumulator) if config.beta == "value" else None
-    item = k.block_index("item", "z") if batch else 0
-    mA = matrix_at(pa, (M, K), stride_a, batch, batch_a, item)
-    mB = matrix_at(pb, (N, K), stride_b, batch, batch_b, item)
-    mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, item)
+    item = k.block_index("item", "z") if config.batch_modes else 0
+    mA, mB, mC = A.at(item), B.at(item), C.at(item)
 
     # -- the tiles of this block: one tiler, one coordinate, three projections ------------------------------------------------
     first, second = (k.block_index(f"block_{mode}", axis) for mode, axis in zip(shape.raster, "xy", strict=True))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from math import gcd, prod
 from operator import mul
+from typing import Any
 
 from ...codegen.dtypes import dtype
+from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..modes import merged
-from ..operands import NARROW_SPAN, Roles, alpha_kind, launch, span
-from ..plan import Launch, Plan
+from ..operands import NARROW_SPAN, Roles, alpha_kind, batch_values, launch, place, scalar_values, span
+from ..plan import Argument, Launch, Plan, Role
 from ..problem import ContractionProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
@@ -245,21 +248,21 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
     return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)), c=Storage(accumulator), alpha="one", beta="zero")
 
 
-def _named(name: str, values: list[int]) -> dict[str, int]:
-    """Values of the parameters of a group: ``name`` of one mode, ``name0``, ``name1`` ... of several."""
-    return {name: values[0]} if len(values) == 1 else {f"{name}{i}": v for i, v in enumerate(values)}
+def _of(group: Sequence[int]) -> int | tuple[int, ...]:
+    """The values of a group of modes: those of several are nested."""
+    return group[0] if len(group) == 1 else tuple(group)
 
 
-def _numbers(p: ContractionProblem) -> dict[str, int]:
-    """The values of a kernel's integer parameters, by name."""
-    numbers: dict[str, int] = {}
-    for name, group in zip("MNK", (p.m, p.n, p.k), strict=True):
-        numbers |= _named(name, [mode[0] for mode in group])
-    for name, letters, t in zip("ABC", ("mk", "nk", "mn"), _tensors(p), strict=True):
-        for letter, group in zip(letters, (t.first, t.second), strict=True):
-            numbers |= _named(f"d{name}_{letter}", [s for _e, s in group])
-        numbers |= {f"d{name}_l{i}": s for i, (_e, s) in enumerate(t.batch)}
-    return numbers | {f"L{i}": mode[0] for i, mode in enumerate(p.batch)}
+def _view(t: _Tensor, role: Role | Argument) -> View:
+    """A tensor in the memory of a role."""
+    strides = tuple(_of([s for _e, s in group]) for group in (t.first, t.second))
+    return View(place(role), strides, tuple(s for _e, s in t.batch))
+
+
+def _values(p: ContractionProblem) -> dict[str, Any]:
+    """What both kernels take: extents and scalars."""
+    extents = {name: _of([mode[0] for mode in group]) for name, group in (("M", p.m), ("N", p.n))}
+    return {**extents, **batch_values(tuple(mode[0] for mode in reversed(p.batch))), **scalar_values(p.alpha, p.beta)}
 
 
 def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
@@ -269,7 +272,8 @@ def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
     wide = max(flat.m, flat.n, flat.k, a.span, b.span, c.span) >= NARROW_SPAN
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, a.access(), b.access(), c.access(choice.tile.values[0]),
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, modes=(len(p.m), len(p.n), len(p.k)))
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), roles, _numbers(p) | {"chunk": choice.chunk})
+    views = {name: _view(t, roles[name]) for name, t in zip("ABC", (a, b, c), strict=True)}
+    return launch(gemm_simt(config), (choice.blocks, 1, 1), views, _values(p), choice.values, K=_of([mode[0] for mode in p.k]))
 
 
 def _reduction(p: ContractionProblem, choice: Choice, accumulator: str) -> Launch:
@@ -279,7 +283,7 @@ def _reduction(p: ContractionProblem, choice: Choice, accumulator: str) -> Launc
     config = ReduceConfig(accumulator, p.c.dtype, OperandAccess(c.access(1).unit), alpha_kind(p.alpha), p.beta, len(p.batch),
                           max(c.span, choice.slices * outputs) >= NARROW_SPAN, (len(p.m), len(p.n)))
     blocks = -(-flat.m // REDUCE_TILE[0]) * -(-flat.n // REDUCE_TILE[1]) * prod(flat.batch)
-    return launch(reduce_split(config), (blocks, 1, 1), {"W": "workspace", "C": "c"}, _numbers(p) | {"S": choice.slices})
+    return launch(reduce_split(config), (blocks, 1, 1), _values(p), W=place("workspace"), C=_view(c, "c"), S=choice.slices)
 
 
 VARIANTS: tuple[Variant, ...] = (

@@ -24,7 +24,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ..operands import NARROW_SPAN, fused, gemm_numbers, gemm_span
+from ..operands import NARROW_SPAN, Roles, fused, gemm_span, gemm_values
 from ..plan import Argument, Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .dispatch import plan_gemm
@@ -159,18 +159,17 @@ class GroupedChoice:
             blank[part.start:part.start + part.entries] = first
             offsets, _words = word_offsets(part.kernel.row)
             for row, member in enumerate(part.members):
-                constants, roles, shifts = _constants(member.problem), _roles(member), dict(member.offsets)
-                for param, offset in zip(part.kernel.row, offsets, strict=True):
+                values = part.kernel.row_signature.bind(_values(member, part.kernel))
+                for param, offset, value in zip(part.kernel.row, offsets, values, strict=True):
                     word = part.start + part.entries + row * part.row_words + offset
                     if param.kind == "pointer":
-                        role = roles[param.name]
-                        addresses.append(Address(word, member.index, role, shifts.get(role, 0)))
+                        addresses.append(Address(word, member.index, value.role, value.offset))
                         continue
                     number = Number(word, param.dtype.bytes, param.dtype.name, member.index, param.name)
-                    if param.name in constants:
-                        number.write(blank, constants[param.name])
-                    else:
+                    if isinstance(value, Argument):
                         numbers.append(number)
+                    else:
+                        number.write(blank, value)
         return Form(blank, tuple(addresses), tuple(numbers))
 
     def __str__(self) -> str:
@@ -210,16 +209,15 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     return table
 
 
-def _roles(member: Member) -> dict[str, str]:
-    """The roles of the pointers of a row, by name."""
-    fusion = member.problem.fusion
-    return {"A": member.roles[0], "B": member.roles[1], "C": "c"} | {role: role for role in (fusion.roles if fusion else ())}
-
-
-def _constants(p: GemmProblem) -> dict[str, Any]:
-    """The numbers of a row that the problem knows, by name."""
-    scalars = {name: _NUMBERS[kind] for name, kind in (("alpha", p.alpha), ("beta", p.beta)) if kind in _NUMBERS}
-    return scalars | gemm_numbers(p)
+def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
+    """What a row takes; alpha and beta may be numbers that the problem knows."""
+    p, shifts = member.problem, dict(member.offsets)
+    fused_roles = p.fusion.roles if p.fusion else ()
+    named = (*zip("ABC", (*member.roles, "c"), strict=True), *zip(fused_roles, fused_roles, strict=True))
+    places: Roles = {name: Argument(role=role, offset=shifts.get(role, 0)) for name, role in named}
+    scalars = {name: _NUMBERS.get(kind, Argument(role=name)) for name, kind in (("alpha", p.alpha), ("beta", p.beta))
+               if name in kernel.row_signature}
+    return {**gemm_values(replace(p, alpha="one", beta="zero"), places), "K": _depth(p), **scalars}
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ...codegen.mma import MmaAtom, mma_atom
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ..floors import multiply_adds_per_clock
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented
+from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import LAUNCH_SECONDS
@@ -213,4 +213,4 @@ def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
                        _aligned(p, choice), epilogue=fused(p, 1, c.width))
-    return launch(gemm_mma(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})
+    return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values)

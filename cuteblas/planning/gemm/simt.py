@@ -9,7 +9,7 @@ from ...codegen.dtypes import DType, dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..floors import multiply_adds_per_clock
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_numbers, gemm_span, launch, oriented, unit_mode
+from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gate_values, gemm_span, gemm_values, launch, oriented, unit_mode
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
@@ -239,4 +239,4 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
                         element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
                         accumulator=p.accumulator, gate=gate)
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), roles, gemm_numbers(p) | {"chunk": choice.chunk})
+    return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))

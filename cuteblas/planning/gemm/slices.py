@@ -9,7 +9,22 @@ from typing import Generic, TypeVar
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import TILE, ReduceConfig, reduce_split
-from ..operands import NARROW_SPAN, alpha_kind, compact, fused, gemm_numbers, launch, operand_span, output_span, unit_mode
+from ..operands import (
+    NARROW_SPAN,
+    alpha_kind,
+    batch_values,
+    compact,
+    fused,
+    fusion_values,
+    gate_values,
+    launch,
+    operand_span,
+    output_span,
+    place,
+    scalar_values,
+    unit_mode,
+    view,
+)
 from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
 from ..quantities import duration
@@ -50,6 +65,11 @@ class Choice(Generic[Tile]):
     blocks: int
     seconds: float
 
+    @property
+    def values(self) -> dict[str, int]:
+        """What a kernel of slices takes."""
+        return {"chunk": self.chunk} if self.slices > 1 else {}
+
     def __str__(self) -> str:
         split = f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
         return f"{self.tile}{split}" + (f"; estimated at {duration(self.seconds)}" if self.seconds else "")
@@ -87,6 +107,6 @@ def reduction(p: GemmProblem, count: int, gate: int | None = None) -> Launch:
     partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
     config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
                           max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate)
-    numbers = gemm_numbers(p) | {"S": count}
     blocks = -(-p.m // TILE[0]) * -(-p.n // TILE[1]) * prod(p.batch)
-    return launch(reduce_split(config), (blocks, 1, 1), {"W": "workspace", "C": "c"}, numbers)
+    return launch(reduce_split(config), (blocks, 1, 1), batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                  fusion_values(p.fusion), gate_values(gate), W=place("workspace"), C=view(p.c, "c"), M=p.m, N=p.n, S=count)

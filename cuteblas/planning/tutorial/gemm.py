@@ -10,7 +10,7 @@ from ...codegen.dtypes import accumulator_of, dtype
 from ...kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..floors import multiply_adds_per_clock
 from ..gemm.simt import LAUNCH_SECONDS
-from ..operands import NARROW_SPAN, Roles, alpha_kind, gemm_numbers, gemm_span, launch, unit_mode
+from ..operands import NARROW_SPAN, Roles, alpha_kind, gemm_span, gemm_values, launch, unit_mode
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem, transposed
 from ..variants import Variant
@@ -69,7 +69,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     reason = (f"variant {name}: block {shape.block}, {shape.threads} threads, {p.a.dtype} and {p.b.dtype} summed in {accumulator} "
               f"to {p.c.dtype}")
     reason += "; computed as C^T = B A^T, so that C is M-major" if swapped else ""
-    launches = (launch(kernel, grid, roles, gemm_numbers(p)),)
+    launches = (launch(kernel, grid, gemm_values(p, roles)),)
     return Plan(problem, device, "gemm_tutorial", config, launches, reason=reason, facts=kernel.facts,
                 seconds=_estimated(p, shape, prod(grid), accumulator, device))
 

@@ -17,7 +17,7 @@ from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
 from ..gemm.simt import LAUNCH_SECONDS, Choice, simt_product
 from ..operands import Roles, compact, oriented
-from ..plan import Launch, Plan, Role, with_roles
+from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from ..variants import Variant
 
@@ -152,7 +152,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
     blocks, tile = _blocks(p, policy), policy.tile
     if blocks > _LARGEST_GRID:
         raise ValueError(f"{name} needs {blocks} blocks; a grid has at most {_LARGEST_GRID}")
-    words = _Words(p, roles, device, name) if p.a.dtype == "int8" else None
+    words = _Words(p, facing.roles, device, name) if p.a.dtype == "int8" else None
     if words is not None:
         tile = replace(tile, k=tile.k // _PACKED)
         p, roles = words.problem, words.roles
@@ -164,7 +164,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
               f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
     reason += f"; {words.note}" if words is not None else ""
     reason += facing.note
-    launches = (*launches, launch if words is None else words.shift(launch))
+    launches = (*launches, launch)
     copied = words.seconds if words is not None else 0.0
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launch.kernel.facts, choice.seconds + copied)
 
@@ -177,7 +177,7 @@ class _Words:
     problem : GemmProblem
         The product of words.
     roles : dict
-        Roles of its pointers: an operand that is rearranged is in the workspace.
+        What the memory of its matrices is: an operand that is rearranged is in the workspace.
     copies : tuple of Launch
         What rearranges operands.
     bytes : int
@@ -186,16 +186,17 @@ class _Words:
         What rearranging is expected to take.
     """
 
-    def __init__(self, p: GemmProblem, roles: Roles, device: DeviceInfo, name: str):
+    def __init__(self, p: GemmProblem, roles: tuple[Role, Role], device: DeviceInfo, name: str):
         if p.c.dtype != "int32":
             raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
         if p.k % _PACKED:
             raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
-        self.roles: Roles = dict(roles)
+        self._given = dict(zip("AB", roles, strict=True))
+        self.roles: Roles = {**self._given, "C": "c"}
         self.bytes = 0
         self.seconds = 0.0
         self.copies: tuple[Launch, ...] = ()
-        self._offsets: dict[str, int] = {}
+        self._moved: list[str] = []
         self._device = device
         a, b = (self._operand(p, pointer, operand, rows) for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)))
         self.problem = replace(p, k=p.k // _PACKED, a=a, b=b)
@@ -203,7 +204,7 @@ class _Words:
     @property
     def note(self) -> str:
         """What was rearranged, for the plan's reason."""
-        moved = ", ".join(self._offsets)
+        moved = ", ".join(self._moved)
         return f"dp4a on words of 4 along K{f', after {moved} has been rearranged to lie along K' if moved else ''}"
 
     def _operand(self, p: GemmProblem, pointer: str, operand: Operand, rows: int) -> Operand:
@@ -219,21 +220,15 @@ class _Words:
         target = Operand("int8", (p.k, 1), tuple(reversed(strides)))
         copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
                            (*target.batch_strides, *target.strides), 1, operand.alignment, 16)
-        source: Role = self.roles[pointer]
+        source = self._given[pointer]
         plan = plan_copy(copy, self._device)
         self.seconds += plan.seconds or 0.0
         for launch in plan.launches:
             self.copies += (with_roles(launch, {"src": (source, 0), "dst": ("workspace", self.bytes)}),)
-        self._offsets[pointer] = self.bytes
-        self.roles[pointer] = "workspace"
+        self._moved.append(pointer)
+        self.roles[pointer] = Argument(role="workspace", offset=self.bytes)
         self.bytes += -(-below // _ALIGNMENT) * _ALIGNMENT
         return target
-
-    def shift(self, launch: Launch) -> Launch:
-        """The launch with each rearranged operand where it lies in the workspace."""
-        arguments = tuple(replace(argument, offset=self._offsets.get(param.name, 0)) if param.kind == "pointer" else argument
-                          for param, argument in zip(launch.kernel.params, launch.arguments, strict=True))
-        return replace(launch, arguments=arguments)
 
 
 def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:
