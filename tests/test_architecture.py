@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "codegen": {"layout"},
     "kernels": {"codegen", "layout"},
     "planning": BELOW_PLANNING,
-    "runtime": {"codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
+    "runtime": {"codegen.architectures", "codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
     "emulator": {"codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
     "functions": BELOW_FUNCTIONS,
     "blas": BELOW_FUNCTIONS | {"functions"},

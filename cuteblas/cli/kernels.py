@@ -13,6 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from ..codegen.architectures import oldest_with
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation
 from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage, plan_copy, plan_gemm
@@ -50,12 +51,12 @@ FAMILIES = (
     Variant("gemm_simt", "gemm", _CHOSEN, "any product on fused multiply-adds", "sm_75", plan_gemm,
             replace(_product("float32"), precision="ieee")),
     Variant("gemm_split", "gemm", _CHOSEN, "float32 and complex64 products as sums of products of float16 on Hopper's tensor "
-            "cores, where the device finds that accurate", "sm_90a", plan_gemm, _product("float32")),
+            "cores, where the device finds that accurate", oldest_with("wgmma"), plan_gemm, _product("float32")),
     Variant("gemm_skinny", "gemm", _CHOSEN, "float32 products with few rows or columns on Hopper's tensor cores, split in "
-            "registers", "sm_90a", plan_gemm,
+            "registers", oldest_with("wgmma"), plan_gemm,
             replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1)))),
     Variant("gemm_wgmma", "gemm", _CHOSEN, "float16 and bfloat16 products on Hopper's tensor cores, fed by TMA; float32 as "
-            "tfloat32 on request", "sm_90a", plan_gemm, _product("float16")),
+            "tfloat32 on request", oldest_with("wgmma"), plan_gemm, _product("float16")),
     Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: large float64 and complex128 ones, float16 and "
             "bfloat16 where the device is no Hopper, or which are small and of odd extents", "sm_75", plan_gemm,
             _product("float64")),

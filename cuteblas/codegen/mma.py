@@ -12,6 +12,7 @@ from math import prod
 
 from ..layout import ComposedLayout, Figure, Layout, Swizzle, Tensor, composition, make_layout, mma_picture, size
 from ..layout.symbolic import IntLike
+from .architectures import number_of
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .engine import CodegenError
@@ -123,8 +124,7 @@ MMA_ATOMS = (
 
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
     """The instruction for a type on an architecture, or ``None`` if it has none."""
-    number = int(arch.removeprefix("sm_").removesuffix("a"))
-    return next((a for a in MMA_ATOMS if a.element == element and int(a.arch.removeprefix("sm_")) <= number), None)
+    return next((a for a in MMA_ATOMS if a.element == element and number_of(a.arch) <= number_of(arch)), None)
 
 
 def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:

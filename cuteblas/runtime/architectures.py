@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["launches_overlap", "target_architecture"]
+from ..codegen.architectures import number_of
 
-
-def _number(arch: str) -> int:
-    digits = arch.removeprefix("sm_").removesuffix("a")
-    if not arch.startswith("sm_") or not digits.isdigit():
-        raise ValueError(f"an architecture is written sm_80 or sm_90a, got {arch!r}")
-    return int(digits)
-
-
-def launches_overlap(device_arch: str) -> bool:
-    """Whether a launch can begin while the one before it still runs (programmatic dependent launch)."""
-    return _number(device_arch) >= 90
+__all__ = ["target_architecture"]
 
 
 def target_architecture(kernel_arch: str, device_arch: str) -> str:
@@ -41,7 +31,7 @@ def target_architecture(kernel_arch: str, device_arch: str) -> str:
     >>> target_architecture("sm_90a", "sm_90")
     'sm_90a'
     """
-    only_one, needed, have = kernel_arch.endswith("a"), _number(kernel_arch), _number(device_arch)
+    only_one, needed, have = kernel_arch.endswith("a"), number_of(kernel_arch), number_of(device_arch)
     if only_one and needed != have:
         raise ValueError(f"the kernel runs on {kernel_arch} alone and the device is {device_arch}")
     if needed > have:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..codegen.architectures import capabilities
 from ..planning.plan import Launch, Plan
 from ..planning.problem import DeviceInfo
-from .architectures import launches_overlap
 from .arguments import ArgumentBlock
 from .devices import device_info, is_captured
 from .errors import DriverError, require
@@ -138,7 +138,7 @@ class Executor:
 
         def call(function: int, launch: Launch, parameters: int) -> _Call:
             kernel = launch.kernel
-            overlaps = kernel.waits and launches_overlap(self.plan.device.arch)
+            overlaps = kernel.waits and capabilities(self.plan.device.arch).overlapping_launches
             launch_kernel = self._overlapping() if overlaps else self._launch_kernel
             return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes, parameters)
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
@@ -210,7 +211,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     mma, (box_a, box_b) = config.mma, config.boxes
     if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is written in vectors of 1 or 2 along N, got {config}")
-    k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch="sm_90a", wide=config.wide,
+    k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch=oldest_with("wgmma"), wide=config.wide,
                       summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
                               f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
                               f"A {mma.tv_a}, accumulators {mma.tv_c}")

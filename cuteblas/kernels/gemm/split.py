@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
@@ -177,7 +178,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds {run} of C side by side and writes them, at most, together along N, got {config.c}")
 
-    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch="sm_90a", wide=config.wide,
+    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                               f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
                               f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")

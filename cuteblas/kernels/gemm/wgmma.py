@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
@@ -141,7 +142,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles are alone, not in clusters")
 
-    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch="sm_90a", wide=config.wide, cluster=config.cluster.size,
+    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
+                      cluster=config.cluster.size,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                               f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{depth}, "
                               f"{config.stages} stages\n"

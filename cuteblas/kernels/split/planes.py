@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
@@ -319,8 +320,8 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     there, of P and of R; behind a gate, the number of blocks.
     """
     form = FORMATS[config.format]
-    k = KernelBuilder(config.name, prod(config.a.threads), arch="sm_90", min_blocks=config.min_blocks, wide=config.wide,
-                      cluster=config.cluster,
+    k = KernelBuilder(config.name, prod(config.a.threads), arch=oldest_with("clusters"), min_blocks=config.min_blocks,
+                      wide=config.wide, cluster=config.cluster,
                       summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
     if config.gate is not None:
         k.gate(config.gate, followed=True)                 # by what multiplies

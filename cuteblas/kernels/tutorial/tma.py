@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
@@ -69,7 +70,7 @@ def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
     each tile, tiles along I first.
     """
     box = config.box
-    k = KernelBuilder(config.name, 32, arch="sm_90",
+    k = KernelBuilder(config.name, 32, arch=oldest_with("tma"),
                       summary=f"D[i, j, batch] = S[i, j, batch] in boxes of {box.box} elements of {config.item} bytes")
     source, target = k.tensor_map("S"), k.tensor_map("D")
     extents, batch = (k.integer("I"), k.integer("J")), tuple(k.integer(f"L{i}") for i in range(config.modes))
@@ -179,7 +180,7 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     if vectors % reader.tile[1] or columns % reader.tile[2]:
         raise CodegenError(f"{config.name}: the tile {config.tile} does not divide among {config.threads} threads")
 
-    k = KernelBuilder(config.name, config.threads, arch="sm_90", wide=config.wide,
+    k = KernelBuilder(config.name, config.threads, arch=oldest_with("tma"), wide=config.wide,
                       summary=f"D[v, h, n] = S[v, h, n], N contiguous in S and M = (v, h) in D: elements of {config.item} bytes\n"
                               f"tile {config.tile} by boxes of {box.box}, swizzled over {box.swizzle} bytes; "
                               f"words of {config.word} bytes")

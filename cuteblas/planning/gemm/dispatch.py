@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
+from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
 from ..plan import Plan
@@ -20,9 +21,8 @@ from .wgmma import plan_wgmma, why_not_wgmma
 
 __all__ = ["PRECISIONS", "plan_gemm"]
 
-# Where float64 tensor cores have twice the rate of the float64 unit, and from which size they pay: measured at 256 to 4096
-# on sm_90. They round every multiply-add as the unit does, so precision "ieee" holds.
-_FLOAT64_TENSOR_CORES = ("sm_80", "sm_90")
+# From which size float64 tensor cores pay: measured at 256 to 4096 on sm_90. They round every multiply-add as the unit does, so
+# precision "ieee" holds.
 _LEAST_FLOPS = {"float64": 6e8, "complex128": 1e8}
 
 # Elements of A, B and C from which operands in half precision are copied where no tensor map describes them; or K, of results that
@@ -117,8 +117,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if refused is None:
         return plan_wgmma(problem, device)
     if element.name not in ("float16", "bfloat16"):
-        if element.name in _LEAST_FLOPS and device.arch in _FLOAT64_TENSOR_CORES and problem.flops >= _LEAST_FLOPS[element.name] \
-                and why_not_mma(problem, device) is None:
+        if element.name in _LEAST_FLOPS and problem.flops >= _LEAST_FLOPS[element.name] \
+                and capabilities(device.arch).float64_tensor_cores and why_not_mma(problem, device) is None:
             return plan_mma(problem, device)
         return plan_simt(problem, device, over)
     why = f"; not gemm_wgmma: {refused}"

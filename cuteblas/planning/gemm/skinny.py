@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd, prod
 
+from ...codegen.architectures import capabilities, why_lacking
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
@@ -45,8 +46,8 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
     if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
-    if device.arch != "sm_90":
-        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if not capabilities(device.arch).wgmma:
+        return why_lacking("wgmma", device.arch)
     if p.k == 0 or p.alpha == "zero":
         return "there is nothing to multiply"
     if p.k < LEAST_K:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
 
+from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import TensorMapSpec
 from ...kernels.common import OperandAccess
@@ -84,8 +85,8 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
     if p.a.dtype not in _SPLIT_TYPES or {p.b.dtype, p.accumulator} != {p.a.dtype}:
         return f"it multiplies float32 or complex64 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
-    if device.arch != "sm_90":
-        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if not capabilities(device.arch).wgmma:
+        return why_lacking("wgmma", device.arch)
     if p.k == 0 or p.alpha == "zero":
         return "there is nothing to multiply"
     if max(parts_of(p) * max(p.m, p.n, p.k), *p.batch, 1) >= 2**31 - 256:

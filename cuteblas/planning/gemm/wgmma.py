@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
@@ -44,8 +45,8 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
     if p.precision == "ieee":
         return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
-    if device.arch != "sm_90":
-        return f"wgmma exists on sm_90 alone, not on {device.arch}"
+    if not capabilities(device.arch).wgmma:
+        return why_lacking("wgmma", device.arch)
     if p.k == 0 or p.alpha == "zero":
         return "there is nothing to multiply"
     if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import gcd, prod
 
+from ...codegen.architectures import capabilities, oldest_with
 from ...codegen.kernel import TensorMapSpec
 from ...kernels.tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from ..copy.dispatch import canonical_modes, is_wide
@@ -23,7 +24,7 @@ _MOST_EXTENT = 2**31 - _MOST_BOX     # coordinates have 32 bits, and those of th
 
 
 def _check_device(problem: CopyProblem, device: DeviceInfo) -> None:
-    if int(device.arch.removeprefix("sm_").rstrip("af")) < 90:
+    if not capabilities(device.arch).tma:
         raise ValueError(f"{problem.variant} needs the tensor memory accelerator of sm_90 and later, got {device.arch}")
     if problem.itemsize not in (1, 2, 4, 8):
         raise ValueError(f"TMA moves elements of 1, 2, 4 or 8 bytes, got {problem.itemsize}")
@@ -141,7 +142,8 @@ def _described(spec: TensorMapSpec) -> str:
 
 VARIANTS = (
     Variant("tma_copy", "copy", f"{_SOURCE}: Introduction to TMA instructions, Building a TMA Tensor",
-            "one thread of a block has TMA bring a box into shared memory and take it out again", "sm_90", plan_tma_copy),
+            "one thread of a block has TMA bring a box into shared memory and take it out again", oldest_with("tma"),
+            plan_tma_copy),
     Variant("tma_transpose", "copy", f"{_SOURCE}: Application to TMA Tensors",
-            "TMA brings a swizzled tile; threads read it across and write wide vectors", "sm_90", plan_tma_transpose),
+            "TMA brings a swizzled tile; threads read it across and write wide vectors", oldest_with("tma"), plan_tma_transpose),
 )
