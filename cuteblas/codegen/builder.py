@@ -13,19 +13,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product, rank, size
-from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, equal, is_static, less, select, to_c
+from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, equal, is_static, less, select
 from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Pointer
+from .intrinsics import Argument, called, uses_in
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
 from .signature import Declarations, GlobalTensor, TensorParam, declare
+from .values import Operand, Rendered, Term, Use, Value, local, rendered
 
 __all__ = ["Guard", "KernelBuilder"]
 
 _INT32 = DType("int32", 4, "int", "int32", "i32")
 _INT64 = DType("int64", 8, "long long", "int64", "i64")
 _MAX_VECTOR_BYTES = 16
+_CONDITION = 2                      # how strongly the condition of ?: binds
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class KernelBuilder:
         self._shared_at: dict[str, int] = {}
         self._shared_tensors: list[tuple[str, str, Layout | ComposedLayout]] = []
         self._names: set[str] = set()
+        self._uses: set[Use] = set()
+        self._registers: dict[str, str] = {}           # their declarations, and their names
         self._assembler: tuple[str, ...] = ()
         self._access = AccessCounter(threads)
         self.facts: dict[str, str] = {}
@@ -159,10 +164,10 @@ class KernelBuilder:
         self._access.parameter(name, extent=lo is not None, value=typical)
         return Var(name, lo, hi, -multiple)
 
-    def scalar(self, name: str, element: str) -> str:
-        """A parameter that is one value of an element type; returns its C++ name."""
+    def scalar(self, name: str, element: str) -> Term:
+        """A parameter that is one value of an element type."""
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
-        return name
+        return local(name, element)
 
     def gate(self, value: int, *, followed: bool = False) -> None:
         """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value.
@@ -171,12 +176,12 @@ class KernelBuilder:
         """
         words, count = self.pointer("gate", "uint32", alignment=4), self.integer("gate_words")
         self._gated, self._followed = True, followed
-        self.emit(f"bool {self._fresh('gate_opens')} = false;")
+        opens = self.declare("gate_opens", "bool", False)
         with self.loop("i", count, start=self.thread, step=self.threads) as i:
-            self.emit("unsigned word;")
-            self.emit(f"cb::load_global<1>(&word, {words[i].address});")
-            self.emit(f"gate_opens = gate_opens || word == {value}u;")
-        self.emit("if (!cb::syncthreads_or(gate_opens)) return;")
+            word = self.declare("word", "uint32")
+            self.do("load_global", word, words[i], of=1)
+            self.assign(opens, opens | word.equals(value))
+        self.stop(~self.call("syncthreads_or", opens))
 
     def each_block(self, name: str) -> Expr:
         """The block's index along x; behind a gate, the index of one block after the other.
@@ -195,9 +200,9 @@ class KernelBuilder:
         assert isinstance(block, Expr)
         return block
 
-    def end_block(self, condition: str) -> None:
-        """End the work of a block (:meth:`each_block`) where it stands, if a C++ condition holds for all of its threads."""
-        self.emit(f"if ({condition}) {'continue' if self._in_loop else 'return'};")
+    def end_block(self, condition: Value | Expr) -> None:
+        """End the work of a block (:meth:`each_block`) where it stands, if a condition holds for all of its threads."""
+        self._line(f"if ({self._c(condition)}) {'continue' if self._in_loop else 'return'};")
 
     def tensor_map(self, name: str) -> str:
         """A TMA tensor map parameter; returns its C++ name."""
@@ -210,7 +215,8 @@ class KernelBuilder:
         """
         dt, item = dtype(element), pointer.dtype.bytes
         const = " const" if pointer.const else ""
-        self.emit(f"{dt.ctype}{const}* const {self._fresh(name)} = cb::aligned_down<{dt.ctype}{const}, {nbytes}>({pointer.name});")
+        self._record({Use("aligned_down", (dt.ctype + const, str(nbytes)))})
+        self._line(f"{dt.ctype}{const}* const {self._fresh(name)} = cb::aligned_down<{dt.ctype}{const}, {nbytes}>({pointer.name});")
         between = f"static_cast<int>(reinterpret_cast<unsigned long long>({pointer.name}) & {nbytes - 1}) / {item}"
         before = self._declare(f"{name}_before", between, Var(f"{name}_before", 0, nbytes // item - 1))
         return Pointer("gmem", name, dt, alignment=nbytes, root=pointer.root, const=pointer.const), before
@@ -226,7 +232,7 @@ class KernelBuilder:
         self._shared_tensors.append((name, dt.name, layout))
         self._shared_next = max(self._shared_next, offset + elements * dt.bytes)
         self._shared_bytes = max(self._shared_bytes, self._shared_next)
-        self.emit(f"{dt.ctype}* const {self._fresh(name)} = cb::shared_memory<{dt.ctype}>({offset});")
+        self._line(f"{dt.ctype}* const {self._fresh(name)} = {self._c(self.call('shared_memory', offset, of=element))};")
         self.note(f"{name}: shared {dt.name} {layout}, {elements * dt.bytes} bytes")
         return Tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
 
@@ -240,7 +246,9 @@ class KernelBuilder:
     def registers(self, name: str, element: str, layout: Layout) -> Tensor:
         """A fragment: a tensor in the thread's registers."""
         dt = dtype(element)
-        self.emit(f"alignas(16) {dt.ctype} {self._fresh(name)}[{_cosize(layout)}];")
+        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{_cosize(layout)}];"
+        self._registers[declaration] = name
+        self._line(declaration)
         self.note(f"{name}: registers {dt.name} {layout}")
         return Tensor(Pointer("rmem", name, dt, root=name), layout)
 
@@ -249,7 +257,7 @@ class KernelBuilder:
         """Give an integer expression a name in the source; constants and plain variables stay what they are."""
         if isinstance(value, int) or value.op == "var":
             return value
-        return self._declare(name, to_c(value), value)
+        return self._declare(name, self._c(value), value)
 
     def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
         """The block's index along ``axis`` (x, y or z)."""
@@ -260,24 +268,70 @@ class KernelBuilder:
         self._access.parameter(name, extent=True)
         return self._declare(name, f"gridDim.{axis}", Var(name, 1))
 
-    def flag(self, name: str, condition: str) -> Expr:
-        """An integer that is 1 if a C++ condition holds, else 0."""
-        return self._declare(name, f"{condition} ? 1 : 0", Var(name, 0, 1))
+    def flag(self, name: str, condition: Value | Expr | str) -> Expr:
+        """An integer that is 1 if a condition holds, else 0."""
+        text = condition if isinstance(condition, str) else self._recorded(rendered(condition)).at(_CONDITION)
+        return self._declare(name, f"{text} ? 1 : 0", Var(name, 0, 1))
 
     def variable(self, name: str, value: IntLike, hi: int | None = None) -> Expr:
         """A mutable integer, 0 to ``hi``, changed by :meth:`assign`."""
-        self.emit(f"{self._int} {self._fresh(name)} = {to_c(value)};")
+        self._line(f"{self._int} {self._fresh(name)} = {self._c(value)};")
         return Var(name, 0, hi)
 
     def array(self, name: str, entries: int, value: Callable[[IntLike], IntLike]) -> None:
         """An array of integers in registers, ``value(i)`` at ``i``; :func:`~cuteblas.layout.symbolic.entry` reads it."""
-        self.emit(f"{self._int} {self._fresh(name)}[{entries}];")
+        self._line(f"{self._int} {self._fresh(name)}[{entries}];")
         with self.loops((entries,)) as (i,):
-            self.emit(f"{name}[{to_c(i)}] = {to_c(value(i))};")
+            self._line(f"{name}[{self._c(i)}] = {self._c(value(i))};")
 
-    def assign(self, variable: Expr, value: IntLike) -> None:
-        """Change a mutable integer."""
-        self.emit(f"{to_c(variable)} = {to_c(value)};")
+    # -- values ---------------------------------------------------------------------------------------------------------------
+    def declare(self, name: str, element: str, value: Operand | None = None, *, const: bool = False) -> Term:
+        """A variable of an element type, without a value or with one, which it keeps if it is ``const``."""
+        kind = dtype(element)
+        text = "" if value is None else f" = {self._value(value, kind)}"
+        ctype = "unsigned" if kind.ctype == "unsigned int" else kind.ctype
+        self._line(f"{ctype}{' const' if const else ''} {self._fresh(name)}{text};")
+        return local(name, element)
+
+    def words(self, name: str, values: Sequence[Value]) -> Tensor:
+        """An array of words of 4 bytes."""
+        self._line(f"unsigned {self._fresh(name)}[{len(values)}] = {{{', '.join(self._value(v, dtype('b32')) for v in values)}}};")
+        return Tensor(Pointer("rmem", name, dtype("b32"), root=name), Layout(len(values)))
+
+    def assign(self, target: Value | Expr, value: Operand) -> None:
+        """Change an element of registers, or a variable.
+
+        Raises
+        ------
+        CodegenError
+            If the value has another type.
+        """
+        if isinstance(target, Expr):
+            self._line(f"{self._c(target)} = {self._c(value)};")
+        else:
+            self._line(f"{self._c(target)} = {self._value(value, target.dtype)};")
+
+    def call(self, name: str, *arguments: Argument, of: object = ()) -> Term:
+        """The value of a device function (:mod:`~cuteblas.codegen.intrinsics`).
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        *arguments
+            What it takes.
+        of : optional
+            What it is told as a template: the name of an element type, an integer, or several of them.
+        """
+        return Term(called(name, of if isinstance(of, tuple) else (of,), arguments))
+
+    def do(self, name: str, *arguments: Argument, of: object = ()) -> None:
+        """Call a device function that has no value: see :meth:`call`."""
+        self._line(f"{self._c(self.call(name, *arguments, of=of))};")
+
+    def convert(self, value: Operand, element: str) -> Term:
+        """A value as one of another type, rounded as NumPy does."""
+        return self.call("convert", value, of=element)
 
     def pin(self, name: str, tensor: Tensor, *, settled: bool = False) -> Tensor:
         """Name a tensor in the source: its offset is computed once, where this stands.
@@ -295,8 +349,9 @@ class KernelBuilder:
                 layout = replace(layout, offset=self.let(f"{name}_offset", layout.offset))
             element = engine[0]
             const = " const" if engine.const else ""
-            address = f"cb::settled({element.address})" if settled else element.address
-            self.emit(f"{engine.dtype.ctype}{const}* const {self._fresh(name)} = {address};")
+            self._record(element.rendered().uses)
+            address = self._c(self.call("settled", replace(engine, const=False)[0])) if settled else element.address
+            self._line(f"{engine.dtype.ctype}{const}* const {self._fresh(name)} = {address};")
             low = bits_of(element.index) & -bits_of(element.index)
             alignment = min(engine.alignment, low * engine.dtype.bytes) if low > 0 else engine.alignment
             return Tensor(replace(engine, name=name, offset=0, alignment=alignment, origin=engine.origin + element.index), layout)
@@ -319,9 +374,9 @@ class KernelBuilder:
         name = self._unused(name)
         last = bounds(stop)[1]
         if unroll is not None:
-            self.emit("#pragma unroll" if unroll else "#pragma unroll 1", indent=False)
-        advance = f"++{name}" if step == 1 else f"{name} += {to_c(step)}"
-        with self._block(f"for ({self._int} {name} = {to_c(start)}; {name} < {to_c(stop)}; {advance})"):
+            self._lines.append("#pragma unroll" if unroll else "#pragma unroll 1")
+        advance = f"++{name}" if step == 1 else f"{name} += {self._c(step)}"
+        with self._block(f"for ({self._int} {name} = {self._c(start)}; {name} < {self._c(stop)}; {advance})"):
             self._fresh(name)
             yield Var(name, bounds(start)[0], None if last is None else last - 1)
 
@@ -336,12 +391,12 @@ class KernelBuilder:
             yield (*rest, i)
 
     @contextmanager
-    def when(self, condition: Expr | bool) -> Iterator[None]:
+    def when(self, condition: Value | Expr | bool) -> Iterator[None]:
         """Statements under a condition; without a test if it is known to hold."""
         if condition is True:
             yield
         else:
-            with self._block(f"if ({to_c(condition) if isinstance(condition, Expr) else 'false'})"):
+            with self._block(f"if ({self._c(condition)})"):
                 yield
 
     @contextmanager
@@ -349,6 +404,14 @@ class KernelBuilder:
         """The alternative of the :meth:`when` just before."""
         with self._block("else"):
             yield
+
+    def stop(self, condition: Value | Expr) -> None:
+        """End the thread if a condition holds."""
+        self._line(f"if ({self._c(condition)}) return;")
+
+    def spin(self, condition: Value) -> None:
+        """Evaluate a condition until it does not hold any more."""
+        self._line(f"while ({self._c(condition)}) {{}}")
 
     # -- work -----------------------------------------------------------------------------------------------------------------
     def copy(self, source: Tensor, target: Tensor, *, width: int, guard: Guard | None = None, when: Expr | bool = True) -> None:
@@ -376,15 +439,15 @@ class KernelBuilder:
         with self.loops((extents[0] // width, *extents[1:])) as (v, *rest):
             at = (v * width, *rest)
             s, d = source(*at), target(*at)
-            arguments = [d.address, s.address]
+            arguments: list[Argument] = [d, s]
             if guard is not None and not guard.same_for(at, width):
                 raise CodegenError(f"copy: vectors of {width} elements may lie partly outside of the extents {guard.extents}")
             if guard is not None or when is not True or call == "cp_async":
                 condition = all_of(when, True if guard is None else guard.at(at))
-                arguments += [to_c(condition) if isinstance(condition, Expr) else str(condition).lower()]
+                arguments.append(condition)
             for element, tensor in ((s, source), (d, target)):
                 self._access.count(element, width, call, tensor)
-            self.emit(f"cb::{call}<{width}>({', '.join(arguments)});")
+            self.do(call, *arguments, of=width)
 
     def load_matrices(self, source: Tensor, target: Tensor, *, transposed: bool = False) -> None:
         """Load 8 x 8 matrices of 16-bit elements from shared memory with ``ldmatrix``, four at a time, by whole warps.
@@ -410,13 +473,12 @@ class KernelBuilder:
         with self.loops((quadruples,)) as (q,):
             row = source(0, q)
             self._access.count(row, width, "load_shared", source)
-            self.emit(f"cb::ldmatrix_x4{'_trans' if transposed else ''}({target(0, q).address}, {row.address});")
+            self.do("ldmatrix_x4_trans" if transposed else "ldmatrix_x4", target(0, q), row)
 
-    def fill(self, fragment: Tensor, value: str = "") -> None:
+    def fill(self, fragment: Tensor, value: Value | None = None) -> None:
         """Set every element of a fragment (to zero by default)."""
-        ctype = fragment.engine.dtype.ctype
         with self.loops(_extents(fragment)) as at:
-            self.emit(f"{fragment(*at).c} = {value or f'cb::zero<{ctype}>()'};")
+            self.assign(fragment(*at), self.call("zero", of=fragment.engine.dtype.name) if value is None else value)
 
     def fma(self, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False, in_order: bool = False) -> None:
         """``c += a * b`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``.
@@ -432,41 +494,42 @@ class KernelBuilder:
         atom = "mac_in_order" if in_order else "mac_dp4a" if a.engine.dtype.name == "int8x4" else "mac"
         if in_order:
             self._assembler = ("-O1",)
-        flags = f"<{str(conj_a).lower()}, {str(conj_b).lower()}>" if conj_a or conj_b else ""
+        flags = (conj_a, conj_b) if conj_a or conj_b else ()
         last, turns = vm * rm - 1, vm * rm > 1 and vn > 1 and c.engine.dtype.name == "float32"
         with self.loops((vm * rm, vn, rn)) as (at, j, n):
             at = self.let("at", select(equal(j % 2, 0), at, last - at) if turns else at)
             i, m = at % vm, at // vm
-            self.emit(f"cb::{atom}{flags}({c((i, j), m, n).c}, {a(i, m).c}, {b(j, n).c});")
+            self.do(atom, c((i, j), m, n), a(i, m), b(j, n), of=flags)
 
     def barrier(self) -> None:
         """Wait for all threads of the block."""
-        self.emit("cb::syncthreads();")
+        self.do("syncthreads")
 
     def warp_barrier(self) -> None:
         """Wait for all threads of the warp."""
-        self.emit("cb::syncwarp();")
+        self.do("syncwarp")
 
     def group_barrier(self, number: IntLike, threads: int) -> None:
         """Wait for ``threads`` threads at a named barrier, 1 to 15."""
-        self.emit(f"cb::named_barrier_sync({to_c(number)}, {threads});")
+        self.do("named_barrier_sync", number, threads)
 
     def cluster_barrier(self, *, ordered: bool = False) -> None:
         """Wait for all threads of the cluster; only if it is ``ordered``, accesses before it come before those behind it."""
-        self.emit("cb::cluster_sync_ordered();" if ordered else "cb::cluster_sync();")
+        self.do("cluster_sync_ordered" if ordered else "cluster_sync")
 
     def commit(self) -> None:
         """Close the group of asynchronous copies issued so far."""
-        self.emit("cb::cp_async_commit();")
+        self.do("cp_async_commit")
 
     def wait(self, pending: int) -> None:
         """Wait until at most ``pending`` groups of this thread's asynchronous copies are unfinished."""
-        self.emit(f"cb::cp_async_wait<{pending}>();")
+        self.do("cp_async_wait", of=pending)
 
     # -- text -----------------------------------------------------------------------------------------------------------------
-    def emit(self, text: str, *, indent: bool = True) -> None:
+    def emit(self, text: str) -> None:
         """Write one line."""
-        self._lines.append(("  " * self._indent if indent else "") + text)
+        self._record(uses_in(text))
+        self._line(text)
 
     def note(self, text: str) -> None:
         """Add a line to the comment that heads the kernel."""
@@ -475,7 +538,7 @@ class KernelBuilder:
     def comment(self, text: str) -> None:
         """Write a comment line."""
         self._lines.append("")
-        self.emit(f"// {text}")
+        self._line(f"// {text}")
 
     def build(self) -> GeneratedKernel:
         """The finished kernel."""
@@ -488,28 +551,53 @@ class KernelBuilder:
         both = self.min_blocks > 1 or self.arch.endswith("a")
         bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
         clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
-        begin = ["  cb::next_launch_may_begin();", "  cb::wait_for_launch_before();"] if self._waits else []
+        begin = ["next_launch_may_begin", "wait_for_launch_before"] if self._waits else []
         if self._gated and not self._followed:
             # It may have nothing to do: blocks of the next launch would come before multiprocessors are free, and lie side by side.
             begin.reverse()
+        lines, self._lines, self._indent = self._lines, [], 1
+        for name in begin:
+            self.do(name)
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
-                + "\n".join(begin + self._lines) + "\n}\n")
+                + "\n".join(self._lines + lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
-                               (self.cluster, 1, 1), assembler=self._assembler, facts=facts, shared=tuple(self._shared_tensors),
+                               (self.cluster, 1, 1), uses=frozenset(self._uses), assembler=self._assembler, facts=facts,
+                               shared=tuple(self._shared_tensors), registers=tuple(self._registers.items()),
                                parts=self.declarations.parts, tensors=self.declarations.tensors)
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:
-        self.emit(head + " {")
+        self._line(head + " {")
         self._indent += 1
         outside = set(self._names)
         yield
         self._names = outside                          # names end with the block that declares them
         self._indent -= 1
-        self.emit("}")
+        self._line("}")
+
+    def _line(self, text: str) -> None:
+        self._lines.append("  " * self._indent + text)
+
+    def _record(self, uses: Iterable[Use]) -> None:
+        self._uses.update(uses)
+
+    def _c(self, x: Operand) -> str:
+        """An operand as C++; what it calls is recorded."""
+        return self._recorded(rendered(x)).c
+
+    def _value(self, x: Operand, kind: DType | None) -> str:
+        """A value of a certain type as C++; what it calls is recorded."""
+        value = self._recorded(rendered(x, kind))
+        if value.dtype is not None and kind is not None and value.dtype.ctype != kind.ctype:
+            raise CodegenError(f"{value.c} is of type {value.dtype.name}, where {kind.name} is wanted")
+        return value.c
+
+    def _recorded(self, value: Rendered) -> Rendered:
+        self._record(value.uses)
+        return value
 
     def _declare(self, name: str, text: str, facts: Expr) -> Expr:
-        self.emit(f"{self._int} const {self._fresh(name)} = {text};")
+        self._line(f"{self._int} const {self._fresh(name)} = {text};")
         variable = Var(name, facts.lo, facts.hi, facts.bits)
         if facts != variable:
             self._access.definitions[name] = facts

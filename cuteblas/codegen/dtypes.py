@@ -37,6 +37,11 @@ class DType:
         return self.name.startswith("complex")
 
     @property
+    def part(self) -> DType:
+        """The type of the real and the imaginary part."""
+        return DTYPES[f"float{4 * self.bytes}"] if self.is_complex else self
+
+    @property
     def is_integer(self) -> bool:
         return "int" in self.name
 

@@ -1,7 +1,7 @@
 """Engines of the generator's tensors: typed pointers into global, shared and register memory.
 
 A :class:`~cuteblas.layout.Tensor` is an engine and a layout. Slicing a tensor adds an offset to its engine; indexing it gives an
-:class:`Element`, whose ``c`` and ``address`` are C++ text. Offsets are symbolic integers, so an address is never written by hand.
+:class:`Element`, which is a value and has an address. Offsets are symbolic integers, so an address is never written by hand.
 """
 
 from __future__ import annotations
@@ -9,29 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..layout.symbolic import IntLike, bits_of, to_c
+from ..layout.symbolic import IntLike, bits_of
 from .dtypes import DType
+from .errors import CodegenError
+from .values import Rendered, Value, rendered
 
 __all__ = ["CodegenError", "Element", "Pointer", "Space"]
 
 Space = Literal["gmem", "smem", "rmem"]
 
 
-class CodegenError(ValueError):
-    """A kernel that cannot be generated as asked: an access that is not provably aligned, a mode that is not covered, ..."""
-
-
 @dataclass(frozen=True)
-class Element:
-    """One element of a tensor in a generated kernel."""
+class Element(Value):
+    """One element of a tensor in a generated kernel: a value, and a place."""
 
     pointer: Pointer
     index: IntLike
 
-    @property
-    def c(self) -> str:
-        """The element as a C++ lvalue."""
-        return f"{self.pointer.name}[{to_c(self.index)}]"
+    def rendered(self) -> Rendered:
+        index = rendered(self.index)
+        return Rendered(f"{self.pointer.name}[{index.c}]", self.pointer.dtype, uses=index.uses)
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and memory, and the C++ of that.
+"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and memory, and how a kernel writes that.
 
 A graph is typed data. It comes from tracing a Python function (:mod:`cuteblas.functions.epilogues`) or is written by hand, and it
 is part of a kernel's source, so that no two graphs ever share a compiled kernel.
@@ -13,7 +13,9 @@ from functools import cached_property
 
 from .builder import KernelBuilder
 from .dtypes import dtype
-from .engine import CodegenError
+from .errors import CodegenError
+from .intrinsics import called
+from .values import Rendered, Term, Value, complex_of, rendered
 
 __all__ = ["FUNCTIONS", "LEAVES", "EpilogueGraph", "Node", "emit", "epilogue_role", "literal"]
 
@@ -175,33 +177,27 @@ def _from_rows(name: str, rows: list[tuple], result: int, outputs: list[tuple[st
     return EpilogueGraph(name, nodes[result], tuple((output, nodes[i]) for output, i in outputs))
 
 
-def literal(value: bool | int | float | complex, name: str) -> str:
-    """A number as a C++ expression of an element type, rounded to it once."""
+def literal(value: bool | int | float | complex, name: str) -> Term:
+    """A number as a value of an element type, rounded to it once."""
     kind = dtype(name)
     if kind.is_complex:
         real = "float64" if kind.bytes == 16 else "float32"
-        return f"{kind.ctype}{{{literal(complex(value).real, real)}, {literal(complex(value).imag, real)}}}"
+        return complex_of(name, literal(complex(value).real, real), literal(complex(value).imag, real))
     if name in ("float32", "float64"):
         x = float(value)                # type: ignore[arg-type]
         if x != x or x in (float("inf"), float("-inf")):
-            return f"cb::{'not_a_number' if x != x else 'infinity'}<{kind.ctype}>({'-1' if x < 0 else '1'})"
-        return f"static_cast<{kind.ctype}>({x!r})"
+            return Term(called("not_a_number" if x != x else "infinity", (name,), (-1 if x < 0 else 1,)))
+        return Term(Rendered(f"static_cast<{kind.ctype}>({x!r})", kind))
     if name == "bool":
-        return "true" if value else "false"
+        return Term(rendered(bool(value)))
     whole = int(value)                  # type: ignore[arg-type]
     suffix = "ull" if whole >= 2**63 else "ll"
-    return f"static_cast<{kind.ctype}>({'(-9223372036854775807ll - 1)' if whole == -2**63 else f'{whole}{suffix}'})"
+    text = "(-9223372036854775807ll - 1)" if whole == -2**63 else f"{whole}{suffix}"
+    return Term(Rendered(f"static_cast<{kind.ctype}>({text})", kind))
 
 
-def _call(node: Node, arguments: list[str]) -> str:
-    """The C++ expression of a function of values that have names."""
-    if node.op == "cast":
-        return f"cb::convert<{dtype(node.dtype).ctype}>({arguments[0]})"
-    return f"cb::{node.op}({', '.join(arguments)})"
-
-
-def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], str]) -> Iterator[str]:
-    """Write the values of a graph as named constants; returns the C++ names of the result and of every output, in order.
+def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) -> Iterator[Value]:
+    """Write the values of a graph as named constants; returns the result and every output, in order.
 
     Parameters
     ----------
@@ -210,14 +206,17 @@ def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], str]) ->
     graph : EpilogueGraph
         What is computed.
     leaf : callable
-        The C++ expression of a leaf that is no constant, in its type.
+        A leaf that is no constant, in its type.
     """
-    names: dict[Node, str] = {}
+    names: dict[Node, Value] = {}
     for node in graph.nodes:
         if node.op == "constant":
             names[node] = literal(node.value, node.dtype)       # type: ignore[arg-type]
             continue
-        text = leaf(node) if node.op in LEAVES else _call(node, [names[a] for a in node.args])
-        names[node] = f"e{len(names)}"
-        k.emit(f"{dtype(node.dtype).ctype} const {names[node]} = {text};")
+        arguments = [names[a] for a in node.args]
+        if node.op in LEAVES:
+            value = leaf(node)
+        else:
+            value = k.convert(arguments[0], node.dtype) if node.op == "cast" else k.call(node.op, *arguments)
+        names[node] = k.declare(f"e{len(names)}", node.dtype, value, const=True)
     return iter([names[graph.result], *(names[node] for _name, node in graph.outputs)])

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..layout import Layout, Tensor
-from ..layout.symbolic import Expr, Var, equal, to_c
+from ..layout.symbolic import Expr, Var, equal
 from .builder import KernelBuilder
 from .dtypes import dtype
-from .engine import Pointer
+from .engine import Element, Pointer
 from .kernel import GeneratedKernel, Param
+from .values import Term
 
 __all__ = ["WORD_BYTES", "TableBuilder", "first_blocks", "word_offsets"]
 
@@ -59,9 +60,9 @@ class TableBuilder(KernelBuilder):
         self.fill(self._before)
         with self.loop("level", levels):
             self.copy(Tensor(table + (problem + half), Layout(1)), probe, width=1)
-            with self.when(equal(self.flag("reached", f"{probe(0).c} <= {to_c(block)}"), 1)):
+            with self.when(equal(self.flag("reached", probe(0) <= block), 1)):
                 self.assign(problem, problem + half)
-                self.emit(f"{self._before(0).c} = {probe(0).c};")
+                self.assign(self._before(0), probe(0))
             self.assign(half, half // 2)
         self._row = self.pin("row", Tensor(table + (entries + problem * row_words), Layout(row_words)))
 
@@ -73,8 +74,9 @@ class TableBuilder(KernelBuilder):
         """An address in the row, or of a number in the row."""
         dt, inline = dtype(element), name in self._inline
         qualified = f"{dt.ctype}{' const' if const else ''}*"
-        value = self._member(Param(self._fresh(name), "scalar" if inline else "pointer", dt, const))
-        self.emit(f"{qualified} const {name} = reinterpret_cast<{qualified}>({value if inline else self._word(name, value)});")
+        member = self._member(Param(self._fresh(name), "scalar" if inline else "pointer", dt, const))
+        value = member.address if inline else self._word(name, member)
+        self._line(f"{qualified} const {name} = reinterpret_cast<{qualified}>({value});")
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
     def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
@@ -84,29 +86,28 @@ class TableBuilder(KernelBuilder):
         self._access.parameter(name, extent=lo is not None, value=typical)
         return self._declare(name, f"static_cast<{self._int}>({self._word(name, value)})", Var(name, lo, hi, -multiple))
 
-    def scalar(self, name: str, element: str) -> str:
+    def scalar(self, name: str, element: str) -> Term:
         """A number in the row."""
-        ctype = dtype(element).ctype
-        value = self._member(Param(self._fresh(name), "scalar", dtype(element)))
-        self.emit(f"{ctype} {name};")
-        self.emit(f"cb::load_global<1>(&{name}, reinterpret_cast<{ctype} const*>({value}));")
-        return name
+        kind = dtype(element)
+        member = self._member(Param(name, "scalar", kind))
+        number, there = self.declare(name, element), f"reinterpret_cast<{kind.ctype} const*>({member.address})"
+        self.do("load_global", number, Pointer("gmem", there, kind, const=True), of=1)
+        return number
 
     def build(self) -> GeneratedKernel:
         """The finished kernel, which knows what its rows hold."""
         return replace(super().build(), row=tuple(self._members))
 
-    def _member(self, member: Param) -> str:
-        """The address of a new member of the row."""
+    def _member(self, member: Param) -> Element:
+        """Where a new member of the row stands."""
         self._members.append(member)
         offsets, _words = word_offsets(self._members)
-        return self._row(offsets[-1]).address
+        return self._row(offsets[-1])
 
-    def _word(self, name: str, address: str) -> str:
-        """The name of a word that is loaded."""
-        word = self._fresh(f"{name}_word")
-        self.emit(f"long long {word};")
-        self.emit(f"cb::load_global<1>(&{word}, {address});")
+    def _word(self, name: str, member: Element) -> Term:
+        """A word that is loaded."""
+        word = self.declare(f"{name}_word", "int64")
+        self.do("load_global", word, member, of=1)
         return word
 
 

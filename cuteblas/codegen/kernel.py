@@ -11,6 +11,7 @@ from typing import Literal
 from ..layout import ComposedLayout, Layout
 from .dtypes import DType
 from .signature import Part, Signature, TensorParam
+from .values import Use
 
 __all__ = ["GeneratedKernel", "Param", "TensorMapSpec"]
 
@@ -105,12 +106,16 @@ class GeneratedKernel:
         Blocks of a cluster along x, y, z.
     row : tuple of Param
         What a row of the table of a kernel for many problems holds: see :mod:`~cuteblas.codegen.grouped`.
+    uses : frozenset of Use
+        The device functions that it calls.
     assembler : tuple of str
         Options for the assembler (ptxas).
     facts : mapping of str to str
         What generation proved or counted, for people: layouts, bank conflicts, vector widths.
     shared : tuple of (str, str, layout)
         Tensors in shared memory, for people: name, element type and layout in elements.
+    registers : tuple of (str, str)
+        Fragments in registers: the statement that declares them, as it stands in the body, and their name.
     parts : mapping of str to Part
         What of a plan's values parameters take; one that is not there takes the value of its own name.
     tensors : mapping of str to TensorParam
@@ -126,9 +131,11 @@ class GeneratedKernel:
     min_blocks: int = 1
     cluster: tuple[int, int, int] = (1, 1, 1)
     row: tuple[Param, ...] = ()
+    uses: frozenset[Use] = frozenset()
     assembler: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
     shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(default=(), compare=False, hash=False)
+    registers: tuple[tuple[str, str], ...] = field(default=(), compare=False, hash=False)
     parts: Mapping[str, Part] = field(default_factory=dict, compare=False, hash=False)
     tensors: Mapping[str, TensorParam] = field(default_factory=dict, compare=False, hash=False)
 
@@ -149,14 +156,14 @@ class GeneratedKernel:
     @cached_property
     def waits(self) -> bool:
         """Whether it may begin while the launch before it in the stream still runs: it waits for that one itself."""
-        return "cb::wait_for_launch_before()" in self.body
+        return Use("wait_for_launch_before") in self.uses
 
     @cached_property
     def cuda_source(self) -> str:
         """The complete translation unit for a CUDA compiler; it includes no header."""
         from .prelude import cuda_prelude
 
-        return cuda_prelude(self.body) + self.body
+        return cuda_prelude(self.uses) + self.body
 
     @cached_property
     def digest(self) -> str:

@@ -86,12 +86,11 @@ class MmaAtom:
         """Type of a register of A or B."""
         return "b32" if self.per_register > 1 else self.element
 
-    def call(self, conj_b: bool = False) -> str:
-        """The prelude function; that of complex numbers conjugates B as it multiplies."""
+    @property
+    def function(self) -> str:
+        """The device function."""
         m, n, k = self.shape
-        if dtype(self.element).is_complex:
-            return f"cb::complex_mma_m{m}n{n}k{k}<{str(conj_b).lower()}>"
-        return f"cb::mma_m{m}n{n}k{k}<{dtype(self.element).ctype}>"
+        return f"{'complex_' * dtype(self.element).is_complex}mma_m{m}n{n}k{k}"
 
 
 def _atom(element: str, accumulator: str, shape: tuple[int, int, int], arch: str) -> MmaAtom:
@@ -273,7 +272,8 @@ def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor, *, co
     conj_b : bool
         Whether elements of ``b`` are conjugated.
     """
-    spread = dtype(tiled.atom.element).is_complex      # an element of A fills four registers: hold those of one atom at a time
+    atom = tiled.atom
+    spread = dtype(atom.element).is_complex      # an element of A fills four registers: hold those of one atom at a time
     with k.loops(tiled.atoms[::-1] if spread else tiled.atoms) as at:
         m, n = at[::-1] if spread else at
-        k.emit(f"{tiled.atom.call(conj_b)}({c(0, m, n).address}, {a(0, m).address}, {b(0, n).address});")
+        k.do(atom.function, c(0, m, n), a(0, m), b(0, n), of=conj_b if spread else atom.element)

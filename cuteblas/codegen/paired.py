@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..layout.symbolic import Expr, Var, to_c
+from ..layout.symbolic import Expr, Var
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .engine import Pointer
+from .values import integer
 
 __all__ = ["PairBuilder"]
 
@@ -20,12 +21,12 @@ class PairBuilder(KernelBuilder):
     def __init__(self, name: str, threads: int, **options: object):
         super().__init__(name, threads, **options)       # type: ignore[arg-type]
         first, block = super().integer("blocks_first"), super().block_index("block_of_both", "x")
-        second = self.flag("second", f"{to_c(block)} >= {to_c(first)}")
+        second = self.flag("second", integer(block) >= first)
         self._own = self.let("own_block", block - second * first)
 
     def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
         """The block's index in its launch; there is only one axis."""
-        return self._declare(name, to_c(self._own), Var(name, 0, hi))
+        return self._declare(name, self._c(self._own), Var(name, 0, hi))
 
     def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
         """The pointer of this block's launch."""
@@ -33,7 +34,7 @@ class PairBuilder(KernelBuilder):
                          for i in range(2))
         dt = dtype(element)
         qualifier = " const" if const else ""
-        self.emit(f"{dt.ctype}{qualifier}* const {self._fresh(name)} = second ? {second.name} : {first.name};")
+        self._line(f"{dt.ctype}{qualifier}* const {self._fresh(name)} = second ? {second.name} : {first.name};")
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
     def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
@@ -42,4 +43,4 @@ class PairBuilder(KernelBuilder):
         first, second = (super(PairBuilder, self).integer(f"{name}{i}", lo=lo, hi=hi, multiple=multiple, typical=typical)
                          for i in range(2))
         self._access.parameter(name, extent=lo is not None, value=typical)
-        return self._declare(name, f"second ? {to_c(second)} : {to_c(first)}", Var(name, lo, hi, -multiple))
+        return self._declare(name, f"second ? {second} : {first}", Var(name, lo, hi, -multiple))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +29,6 @@ _COUNT_CAPACITY = 4096
 _WARP = 32
 _RESIDENTS = 4              # clusters that run in turns where the order is shuffled
 _PAUSED = -1                # what a launch returns instead of an error when it lets Python look around
-_REGISTERS = re.compile(r"^\s*alignas\(\d+\) [\w:<>, ]+ (\w+)\[\d+\];$", re.MULTILINE)
-"""A declaration of registers, as the builder writes it: the emulator marks them as not set."""
 _FOLDER = Path(__file__).parent
 
 
@@ -182,14 +179,16 @@ def compile(kernel: GeneratedKernel) -> EmulatedKernel:
     CompilerError
         If there is no compiler, or if it refuses the kernel.
     """
-    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes, kernel.cluster)
+    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.registers)
 
 
 @cache
 def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int,
-             cluster: tuple[int, int, int]) -> EmulatedKernel:
+             cluster: tuple[int, int, int], registers: tuple[tuple[str, str], ...]) -> EmulatedKernel:
     arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])" for i, p in enumerate(params))
-    marked = _REGISTERS.sub(r"\g<0> cb::unset(\g<1>);", body)
+    marked = body
+    for declaration, registers_name in registers:
+        marked = marked.replace(declaration, f"{declaration} cb::unset({registers_name});")
     source = (f'#include "device.h"\n#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
               f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n')
     library = build(source, f"kernel {name}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from ..codegen.builder import KernelBuilder
-from ..codegen.dtypes import dtype
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.signature import Nested, TensorParam
+from ..codegen.values import Value, cast
 from ..layout import Layout, Tensor, rank, size
-from ..layout.symbolic import IntLike, ceil_div, minimum, to_c
+from ..layout.symbolic import IntLike, ceil_div, minimum
 
 __all__ = ["PAIRS", "Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "join_words",
            "matrix_at", "operand", "split_words", "strides_of", "tile_of_block", "transpose_words"]
@@ -123,30 +125,30 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     packed, *rest = (size(source.layout[i]) for i in range(rank(source.layout)))
     atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
     with k.loops(rest) as at:
-        k.emit(f"unsigned word[{packed}] = {{{', '.join(source(r, *at).c for r in range(packed))}}};")
-        k.emit(f"cb::{atom}(word);")
+        word = k.words("word", [source(r, *at) for r in range(packed)])
+        k.do(atom, word)
         for r in range(packed):
-            k.emit(f"{target(r, *at).c} = word[{r}];")
+            k.assign(target(r, *at), word(r))
 
 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
     """Words of 4 bytes that begin ``bits`` behind those of ``source``, which has one more; the two may be one fragment."""
     with k.loops((size(source.layout) - 1,)) as (w,):
-        k.emit(f"{target(w).c} = cb::between_words({source(w).c}, {source(w + 1).c}, {to_c(bits)});")
+        k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 
 
 def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     """The elements of a word of 4 bytes, the first from its lowest bits."""
     packed, dt = size(target.layout), target.engine.dtype
     for c in range(packed):
-        k.emit(f"{target(c).c} = static_cast<{dt.ctype}>({source(0).c} >> {8 * dt.bytes * c});")
+        k.assign(target(c), cast(source(0) >> 8 * dt.bytes * c, dt.name))
 
 
 def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     """A word from its elements, the first in its lowest bits: the reverse of :func:`split_words`."""
     packed, dt, to = size(source.layout), source.engine.dtype, target.engine.dtype
-    shifted = [f"static_cast<{to.ctype}>({source(c).c}) << {8 * dt.bytes * c}" for c in range(packed)]
-    k.emit(f"{target(0).c} = {' | '.join(shifted) if packed > 1 else source(0).c};")
+    shifted = [cast(source(c), to.name) << 8 * dt.bytes * c for c in range(packed)]
+    k.assign(target(0), reduce(or_, shifted) if packed > 1 else source(0))
 
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
@@ -168,12 +170,13 @@ def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: 
     return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
 
 
-def combine(output: str, accumulator: str, acc: str, c: str, alpha: str | None, beta: str | None, beta_kind: str) -> str:
-    """The C++ expression of ``alpha * acc + beta * c``, rounded to the output type once.
+def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value, alpha: Value | None, beta: Value | None,
+            beta_kind: str) -> Value:
+    """``alpha * acc + beta * c``, rounded to the output type once.
 
-    ``alpha`` and ``beta`` are the names of the scalars, or ``None`` where they are one (or, by ``beta_kind``, zero).
+    ``alpha`` and ``beta`` are ``None`` where they are one (or, by ``beta_kind``, zero).
     """
-    ctype, one = dtype(output).ctype, f"cb::one<{dtype(accumulator).ctype}>()"
+    one = k.call("one", of=accumulator)
     if beta_kind != "zero":
-        return f"cb::axpby<{ctype}>({acc}, {alpha or one}, {c}, {beta or one})"
-    return f"cb::scale<{ctype}>({acc}, {alpha})" if alpha else f"cb::convert<{ctype}>({acc})"
+        return k.call("axpby", acc, alpha or one, c, beta or one, of=output)
+    return k.call("scale", acc, alpha, of=output) if alpha else k.convert(acc, output)

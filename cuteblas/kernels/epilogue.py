@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.dtypes import dtype
+from ..codegen.engine import Pointer
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.signature import GlobalTensor, TensorParam
+from ..codegen.values import Value, local
 from ..layout import Layout, Tensor, _, composition, flatten, rank, size
 from ..layout.symbolic import Expr, IntLike, equal, select
 from .common import OperandAccess, combine
@@ -96,8 +98,9 @@ class Epilogue:
     def __init__(self, k: KernelBuilder, accumulator: str, output: str, c: OperandAccess, alpha: str, beta: str,
                  fused: FusedEpilogue | None, batch_modes: int):
         self.k, self._accumulator, self._output, self._c, self._fused = k, accumulator, output, c, fused
-        self._alpha_kind, self._beta_kind = alpha, beta
+        self._beta_kind = beta
         self._absent: dict[str, Expr] = {}                  # flags: a scalar in device memory turned out to be zero
+        self._addresses: dict[str, Pointer] = {}            # of scalars in device memory
         self._alpha, self._beta = self._scalar("alpha", alpha), self._scalar("beta", beta)
         matrices = (*fused.operands, *fused.outputs) if fused else ()
         inputs = len(fused.operands) if fused else 0
@@ -105,12 +108,12 @@ class Epilogue:
         scalars = fused.graph.leaves("scalar") if fused else ()
         self._numbers = {node.name: k.scalar(epilogue_role(node.name), node.dtype) for node in scalars}
 
-    def _scalar(self, name: str, kind: str) -> str | None:
+    def _scalar(self, name: str, kind: str) -> Value | None:
         if kind == "value":
             return self.k.scalar(name, self._accumulator)
         if kind == "device":
-            self.k.pointer(name, self._accumulator, alignment=dtype(self._accumulator).bytes)
-            return f"{name}_value"
+            self._addresses[name] = self.k.pointer(name, self._accumulator, alignment=dtype(self._accumulator).bytes)
+            return local(f"{name}_value", self._accumulator)
         return None
 
     def _matrix(self, m: FusedMatrix, batch_modes: int, written: bool) -> GlobalTensor:
@@ -120,11 +123,10 @@ class Epilogue:
     # -- scalars in device memory -------------------------------------------------------------------------------------------------
     def load_scalars(self) -> None:
         """Load what lies in device memory; to be called where a kernel's work starts."""
-        for name, kind in (("alpha", self._alpha_kind), ("beta", self._beta_kind)):
-            if kind == "device":
-                self.k.emit(f"{dtype(self._accumulator).ctype} {name}_value;")
-                self.k.emit(f"cb::load_global<1>(&{name}_value, {name});")
-                self._absent[name] = self.k.flag(f"no_{name}", f"cb::is_zero({name}_value)")
+        for name, address in self._addresses.items():
+            value = self.k.declare(f"{name}_value", self._accumulator)
+            self.k.do("load_global", value, address, of=1)
+            self._absent[name] = self.k.flag(f"no_{name}", self.k.call("is_zero", value))
 
     def depth(self, k: IntLike) -> IntLike:
         """The extent K that is summed over: none if alpha turns out to be zero."""
@@ -190,9 +192,8 @@ class Epilogue:
                 k.copy(tCgC[here], tCrD, width=self._c.width, guard=inside)
             if fused is None:
                 with k.loops((run,)) as (i,):
-                    value = combine(self._output, self._accumulator, accumulators(i, *at).c, tCrD(i).c, self._alpha, self._beta,
-                                    self._beta_kind)
-                    k.emit(f"{tCrD(i).c} = {value};")
+                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, accumulators(i, *at), tCrD(i), self._alpha,
+                                              self._beta, self._beta_kind))
             else:
                 self._apply(fused, accumulators, tCrD, parts, here, run, inside)
             if pieces is None:
@@ -217,24 +218,23 @@ class Epilogue:
         values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}
         outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, Layout(run)) for m in fused.outputs]
         with k.loops((run,)) as (i,):
-            def leaf(node: Node) -> str:
-                ctype = dtype(node.dtype).ctype
+            def leaf(node: Node) -> Value:
                 match node.op:
                     case "acc":
-                        return accumulators(i, *here[1:]).c
+                        return accumulators(i, *here[1:])
                     case "c":
-                        return f"cb::convert<{ctype}>({tCrD(i).c})"
+                        return k.convert(tCrD(i), node.dtype)
                     case "operand":
-                        return f"cb::convert<{ctype}>({values[node.name](i).c})"
+                        return k.convert(values[node.name](i), node.dtype)
                     case "scalar":
                         return self._numbers[node.name]
                     case _:
-                        return {"alpha": self._alpha, "beta": self._beta}[node.op] or f"cb::one<{ctype}>()"
+                        return {"alpha": self._alpha, "beta": self._beta}[node.op] or k.call("one", of=node.dtype)
 
             result, *others = emit(k, fused.graph, leaf)
-            k.emit(f"{tCrD(i).c} = cb::convert<{dtype(self._output).ctype}>({result});")
+            k.assign(tCrD(i), k.convert(result, self._output))
             for m, fragment, value in zip(fused.outputs, outputs, others, strict=True):
-                k.emit(f"{fragment(i).c} = cb::convert<{dtype(m.dtype).ctype}>({value});")
+                k.assign(fragment(i), k.convert(value, m.dtype))
         for m, fragment, part in zip(fused.outputs, outputs, parts[operands:], strict=True):
             k.copy(fragment, part[here], width=m.width, guard=inside)
 

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 
 from .errors import LayoutError, described
 
-__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "entry", "equal",
-           "evaluate", "is_static", "less", "maximum", "minimum", "select", "substitute", "to_c", "variables", "xor_parts"]
+__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "called", "ceil_div", "disjoint_bits", "entry", "equal",
+           "evaluate", "is_condition", "is_static", "less", "maximum", "minimum", "select", "spelled", "substitute", "to_c",
+           "variables", "xor_parts"]
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _BINARY: dict[str, Callable[[int, int], int]] = {
@@ -686,20 +687,44 @@ def to_c(x: IntLike) -> str:
     ValueError
         For a division whose dividend may be negative and whose divisor is not a power of two.
     """
+    return spelled(x)[0]
+
+
+def spelled(x: IntLike) -> tuple[str, int]:
+    """``x`` as a C expression (:func:`to_c`), and how strongly it binds: see the levels of precedence below."""
     _check_divisions(x)
-    return _c(x, 0)
+    return _c_parts(x)
+
+
+def is_condition(x: IntLike) -> bool:
+    """Whether ``x`` is true or false."""
+    return isinstance(x, Expr) and (x.op in _COMPARISONS or x.op == "all")
+
+
+@lru_cache(4096)
+def called(x: IntLike) -> frozenset[str]:
+    """The names of the functions that :func:`to_c` calls."""
+    if isinstance(x, int) or x.op == "var":
+        return frozenset()
+    own = frozenset({x.op}) if x.op in ("min", "max") else frozenset()
+    return own.union(*(called(part) for part in _parts(x)))
+
+
+def _parts(x: Expr) -> Iterable[IntLike]:
+    """The expressions that ``x`` is made of, as it is spelled."""
+    if x.op == "entry":
+        return (x.args[1],)
+    return (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args
 
 
 def _check_divisions(x: IntLike) -> None:
     if isinstance(x, int) or x.op == "var":
         return
-    if x.op == "entry":
-        return _check_divisions(x.args[1])
     if x.op in ("div", "mod"):
         a, b = x.args
         if not _nonneg(a) and not (isinstance(b, int) and b & (b - 1) == 0):
             raise ValueError(f"'{a}' may be negative, and C divides toward zero: it cannot be divided by {b}")
-    for part in (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args:
+    for part in _parts(x):
         _check_divisions(part)
 
 

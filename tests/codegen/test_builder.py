@@ -6,6 +6,7 @@ import pytest
 
 from cuteblas.codegen.builder import Guard, KernelBuilder
 from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.values import integer
 from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, domain_offset, local_tile, make_identity_tensor
 
 
@@ -212,7 +213,7 @@ def test_a_gated_kernel_walks_over_blocks(followed):
     k = builder()
     k.gate(2, followed=followed)
     k.each_block("block")
-    k.end_block("tid > 7")
+    k.end_block(integer(k.thread) > 7)
     kernel = k.build()
     assert [q.name for q in kernel.params] == ["gate", "gate_words", "blocks"]
     begins, waits = (kernel.body.index(f"cb::{call}();") for call in ("next_launch_may_begin", "wait_for_launch_before"))
@@ -224,7 +225,7 @@ def test_a_gated_kernel_walks_over_blocks(followed):
 def test_without_a_gate_a_block_is_one():
     k = builder()
     k.each_block("block")
-    k.end_block("tid > 7")
+    k.end_block(integer(k.thread) > 7)
     body = k.build().body
     assert "int const block = blockIdx.x;" in body and "if (tid > 7) return;" in body and "for (" not in body
 

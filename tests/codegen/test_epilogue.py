@@ -5,24 +5,21 @@ import pickle
 
 import pytest
 
+from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import FUNCTIONS, LEAVES, EpilogueGraph, Node, emit, literal
+from cuteblas.codegen.values import local
 
 ACC, X = Node("acc", "float32"), Node("operand", "float32", name="x")
 BOOL = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "isnan")
 
 
-class Lines(list):
-    """A kernel that keeps what is emitted."""
-
-    emit = list.append
-
-
 def emitted(graph):
-    """Lines and the names of the results; leaves are spelled as they print."""
-    lines = Lines()
-    return list(emit(lines, graph, str)), lines
+    """Names of the results, and lines; leaves are called by their names."""
+    k = KernelBuilder("k", 32, waits=False)
+    results = [value.c for value in emit(k, graph, lambda node: local(str(node), node.dtype))]
+    return results, [line.strip() for line in k.build().body.splitlines() if " const e" in line]
 
 
 def constant(value, kind="float32"):
@@ -31,12 +28,13 @@ def constant(value, kind="float32"):
 
 @pytest.mark.parametrize("name", [f for f in FUNCTIONS if f != "cast"])
 def test_every_function_is_a_call(name):
-    leaves = [Node("operand", "float32", name=n) for n in "xyz"[:FUNCTIONS[name]]]
-    kind = "bool" if name in BOOL else "float32"
+    conditions = 3 if name.startswith("logical") else name == "where"
+    leaves = [Node("operand", "bool" if i < conditions else "float32", name=n) for i, n in enumerate("xyz"[:FUNCTIONS[name]])]
+    kind = "bool" if name in BOOL or name.startswith("logical") else "float32"
     names, lines = emitted(EpilogueGraph("f", Node(name, kind, tuple(leaves))))
     arguments = [f"e{i}" for i in range(len(leaves))]
     assert lines[-1] == f"{dtype(kind).ctype} const e{len(leaves)} = cb::{name}({', '.join(arguments)});"
-    assert names == [f"e{len(leaves)}"] and lines[0] == "float const e0 = x;"
+    assert names == [f"e{len(leaves)}"] and lines[0] == f"{dtype(leaves[0].dtype).ctype} const e0 = x;"
 
 
 @pytest.mark.parametrize("kind", ["bool", "int8", "uint64", "float16", "bfloat16", "float64", "complex64"])
@@ -65,7 +63,7 @@ def test_shared_values_are_computed_once_and_constants_stand_where_they_are_used
     (2, "complex128", "cb::complex<double>{static_cast<double>(2.0), static_cast<double>(0.0)}"),
 ])
 def test_literals(value, kind, text):
-    assert literal(value, kind) == text
+    assert literal(value, kind).c == text and literal(value, kind).dtype == dtype(kind)
 
 
 def test_nodes_are_checked():

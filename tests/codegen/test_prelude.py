@@ -11,17 +11,18 @@ import cuteblas
 from cuteblas import emulator
 from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.codegen.prelude import cuda_prelude
+from cuteblas.codegen.values import Use
 from cuteblas.emulator.compiler import build
 
 
 def test_parts_are_included_on_demand():
-    assert "mbarrier" not in cuda_prelude("cb::load_global<1>(r, g);")
-    text = cuda_prelude("cb::wgmma_m64k16<64, cb::half, 0, 1>(d, a, b, 1); cb::wgmma_m64k16<64, cb::half, 0, 1>(d, a, b, 1);")
+    assert "mbarrier" not in cuda_prelude([Use("load_global", ("1",))])
+    text = cuda_prelude([Use("wgmma_m64k16", ("64", "cb::half", "0", "1"))])
     assert text.count("wgmma.mma_async") == 1 and "m64n64k16.f32.f16.f16" in text and "p, 1, 1, 0, 1;" in text
 
 
 def test_no_headers_and_no_fast_math():
-    text = cuda_prelude("cb::tma_load(...)")
+    text = cuda_prelude([Use("tma_load")])
     assert "#include" not in text and "ftz" not in text and "__fdividef" not in text
 
 
@@ -72,11 +73,11 @@ extern "C" __attribute__((visibility("default"))) void product(double* d, double
 @pytest.mark.parametrize("depth", [4, 8])
 def test_signs_of_the_complex_product(depth):
     """The text that the GPU compiles, on the host: one instruction, or four before sm_90, for every fourth k."""
-    atom = f"cb::complex_mma_m8n8k{depth}"
-    text = cuda_prelude(f"{atom}<true>(d, a, b);")
+    atom = f"complex_mma_m8n8k{depth}"
+    text = cuda_prelude([Use(atom, ("true",))])
     assert "m16n8k16.row.col.f64" in text and "m8n8k4.row.col.f64" in text
     functions = text[text.index("// cuteblas prelude, complex"):]
-    library = build(f"{ONE_LANE}{functions}{CALLS.replace('ATOM', atom)}", "the prelude", headers=())
+    library = build(f"{ONE_LANE}{functions}{CALLS.replace('ATOM', 'cb::' + atom)}", "the prelude", headers=())
     held = depth // 4
     for x, y, conj in itertools.product((1, 1j, 2 - 3j), (1, 1j, 5 + 7j), (0, 1)):
         a, b = [x, x + 3 - 2j][:held], [y, 2 * y - 1j][:held]
@@ -88,6 +89,6 @@ def test_signs_of_the_complex_product(depth):
 
 def test_flags_release_and_acquire():
     """The emulator has its own flags: it does not see what these are."""
-    text = cuda_prelude("")
+    text = cuda_prelude([])
     flags = text[text.index("unsigned load_flag("):text.index("// -- Asynchronous copies")]
     assert "ld.acquire.gpu" in flags and "st.release.gpu" in flags and flags.count('"memory"') == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from cuteblas import emulator
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param, TensorMapSpec
+
+_REGISTERS = re.compile(r"(alignas\(\d+\) [\w:<>, ]+ (\w+)\[\d+\];)")
+"""A declaration of registers, and their name."""
 
 
 def ptr(name: str, element: str = "int32", *, const: bool = False) -> Param:
@@ -41,6 +45,7 @@ def kernel(
         threads=threads,
         shared_bytes=shared,
         cluster=cluster,
+        registers=tuple(_REGISTERS.findall(statements)),
     )
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from cuteblas import epilogue, epilogues
-from cuteblas.codegen.dtypes import dtype
+from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.epilogue import emit
-from cuteblas.codegen.kernel import GeneratedKernel, Param
 from cuteblas.functions.epilogues import evaluate, resolve
+from cuteblas.layout import Layout, Tensor
+from cuteblas.layout.symbolic import less
 from cuteblas.planning import H200, Plan
 from cuteblas.planning.plan import Argument, Launch
 from tests.kernels.engines import UNIT, place
@@ -18,32 +19,26 @@ from tests.runtime.samples import GEMM
 SHAPE = 16, 40
 
 
-class Lines(list):
-    """A kernel that keeps what is emitted."""
-
-    emit = list.append
-
-
 def graphs_kernel(graphs, accumulator, output, operand):
     """c[g, i] = result of graph g for the sum a[i]; all operands are b[i], alpha is 1."""
-    lines = Lines()
+    k = KernelBuilder("graphs", 128, waits=False)
+    a, b, c = k.pointer("a", accumulator), k.pointer("b", operand), k.pointer("c", output, const=False)
+    n = k.integer("n")
+    i = k.let("i", k.block_index("block", "x") * 128 + k.thread)
+    x, y, z = (k.registers(name, element, Layout(1)) for name, element in zip("xyz", (accumulator, operand, output), strict=True))
+    for pointer, fragment in ((a, x), (b, y)):
+        k.copy(Tensor(pointer + i, Layout(1)), fragment, width=1, when=less(i, n))
+
+    def leaf(node):
+        if node.op == "alpha":
+            return k.call("one", of=node.dtype)
+        return x(0) if node.op == "acc" else k.convert(y(0), node.dtype)
+
     for g, graph in enumerate(graphs):
-        lines.emit("  {")
-
-        def leaf(node):
-            ctype = dtype(node.dtype).ctype
-            return {"acc": "x", "alpha": f"cb::one<{ctype}>()", "operand": f"cb::convert<{ctype}>(y)"}[node.op]
-
-        results = emit(lines, graph, leaf)
-        lines.emit(f"  {dtype(output).ctype} const z = cb::convert<{dtype(output).ctype}>({next(results)});")
-        lines.emit(f"  cb::store_global<1>(&c[{g} * n + i], &z, i < n); }}")
-    x, y, z = (dtype(name).ctype for name in (accumulator, operand, output))
-    body = (f'extern "C" __global__ void __launch_bounds__(128) graphs({x} const* a, {y} const* b, {z}* c, int n) {{\n'
-            f"  int const i = blockIdx.x * 128 + threadIdx.x;\n  {x} x; {y} y;\n"
-            f"  cb::load_global<1>(&x, &a[i], i < n); cb::load_global<1>(&y, &b[i], i < n);\n" + "\n".join(lines) + "\n}\n")
-    params = (Param("a", "pointer", dtype(accumulator)), Param("b", "pointer", dtype(operand)),
-              Param("c", "pointer", dtype(output), const=False), Param("n", "scalar", dtype("int32")))
-    return GeneratedKernel("graphs", body, params, 128)
+        with k.when(less(i, n)):
+            k.assign(z(0), k.convert(next(emit(k, graph, leaf)), output))
+            k.copy(z, Tensor(c + (g * n + i), Layout(1)), width=1)
+    return k.build()
 
 
 def compare(engine, bounds, acc, operand, output, units=8):

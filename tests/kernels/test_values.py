@@ -2,14 +2,18 @@
 
 import math
 from fractions import Fraction
+from functools import reduce
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from cuteblas.codegen.dtypes import dtype
+from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.epilogue import FUNCTIONS, literal
-from cuteblas.codegen.kernel import GeneratedKernel, Param
+from cuteblas.codegen.intrinsics import called
+from cuteblas.codegen.values import Term
+from cuteblas.layout import Layout, Tensor
+from cuteblas.layout.symbolic import less
 from cuteblas.planning import H200, Plan
 from cuteblas.planning.plan import Argument, Launch
 from tests.kernels.engines import place
@@ -37,22 +41,41 @@ ELEMENTARY = {"exp": 3, "exp2": 3, "expm1": 3, "log": 2, "log2": 2, "log1p": 3, 
 ROUNDED = {"multiply": 3, "divide": 8, "square": 3, "reciprocal": 8, "absolute": 3}
 
 
-def expression(name, ctype):
-    x = {"where": "cb::where(cb::less(x, y), x, y)"} if ctype != "bool" else {"where": "cb::where(x, y, x)"}
-    return x.get(name) or f"cb::{name}({', '.join('xyz'[:FUNCTIONS[name]])})"
+def call(name, *arguments, of=()):
+    """A device function of values."""
+    return Term(called(name, (of,) if of else (), arguments))
+
+
+def expression(name, element):
+    """A function of x and y."""
+    if name == "where":
+        return lambda x, y: call(name, x, y, x) if element == "bool" else call(name, call("less", x, y), x, y)
+    return lambda *xy: call(name, *xy[:FUNCTIONS[name]])
+
+
+def cast(*elements):
+    """x as one type after the other."""
+    return lambda x, _y: reduce(lambda value, element: call("convert", value, of=element), elements, x)
+
+
+def number(value, element):
+    """A number, whatever x and y are."""
+    return lambda _x, _y: literal(value, element)
 
 
 def values_kernel(source, target, expressions):
     """c[f, i] = the f-th expression of x = a[i] and y = b[i], converted to the type of c."""
-    x, z = dtype(source).ctype, dtype(target).ctype
-    lines = "\n".join(f"  {{ {z} const z = cb::convert<{z}>({e}); cb::store_global<1>(&c[{f} * n + i], &z, i < n); }}"
-                      for f, e in enumerate(expressions))
-    body = (f'extern "C" __global__ void __launch_bounds__(128) values({x} const* a, {x} const* b, {z}* c, int n) {{\n'
-            f"  int const i = blockIdx.x * 128 + threadIdx.x;\n  {x} x, y;\n"
-            f"  cb::load_global<1>(&x, &a[i], i < n); cb::load_global<1>(&y, &b[i], i < n);\n{lines}\n}}\n")
-    params = (Param("a", "pointer", dtype(source)), Param("b", "pointer", dtype(source)),
-              Param("c", "pointer", dtype(target), const=False), Param("n", "scalar", dtype("int32")))
-    return GeneratedKernel("values", body, params, 128)
+    k = KernelBuilder("values", 128, waits=False)
+    a, b, c = k.pointer("a", source), k.pointer("b", source), k.pointer("c", target, const=False)
+    n = k.integer("n")
+    i = k.let("i", k.block_index("block", "x") * 128 + k.thread)
+    x, y, z = k.registers("x", source, Layout(1)), k.registers("y", source, Layout(1)), k.registers("z", target, Layout(1))
+    for pointer, fragment in ((a, x), (b, y)):
+        k.copy(Tensor(pointer + i, Layout(1)), fragment, width=1, when=less(i, n))
+    for f, of in enumerate(expressions):
+        k.assign(z(0), k.convert(of(x(0), y(0)), target))
+        k.copy(z, Tensor(c + (f * n + i), Layout(1)), width=1, when=less(i, n))
+    return k.build()
 
 
 def compute(engine, source, target, expressions, x, y):
@@ -102,7 +125,8 @@ def test_real_arithmetic_is_numpys_to_the_bit(engine, name):
 @pytest.mark.parametrize("name", ["float32", "float64"])
 def test_products_are_rounded_before_they_are_added(engine, name):
     x, y = real_pairs(name)
-    got = compute(engine, name, name, ["cb::add(cb::multiply(x, y), x)", "cb::subtract(x, cb::multiply(y, y))"], x, y)
+    got = compute(engine, name, name, [lambda x, y: call("add", call("multiply", x, y), x),
+                                          lambda x, y: call("subtract", x, call("multiply", y, y))], x, y)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(got, [x * y + x, x - y * y])
 
@@ -147,7 +171,7 @@ def test_integers_wrap(engine, name):
 
 def test_negative_exponents_of_integers(engine):
     x, y = (np.array(v, np.int32) for v in ([1, -1, -1, 2, -5, 0], [-3, -3, -4, -1, -2, -1]))
-    np.testing.assert_array_equal(compute(engine, "int32", "int32", ["cb::power(x, y)"], x, y)[0], [1, -1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(compute(engine, "int32", "int32", [expression("power", "int32")], x, y)[0], [1, -1, 1, 0, 0, 0])
 
 
 def test_logic(engine):
@@ -171,7 +195,7 @@ def complex_pairs(name):
 def test_complex_values(engine, name):
     x, y = complex_pairs(name)
     names = [*COMPLEX, *ROUNDED, "where"]
-    expressions = ["cb::where(cb::equal(x, y), x, y)" if f == "where" else expression(f, name) for f in names]
+    expressions = [(lambda x, y: call("where", call("equal", x, y), x, y)) if f == "where" else expression(f, name) for f in names]
     got = compute(engine, name, name, expressions, x, y)
     unit = np.finfo(name).eps / 2
     for f, row in zip(names, got, strict=True):
@@ -188,7 +212,7 @@ def test_quotients_of_large_and_of_vanishing_numbers(engine):
     large = np.float32(1e38)
     x = np.array([complex(large, large), complex(large, 0), 1, 1e-30], np.complex64)
     y = np.array([complex(large, large), complex(0, large), 0, complex(0, 1e-30)], np.complex64)
-    got = compute(engine, "complex64", "complex64", ["cb::divide(x, y)"], x, y)[0]
+    got = compute(engine, "complex64", "complex64", [expression("divide", "complex64")], x, y)[0]
     np.testing.assert_allclose(got[[0, 1, 3]], [1, -1j, -1j], rtol=1e-6)
     assert np.isposinf(got[2].real) and np.isnan(got[2].imag)
 
@@ -204,7 +228,7 @@ def test_casts(engine, source):
     values = {"b": [0, 1], "u": [0, 1, 100, 65530, 2**40 + 5], "i": [0, 1, -1, -100, 127, 70000, -2**40 - 3],
               "f": [0.0, -0.0, 1.5, 100.75, 2**-30], "c": [0, 1.5, 2j, 3 + 2**-30 * 1j]}[np.dtype(source).kind]
     x = np.array([v for v in values if np.dtype(source).kind not in "iu" or abs(v) <= np.iinfo(source).max]).astype(source)
-    got = compute(engine, source, "complex128", [f"cb::convert<{dtype(t).ctype}>(x)" for t in targets], x, x)
+    got = compute(engine, source, "complex128", [cast(t) for t in targets], x, x)
     for t, row in zip(targets, got, strict=True):
         np.testing.assert_array_equal(row, x.astype(t).astype(np.complex128), err_msg=t)
 
@@ -234,7 +258,7 @@ def test_float64_is_rounded_to_16_bits_once(engine, name):
     x = np.concatenate([halves, middles, middles * (1 + tiny), np.nextafter(middles, np.inf), np.nextafter(middles, 0),
                         halves + step * rng.random(300), [65519.999999, 65520, 3.3961775e38, 3.4e38, 1e300, 1e-300, 5e-324]])
     x = np.concatenate([x, -x])
-    got = compute(engine, "float64", "float64", [f"cb::convert<float>(cb::convert<{dtype(name).ctype}>(x))"], x, x)[0]
+    got = compute(engine, "float64", "float64", [cast(name, "float32")], x, x)[0]
     np.testing.assert_array_equal(got, rounded_once(x, name))
 
 
@@ -249,7 +273,7 @@ LITERALS = {"float32": [math.inf, -math.inf, math.nan, -0.0, 0.1, 1e-45, 3.4e38,
 @pytest.mark.parametrize("name", LITERALS)
 def test_literals(engine, name):
     numbers, x = LITERALS[name], np.zeros(1, name)
-    got = compute(engine, name, name, [literal(v, name) for v in numbers], x, x)[:, 0]
+    got = compute(engine, name, name, [number(v, name) for v in numbers], x, x)[:, 0]
     want = np.array(numbers, name)
     np.testing.assert_array_equal(got, want)
     if want.dtype.kind == "f":
@@ -265,9 +289,9 @@ def test_machine_code(arch):
 
     for name, functions in (("float32", [*REAL, *ELEMENTARY]), ("float64", [*REAL, *ELEMENTARY]), ("int32", INTEGER),
                             ("complex64", [*COMPLEX, *ROUNDED]), ("complex128", [*COMPLEX, *ROUNDED]), ("bool", LOGIC)):
-        numbers = [literal(v, name) for v in LITERALS.get(name, [])]
-        casts = [f"cb::convert<{dtype(t).ctype}>(x)" for t in TYPES if not name.startswith("complex") or t.startswith(("c", "b"))]
+        numbers = [number(v, name) for v in LITERALS.get(name, [])]
+        casts = [cast(t) for t in TYPES if not name.startswith("complex") or t.startswith(("c", "b"))]
         if name.startswith("float"):
-            casts += [f"cb::convert<float>(cb::convert<{h}>(x))" for h in ("cb::half", "cb::bfloat16")]
+            casts += [cast(half, "float32") for half in ("float16", "bfloat16")]
         target = "complex128"
         assert runtime.compile(values_kernel(name, target, [*(expression(f, name) for f in functions), *numbers, *casts]), arch)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param, TensorMapSpec
+from cuteblas.codegen.values import Use
 from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200, CopyProblem, GemmProblem, Operand
 
@@ -31,7 +32,8 @@ multiply(float const* a, float const* b, float* c, int n, float alpha, float bet
 FOLLOWING = replace(
     MULTIPLY, name="following", arch="sm_90",
     body=MULTIPLY.body.replace("multiply(", "following(").replace(
-        "  int const i", "  cb::next_launch_may_begin();\n  cb::wait_for_launch_before();\n  int const i"))
+        "  int const i", "  cb::next_launch_may_begin();\n  cb::wait_for_launch_before();\n  int const i"),
+    uses=frozenset({Use("next_launch_may_begin"), Use("wait_for_launch_before")}))
 
 # dst[i] = src[n - 1 - i] through `shared` bytes of dynamic shared memory, of which the last float of each thread's share is used
 REVERSE_SHARED_BYTES = 100 * 1024
@@ -83,7 +85,8 @@ load_box(const __grid_constant__ cb::TensorMap map, float* dst, int column, int 
 """,
     (Param("map", "tensor_map", F32), Param("dst", "pointer", F32, const=False), Param("column", "scalar", I32),
      Param("row", "scalar", I32)),
-    threads=128, arch="sm_90a")
+    threads=128, arch="sm_90a",
+    uses=frozenset(map(Use, ("mbarrier_init", "mbarrier_init_fence", "mbarrier_arrive_expect_tx", "tma_load", "mbarrier_wait"))))
 
 
 def multiply_plan(n, alpha=None, beta=None, launches=1, workspace_bytes=0):

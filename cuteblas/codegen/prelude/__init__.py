@@ -6,25 +6,17 @@ A kernel body calls ``cb::`` functions for every memory access, barrier and matr
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate
 from typing import NamedTuple
 
+from ..intrinsics import parts_of
+from ..values import Use
+
 __all__ = ["cuda_prelude"]
 
-_HOPPER = re.compile(r"cb::(mbarrier|cluster|store_async|tma|wgmma|fence_proxy|setmaxnreg|TensorMap)")
-_WGMMA = re.compile(r"cb::wgmma_m64k16<(\d+), (cb::half|cb::bfloat16), ([01]), ([01])>")
-_WGMMA_RS = re.compile(r"cb::wgmma_m64k16_rs<(\d+), (cb::half|cb::bfloat16), ([01])>")
-_WGMMA_TF32 = re.compile(r"cb::wgmma_m64k8_tf32<(\d+)>")
-_VALUES = re.compile(r"cb::(infinity|not_a_number|subtract|multiply|divide|power|minimum|maximum|negative|absolute|sign|square|"
-                     r"reciprocal|floor|ceil|rint|exp|exp2|expm1|log|log2|log1p|sqrt|sin|cos|tanh|erf|sigmoid|(not_)?equal|"
-                     r"(less|greater)(_equal)?|logical_(and|or|xor|not)|isnan|where|real|imag|conj)[(<]")
-_SPLIT = re.compile(r"cb::(largest_magnitude|power_of_two|scalbn|row_|count_magnitude|plane_rest|split_pair|pairs_are|"
-                    r"wgmma_delivered)")
-_MMA = re.compile(r"cb::mma_m(\d+)n(\d+)k(\d+)<(cb::half|cb::bfloat16|signed char|double)>")
-_COMPLEX_MMA = "cb::complex_mma_"
 _PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32"}
 
 
@@ -96,39 +88,39 @@ template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
 """
 
 
-def _mma_atoms(body: str) -> str:
-    """The ``mma.sync`` instructions that a body calls, or nothing."""
-    atoms = sorted({(int(m), int(n), int(k), t) for m, n, k, t in _MMA.findall(body)} | (
-        {(16, 8, 16, "double"), (8, 8, 4, "double")} if _COMPLEX_MMA in body else set()))
-    if not atoms:
-        return ""
+def _wgmma_atoms(uses: Iterable[Use]) -> str:
+    """The ``wgmma`` instructions that are called."""
+    atoms = sorted({(int(n), "float" if not rest else rest[0], tuple(map(int, rest[1:]))) for _name, (n, *rest) in uses})
+    return "namespace cb {" + "".join(_wgmma_atom(*atom) for atom in atoms) + "}  // namespace cb\n"
+
+
+def _mma_atoms(uses: Iterable[Use]) -> str:
+    """The ``mma.sync`` instructions that are called."""
+    atoms = []
+    for name, (element,) in uses:
+        m, n, k = map(int, name.removeprefix("mma_m").replace("n", "k").split("k"))
+        atoms.append((m, n, k, element))
+    atoms.sort()
     declarations = (f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D*, W const*, W const*);\n"
                     for m, n, k in sorted({atom[:3] for atom in atoms}))
     return f"namespace cb {{\n{''.join(declarations)}{''.join(_mma_atom(*atom) for atom in atoms)}}}  // namespace cb\n"
 
 
-def cuda_prelude(body: str) -> str:
-    """The prelude that a kernel body needs, as CUDA C++ without includes.
+_PARTS = ("core", "values", "split", "hopper", "wgmma", "warp", "mma", "complex")
+"""Parts of the prelude, in the order in which they follow each other."""
+
+_ATOMS: dict[str, Callable[[Iterable[Use]], str]] = {"wgmma": _wgmma_atoms, "mma": _mma_atoms}
+"""Those that are written instruction by instruction; the others are files."""
+
+
+def cuda_prelude(uses: Iterable[Use]) -> str:
+    """The prelude that a kernel needs, as CUDA C++ without includes.
 
     Parameters
     ----------
-    body : str
-        The kernel; only parts of the prelude that it calls are included.
+    uses : iterable of Use
+        What the kernel calls; only parts of the prelude that hold some of it are included.
     """
-    parts = [_text("core.cuh")]
-    if _VALUES.search(body):
-        parts.append(_text("values.cuh"))
-    if _SPLIT.search(body):
-        parts.append(_text("split.cuh"))
-    if _HOPPER.search(body):
-        parts.append(_text("hopper.cuh"))
-        atoms = sorted({(int(n), t, tuple(map(int, majors))) for pattern in (_WGMMA, _WGMMA_RS)
-                        for n, t, *majors in pattern.findall(body)} | {(int(n), "float", ()) for n in _WGMMA_TF32.findall(body)})
-        if atoms:
-            parts.append("namespace cb {" + "".join(_wgmma_atom(*atom) for atom in atoms) + "}  // namespace cb\n")
-    if "cb::ldmatrix_" in body:
-        parts.append(_text("warp.cuh"))
-    parts.append(_mma_atoms(body))
-    if _COMPLEX_MMA in body:
-        parts.append(_text("complex.cuh"))
-    return "\n".join(parts) + "\n"
+    needed = parts_of(uses)
+    text = "\n".join(_ATOMS[name](needed[name]) if name in _ATOMS else _text(f"{name}.cuh") for name in _PARTS if name in needed)
+    return text + ("\n" if "mma" in needed else "\n\n")        # the text of kernels that are in caches of compiled ones

@@ -217,7 +217,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     if config.a.conj and dtype(atom.element).is_complex:
         k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
         with k.loops((pairs, *tiled.atoms)) as at:
-            k.emit(f"{tCrC(*at).c}.im = 0 - {tCrC(*at).c}.im;")
+            k.assign(tCrC(*at).im, 0 - tCrC(*at).im)
 
     def runs(layout: Layout) -> Layout:
         """(((pair, half), atom m, atom n), 1, 1) -> (pair, half, atom m, atom n)."""

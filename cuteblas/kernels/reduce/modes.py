@@ -17,6 +17,7 @@ from ...codegen.engine import CodegenError
 from ...codegen.epilogue import literal
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy
+from ...codegen.values import Value
 from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, less, minimum
 from ..common import OperandAccess, matrix_at, strides_of
@@ -91,10 +92,10 @@ class ReduceModesConfig:
                 f"_b{self.batch_modes}{'_split' if self.split else ''}{'_wide' if self.wide else ''}")
 
 
-def _identity(op: str, accumulator: str) -> str:
-    """The C++ expression of what a reduction of nothing gives."""
+def _identity(op: str, accumulator: str) -> Value | None:
+    """What a reduction of nothing gives, if it is not zero."""
     if op == "sum":
-        return ""
+        return None
     kind = dtype(accumulator)
     if not kind.is_integer:
         return literal(float("-inf") if op == "max" else float("inf"), accumulator)
@@ -141,8 +142,8 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     read = k.registers("tXrX", config.element, Layout((vi * vj, 1, _UNROLL)))
     total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
 
-    def fold(into: Tensor, at: tuple[IntLike, ...], value: str) -> None:
-        k.emit(f"{into(*at).c} = cb::{OPERATIONS[config.op]}({into(*at).c}, {value});")
+    def fold(into: Tensor, at: tuple[IntLike, ...], value: Value) -> None:
+        k.assign(into(*at), k.call(OPERATIONS[config.op], into(*at), value))
 
     k.fill(total, _identity(config.op, accumulator))
     with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
@@ -150,7 +151,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
         k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
         # What does not exist was read as zero: nothing to a sum, not so to the largest or the smallest.
         with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum" or here.at((v, i, j))):
-            fold(total, (v if vi > 1 else 0, 0, 0), f"cb::convert<{dtype(accumulator).ctype}>({read(v, i, j).c})")
+            fold(total, (v if vi > 1 else 0, 0, 0), k.convert(read(v, i, j), accumulator))
 
     results = config.tile[0], tj
     tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
@@ -168,7 +169,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
             with k.when(less(along, half)):
                 k.copy(folder.partition(domain_offset((0, half), shared), k.thread), part, width=vector)
                 with k.loops((vi, 1, 1)) as at:
-                    fold(total, at, part(*at).c)
+                    fold(total, at, part(*at))
                 if half > 1:
                     k.copy(total, tRsR, width=vector)
 
@@ -181,6 +182,6 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     tRgR, last = k.pin("tRgR", owned(R)), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
     result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
     with k.loops((vi, 1, 1)) as at:
-        k.emit(f"{result(*at).c} = cb::convert<{dtype(config.output).ctype}>({total(*at).c});")
+        k.assign(result(*at), k.convert(total(*at), config.output))
     k.copy(result, tRgR, width=1, guard=last)
     return k.build()

@@ -104,7 +104,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     k.fill(total)
     with k.loop("slice", S) as index:
         k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
-        k.emit(f"{total(0).c} = cb::add({total(0).c}, {part(0).c});")
+        k.assign(total(0), k.call("add", total(0), part(0)))
     epilogue.clear(total)
     epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), batch, item,
                    lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))

@@ -31,8 +31,9 @@ from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise, store_async
 from ...codegen.tiled import TiledCopy, partition
+from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select, to_c
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
 from ..common import OperandAccess, clear, matrix_at, strides_of
 
 __all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
@@ -411,8 +412,8 @@ class _Operand:
         def of_row(v: IntLike) -> tuple[IntLike, int, int]:     # where the row of a value stands in what is kept of rows
             return (v if vi > 1 else 0), 0, 0
 
-        def parts_of(value: str) -> list[str]:
-            return [value] if config.parts == 1 else [f"{value}.re", f"{'-' if config.x.conj else ''}{value}.im"]
+        def parts_of(value: Value) -> list[Value]:
+            return [value] if config.parts == 1 else [value.re, -value.im if config.x.conj else value.im]
 
         fold = _Fold(k, config, rank, came, ["top", *(("zeros", "small", "sums") if self._s else ())])
 
@@ -424,8 +425,8 @@ class _Operand:
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
             with strip.steps(), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
-                for part in parts_of(read(v, i, j).c):
-                    k.emit(f"cb::largest_magnitude({part}, {top(*of_row(v)).c});")
+                for part in parts_of(read(v, i, j)):
+                    k.do("largest_magnitude", part, top(*of_row(v)))
             fold.to_all(top, "max")
 
             k.comment("Exponents of the rows")
@@ -435,19 +436,19 @@ class _Operand:
 
             shift, factor, again = (k.registers(name, element, mine_alone)
                                     for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
-            k.emit("bool far = false;")
+            far = k.declare("far", "bool", False)
             with k.loops((vi, 1, 1)) as at:
-                k.emit(f"{shift(*at).c} = cb::row_shift({top(*at).c}, {form.top});")
-                k.emit(f"cb::row_factors({shift(*at).c}, {factor(*at).c}, {again(*at).c});")
-                k.emit(f"far = far || {again(*at).c} != 1.0f;")
-                k.emit(f"{shift(*at).c} = -{shift(*at).c};")
+                k.assign(shift(*at), k.call("row_shift", top(*at), form.top))
+                k.do("row_factors", shift(*at), factor(*at), again(*at))
+                k.assign(far, far | again(*at).differs(1.0))
+                k.assign(shift(*at), -shift(*at))
             first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
             tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
             with k.when(equal(rank, 0)):
                 k.copy(shift, tRgR, width=1, guard=first)
 
-            def scaled(part: str, row: tuple[IntLike, int, int]) -> str:
-                return f"cb::scaled({part}, {factor(*row).c})"
+            def scaled(part: Value, row: tuple[IntLike, int, int]) -> Value:
+                return k.call("scaled", part, factor(*row))
 
             k.comment("Split" + (", and count what is zero or small" if self._s else ""))
             if self._s:
@@ -472,52 +473,46 @@ class _Operand:
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
             with strip.steps(again=True) as step:
                 # Few rows are so small that it takes two factors. Neither rounds: what lies between is no larger than the result.
-                k.emit("if (far) {")
-                with k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
-                    for part in [""] if config.parts == 1 else [".re", ".im"]:
-                        number = read(v, i, j).c + part
-                        k.emit(f"{number} = cb::scaled({number}, {again(*of_row(v)).c});")
-                k.emit("}")
+                with k.when(far), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
+                    x = read(v, i, j)
+                    for number in (x,) if config.parts == 1 else (x.re, x.im):
+                        k.assign(number, k.call("scaled", number, again(*of_row(v))))
                 now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True) for at, name in names.items()}
                 room = _of_step(k, "room", writable, step)
                 with k.loop("j", config.unroll, unroll=True) as j:
                     here = exists[_, _, j, step]
                     if self._s:
-                        k.emit(f"float least = {narrow!r}f;")
+                        least = k.declare("least", "float32", narrow)
                     # Two numbers at a time are converted: neighbours, which share a word, or the parts of an element.
                     pairs = 2 // config.parts
                     with k.loops((vi * vj // pairs,)) as (pair,):
                         values = [pair * pairs + i for i in range(pairs)]
-                        numbers = [part for v in values for part in parts_of(read(v, 0, j).c)]
-                        rests = [f"rest_{i}" for i in range(2)]
-                        for i, (rest, number) in enumerate(zip(rests, numbers, strict=True)):
+                        rests: list[Value] = []
+                        for i, number in enumerate(part for v in values for part in parts_of(read(v, 0, j))):
                             row = of_row(values[i // config.parts])
-                            k.emit(f"float {rest} = {scaled(number, row)};")
+                            rests.append(k.declare(f"rest_{i}", "float32", scaled(number, row)))
                             if self._s:
-                                k.emit(f"cb::add_magnitude({rest}, {sums(*row).c}, least);")
+                                k.do("add_magnitude", rests[i], sums(*row), least)
                         for p in range(form.planes):
                             placed = [[(planes[p, strip](values[i // config.parts] * side_by_side + which, 0), opposite)
                                        for strip, which, opposite in config.places(i % config.parts)] for i in range(2)]
-                            firsts = [of_number[0][0].c for of_number in placed]
-                            k.emit(f"cb::convert_pair({', '.join(firsts + rests)});")
+                            firsts = [of_number[0][0] for of_number in placed]
+                            k.do("convert_pair", *firsts, *rests)
                             for first, (_same, *others) in zip(firsts, placed, strict=True):
                                 for place, opposite in others:
-                                    k.emit(f"{place.c} = {f'cb::opposite({first})' if opposite else first};")
+                                    k.assign(place, k.call("opposite", first) if opposite else first)
                             if p + 1 < form.planes:
                                 for rest, first in zip(rests, firsts, strict=True):
-                                    k.emit(f"{rest} = cb::plane_rest({rest}, {first}, {float(2**form.step)}f);")
+                                    k.assign(rest, k.call("plane_rest", rest, first, float(2**form.step)))
                     with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
                         for which, plane in planes.items():
                             k.copy(plane, now[which][_, _, j], width=config.run * side_by_side)
                     if self._s:
                         # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
-                        k.emit(f"if (least < {narrow!r}f) {{")
-                        with k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
+                        with k.when(least < narrow), k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
                             row = of_row(v)
-                            for part in parts_of(read(v, 0, j).c):
-                                k.emit(f"cb::count_magnitude({scaled(part, row)}, {narrow!r}f, {broad!r}f, "
-                                       f"{zeros(*row).c}, {small(*row).c}, {sums(*row).c});")
-                        k.emit("}")
+                            for part in parts_of(read(v, 0, j)):
+                                k.do("count_magnitude", scaled(part, row), narrow, broad, zeros(*row), small(*row), sums(*row))
 
         if self._s:
             k.comment("What is known of the rows")
@@ -531,11 +526,12 @@ class _Operand:
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
         record = k.registers("record", "float32", Layout(RECORD))
-        need, offer = record(0).c, record(1).c
-        k.emit(f"{need} = 0.0f, {offer} = {PLENTY!r}f;")
+        need, offer = record(0), record(1)
+        k.assign(need, 0.0)
+        k.assign(offer, PLENTY)
         with k.when(all_of(fold.has_row, less(tile * self._config.tile[0] + row, M))):
-            k.emit(f"{need} = cb::row_need({z}, {t}, {total});")
-            k.emit(f"{offer} = cb::row_offer({total}, {2.0**(self._form.top + 1)!r}f);")
+            k.assign(need, k.call("row_need", z, t, total))
+            k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
             k.copy(record, Tensor(records, Layout((RECORD, block + 1)))[_, block], width=RECORD)
@@ -636,13 +632,13 @@ class _Fold:
         if self._config.cluster > 1:
             self._came.meet()
 
-    def _shuffle(self, name: str, combine: str, masks: Iterable[int]) -> None:
+    def _shuffle(self, x: Value, combine: str, masks: Iterable[int]) -> None:
         for mask in masks:
-            self._k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
+            self._k.assign(x, self._k.call(combine, x, self._k.call("shuffle_xor", x, mask)))
 
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
-            self._shuffle(total(*at).c, combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
+            self._shuffle(total(*at), combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
 
     def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Leave parts of rows in shared memory: as those who split see them, and this thread's; fold the latter in registers."""
@@ -665,7 +661,7 @@ class _Fold:
             for _seen, own, part in found:
                 k.copy(own, part, width=1)
         for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
-            self._shuffle(part(0).c, combine, (1 << i for i in range(parts.bit_length() - 1)))
+            self._shuffle(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
         return found
 
     def to_all(self, total: Tensor, combine: str) -> None:
@@ -682,7 +678,7 @@ class _Fold:
         self._k.barrier()
         self._k.copy(seen[_, _, _, 0], total, width=1)
 
-    def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[str]]:
+    def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
         found = self._parts_of(*totals)
         k, parts, cluster = self._k, self._parts, self._config.cluster
@@ -692,16 +688,16 @@ class _Fold:
             with k.when(all_of(self.has_row, equal(own, 0))):
                 for name, (_seen, _own, part) in zip(names, found, strict=True):
                     store_async(k, part(0).c, self._word(name, row, self._rank), 0, self._came.address(1))
-            k.end_block(f"{to_c(self._rank)} != 0")
+            k.end_block(integer(self._rank).differs(0))
             self._came.wait(1)
             for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
                 other = k.registers(f"other_{name}", _TOLD[name], Layout(1))
                 k.fill(part)
                 with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
                     k.copy(self._word(name, row, own + first), other, width=1)
-                    k.emit(f"{part(0).c} = cb::{combine}({part(0).c}, {other(0).c});")
-                self._shuffle(part(0).c, combine, (1 << i for i in range(parts.bit_length() - 1)))
-        return row, [part(0).c for _seen, _own, part in found]
+                    k.assign(part(0), k.call(combine, part(0), other(0)))
+                self._shuffle(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
+        return row, [part(0) for _seen, _own, part in found]
 
     def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
         """Tell all blocks of the cluster what this one has of each row, and fold what they have, for those who split."""
@@ -718,7 +714,7 @@ class _Fold:
         with k.loop("from", cluster, start=1, unroll=True) as rank:
             k.copy(seen[_, _, _, rank], other, width=vector)
             with k.loops(self._values) as at:
-                k.emit(f"{total(*at).c} = cb::{combine}({total(*at).c}, {other(*at).c});")
+                k.assign(total(*at), k.call(combine, total(*at), other(*at)))
 
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
@@ -726,7 +722,7 @@ class _Fold:
         combines = ("max", "min")
         masks = [1 << i for i in range(self._parts.bit_length() - 1, _WARP.bit_length() - 1)]
         for at, combine in enumerate(combines):
-            self._shuffle(record(at).c, combine, masks)
+            self._shuffle(record(at), combine, masks)
         if warps == 1:
             return
         records = k.shared("records", "float32", Layout((RECORD, warps)))
@@ -737,7 +733,7 @@ class _Fold:
         with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
             k.copy(records[_, i], other, width=RECORD)
             for at, combine in enumerate(combines):
-                k.emit(f"{record(at).c} = cb::{combine}({record(at).c}, {other(at).c});")
+                k.assign(record(at), k.call(combine, record(at), other(at)))
 
 
 class _Strip:

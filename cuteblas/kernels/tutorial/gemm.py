@@ -269,7 +269,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
         if config.beta != "zero":
             k.copy(target, tCrD, width=1, guard=column)
         with k.loops(shape.values[:1]) as (i,):
-            k.emit(f"{tCrD(i).c} = {combine(config.c, accumulator, tCrC(i, j).c, tCrD(i).c, alpha, beta, config.beta)};")
+            k.assign(tCrD(i), combine(k, config.c, accumulator, tCrC(i, j), tCrD(i), alpha, beta, config.beta))
         k.copy(tCrD, target, width=1, guard=column)
     return k.build()
 

@@ -1,0 +1,413 @@
+"""The device functions that kernels call: one row for each, with its types, where it runs, and where its two texts stand.
+
+A row is a signature in the words of :mod:`~cuteblas.codegen.dtypes`. ``T*`` is an address, ``T&`` something that is written,
+``T[]`` all of a fragment; a capital letter alone is a type that the arguments tell; what stands in ``<...>`` is told by whoever
+calls; ``?`` marks what may be left out. The builder checks a call against the row, spells it and records it
+(:meth:`~cuteblas.codegen.builder.KernelBuilder.call`): from what a kernel uses follow its prelude and whether it waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..layout import Tensor
+from .dtypes import DTYPES, DType, dtype
+from .engine import Element, Pointer
+from .errors import CodegenError
+from .values import Operand, Rendered, Use, Value, rendered
+
+__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of", "uses_in"]
+
+Argument: TypeAlias = Operand | Tensor | Pointer | str
+"""What a call is given: a value; for an address an element, a variable or a pointer; for all of a fragment a tensor; the name of a
+tensor map."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a function takes.
+
+    Attributes
+    ----------
+    type : str
+        An element type, a letter, ``"void"`` or ``"TensorMap"``.
+    kind : {"value", "address", "reference", "array"}
+        How it is passed.
+    const : bool
+        Whether what is at an address is only read.
+    optional, several : bool
+        Whether it may be left out; whether more may follow.
+    """
+
+    type: str
+    kind: str = "value"
+    const: bool = False
+    optional: bool = False
+    several: bool = False
+
+    @property
+    def element(self) -> DType | None:
+        """The element type, if it is a certain one."""
+        return DTYPES.get(self.type)
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """A row of the table.
+
+    Attributes
+    ----------
+    name : str
+        Without its namespace, ``cb::``.
+    of : tuple of Parameter
+        Template arguments that a call tells.
+    parameters : tuple of Parameter
+        What it takes.
+    result : str
+        The type of its value, ``"void"`` if it has none; ``"T.real"`` is the type of T's parts.
+    arch : str
+        The oldest architecture that has it; before that it does nothing, or the same by other means.
+    cuda : str
+        Its part of the prelude: a file there, or instructions that are written one by one (``"wgmma"``, ``"mma"``).
+    emulator : str
+        The header of the emulator that has its twin.
+    needs : tuple of Use
+        What its own text calls in another part of the prelude.
+    """
+
+    name: str
+    of: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]
+    result: str
+    arch: str
+    cuda: str
+    emulator: str
+    needs: tuple[Use, ...] = ()
+
+    def template(self, of: tuple[object, ...]) -> tuple[str, ...]:
+        """Template arguments as C++.
+
+        Raises
+        ------
+        CodegenError
+            If there are too many, too few, or others than the row says.
+        """
+        least = sum(not p.optional for p in self.of)
+        if not least <= len(of) <= len(self.of):
+            raise CodegenError(f"cb::{self.name} is told {least} to {len(self.of)} template arguments, got {of}")
+        return tuple(_spelled(p, x) for p, x in zip(self.of, of, strict=False))
+
+    def accepting(self, count: int) -> tuple[Parameter, ...]:
+        """The parameters of a call with so many arguments.
+
+        Raises
+        ------
+        CodegenError
+            If there is no such call.
+        """
+        last = self.parameters[-1:]
+        parameters = (*self.parameters, *(last * (count - len(self.parameters)) if last and last[0].several else ()))
+        least = sum(not p.optional for p in self.parameters)
+        if not least <= count <= len(parameters):
+            raise CodegenError(f"cb::{self.name} takes {least} arguments or more, up to {len(parameters)}; got {count}")
+        return parameters[:count]
+
+
+def _spelled(parameter: Parameter, value: object) -> str:
+    if parameter.type == "bool" and isinstance(value, bool):
+        return str(value).lower()
+    if parameter.type == "int32" and isinstance(value, int):
+        return str(int(value))
+    if parameter.element is None and isinstance(value, str):
+        return dtype(value).ctype
+    raise CodegenError(f"a template argument of type {parameter.type} was expected, got {value!r}")
+
+
+def _parameter(text: str) -> Parameter:
+    text, optional, several = text.strip(), text.endswith("?"), text.endswith("...")
+    text = text.rstrip("?.")
+    for ending, kind, const in ((" const*", "address", True), ("*", "address", False), ("&", "reference", False),
+                                ("[]", "array", False)):
+        if text.endswith(ending):
+            return Parameter(text.removesuffix(ending), kind, const, optional, several)
+    return Parameter(text, "value", False, optional, several)
+
+
+def _parameters(text: str) -> tuple[Parameter, ...]:
+    return tuple(_parameter(part) for part in text.split(",") if part)
+
+
+def _row(signature: str, cuda: str, emulator: str, arch: str, needs: tuple[Use, ...]) -> Intrinsic:
+    """A row from ``name<template arguments>(parameters) -> result``."""
+    head, _, tail = signature.partition("(")
+    name, _, of = head.rstrip(">").partition("<")
+    parameters, _, result = tail.partition(")")
+    result = result.removeprefix(" -> ") or "void"
+    return Intrinsic(name, _parameters(of), _parameters(parameters), result, arch, cuda, emulator, needs)
+
+
+def _rows(signatures: str, cuda: str, emulator: str = "device.h", arch: str = "sm_70",
+          needs: tuple[Use, ...] = ()) -> list[Intrinsic]:
+    return [_row(line.strip(), cuda, emulator, arch, needs) for line in signatures.strip().splitlines()]
+
+
+_COMPLEX_PRODUCTS = Use("mma_m16n8k16", ("double",)), Use("mma_m8n8k4", ("double",))
+
+INTRINSICS = {row.name: row for row in (
+    *_rows("""
+        min(A, A) -> A
+        max(A, A) -> A
+        zero<T>() -> T
+        one<T>() -> T
+        is_zero(A) -> bool
+        convert<T>(A) -> T
+        add(A, A) -> A
+        scale<T>(A, B) -> T
+        axpby<T>(A, B, T, B) -> T
+        mac<bool?, bool?>(C&, A, B)
+        mac_in_order(float32&, float32, float32)
+        mac_dp4a(int32&, uint32, uint32)
+        shared_memory<T>(int32) -> T
+        load_global<int32>(A*, A const*, bool?)
+        store_global<int32>(A*, A const*, bool?)
+        load_shared<int32>(A*, A const*)
+        store_shared<int32>(A*, A const*)
+        settled(A*) -> A
+        aligned_down<T, int32>(A*) -> T
+        between_words(uint32, uint32, int32) -> uint32
+        load_flag(uint32 const*) -> uint32
+        store_flag(uint32*, uint32)
+        syncthreads()
+        syncthreads_or(bool) -> bool
+        syncwarp()
+        shuffle_xor(A, int32) -> A
+        named_barrier_sync(int32, int32)
+        named_barrier_arrive(int32, int32)
+        transpose_b16x2(uint32[])
+        transpose_b8x4(uint32[])
+        """, "core"),
+    *_rows("""
+        cp_async<int32>(A*, A const*, bool)
+        cp_async_commit()
+        cp_async_wait<int32>()
+        """, "core", arch="sm_80"),
+    *_rows("""
+        next_launch_may_begin()
+        wait_for_launch_before()
+        """, "core", arch="sm_90"),
+    *_rows("""
+        infinity<T>(int32) -> T
+        not_a_number<T>(int32) -> T
+        multiply(A, A) -> A
+        subtract(A, A) -> A
+        divide(A, A) -> A
+        power(A, A) -> A
+        minimum(A, A) -> A
+        maximum(A, A) -> A
+        negative(A) -> A
+        absolute(A) -> A.real
+        sign(A) -> A
+        square(A) -> A
+        reciprocal(A) -> A
+        floor(A) -> A
+        ceil(A) -> A
+        rint(A) -> A
+        exp(A) -> A
+        exp2(A) -> A
+        expm1(A) -> A
+        log(A) -> A
+        log2(A) -> A
+        log1p(A) -> A
+        sqrt(A) -> A
+        sin(A) -> A
+        cos(A) -> A
+        tanh(A) -> A
+        erf(A) -> A
+        sigmoid(A) -> A
+        less(A, A) -> bool
+        less_equal(A, A) -> bool
+        greater(A, A) -> bool
+        greater_equal(A, A) -> bool
+        equal(A, A) -> bool
+        not_equal(A, A) -> bool
+        isnan(A) -> bool
+        logical_and(bool, bool) -> bool
+        logical_or(bool, bool) -> bool
+        logical_xor(bool, bool) -> bool
+        logical_not(bool) -> bool
+        where(bool, A, A) -> A
+        real(A) -> A.real
+        imag(A) -> A.real
+        conj(A) -> A
+        """, "values", "values.h"),
+    *_rows("""
+        power_of_two(int32) -> float32
+        scalbn(float32, int32) -> float32
+        row_factors(int32, float32&, float32&)
+        scaled(float32, float32) -> float32
+        largest_magnitude(float32, float32&)
+        row_shift(float32, int32) -> int32
+        row_need(int32, int32, float32) -> float32
+        row_offer(float32, float32) -> float32
+        add_magnitude(float32, float32&, float32&)
+        count_magnitude(float32, float32, float32, int32&, int32&, float32&)
+        opposite(A) -> A
+        convert_pair(A&, A&, float32, float32)
+        plane_rest(float32, A, float32) -> float32
+        split_pair(float32, float32, uint32&, uint32&, uint32&, uint32&, uint32&, uint32&)
+        pairs_are_between(uint32, uint32, uint32, int32, int32) -> bool
+        wgmma_delivered(float32[])
+        """, "split", "split.h"),
+    *_rows("""
+        mbarrier_init(uint64*, int32)
+        mbarrier_init_fence()
+        mbarrier_arrive(uint64*)
+        mbarrier_arrive_expect_tx(uint64*, int32)
+        mbarrier_wait(uint64*, int32)
+        mbarrier_arrive_at(uint64*, int32)
+        cluster_sync()
+        cluster_sync_ordered()
+        store_async(A*, A, int32, uint64*)
+        fence_proxy_async()
+        tma_prefetch(TensorMap const*)
+        tma_load(A*, TensorMap const*, uint64*, int32...)
+        tma_load_multicast(A*, TensorMap const*, uint64*, int32, int32...)
+        tma_store(TensorMap const*, A const*, int32...)
+        tma_store_commit()
+        tma_store_wait_read<int32>()
+        tma_store_wait<int32>()
+        wgmma_descriptor(void const*, int32, int32, int32) -> uint64
+        wgmma_descriptor_advance(uint64, int32) -> uint64
+        wgmma_fence()
+        wgmma_commit()
+        wgmma_wait<int32>()
+        setmaxnreg_inc<int32>()
+        setmaxnreg_dec<int32>()
+        """, "hopper", arch="sm_90a"),
+    *_rows("""
+        wgmma_m64k16<int32, T, int32, int32>(float32[], uint64, uint64, int32)
+        wgmma_m64k16_rs<int32, T, int32>(float32[], uint32[], uint64, int32)
+        wgmma_m64k8_tf32<int32>(float32[], uint64, uint64, int32)
+        """, "wgmma", arch="sm_90a"),
+    *_rows("""
+        ldmatrix_x4(uint32*, A const*)
+        ldmatrix_x4_trans(uint32*, A const*)
+        """, "warp", arch="sm_75"),
+    *_rows("mma_m16n8k8<T>(C*, A const*, A const*)", "mma", arch="sm_75"),
+    *_rows("""
+        mma_m16n8k16<T>(C*, A const*, A const*)
+        mma_m16n8k32<T>(C*, A const*, A const*)
+        mma_m8n8k4<T>(C*, A const*, A const*)
+        """, "mma", arch="sm_80"),
+    *_rows("""
+        complex_mma_m8n8k4<bool>(complex128*, complex128 const*, complex128 const*)
+        complex_mma_m8n8k8<bool>(complex128*, complex128 const*, complex128 const*)
+        """, "complex", arch="sm_80", needs=_COMPLEX_PRODUCTS),
+)}
+"""Every function, by name."""
+
+_BUILT_ON = {"wgmma": "hopper"}
+"""Parts of the prelude that others declare."""
+
+
+def intrinsic(name: str) -> Intrinsic:
+    """The row of a function.
+
+    Raises
+    ------
+    CodegenError
+        If there is none.
+    """
+    row = INTRINSICS.get(name)
+    if row is None:
+        raise CodegenError(f"there is no device function {name!r}")
+    return row
+
+
+def parts_of(uses: Iterable[Use]) -> dict[str, set[Use]]:
+    """What is called of each part of the prelude, directly or by what is called; all is built on the part ``"core"``."""
+    parts: dict[str, set[Use]] = {"core": set()}
+    waiting = list(uses)
+    while waiting:
+        use = waiting.pop()
+        row = intrinsic(use.name)
+        if use not in parts.setdefault(row.cuda, set()):
+            parts[row.cuda].add(use)
+            if row.cuda in _BUILT_ON:
+                parts.setdefault(_BUILT_ON[row.cuda], set())
+            waiting += row.needs
+    return parts
+
+
+def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -> Rendered:
+    """A call of a function.
+
+    Raises
+    ------
+    CodegenError
+        If the arguments are not what its row says.
+    """
+    row = intrinsic(name)
+    template = row.template(of)
+    types = {p.type: dtype(x) for p, x in zip(row.of, of, strict=False) if p.element is None and isinstance(x, str)}
+    parameters = row.accepting(len(arguments))
+    for p, x in zip(parameters, arguments, strict=True):
+        _check(row, p, x, types)
+    texts, uses = [], {Use(name, template)}
+    for p, x in zip(parameters, arguments, strict=True):
+        text, inside = _passed(row, p, x, p.element or types.get(p.type))
+        texts.append(text)
+        uses |= inside
+    letter, _, part = row.result.partition(".")
+    result = DTYPES.get(letter) or types.get(letter)
+    told = f"<{', '.join(template)}>" if template else ""
+    return Rendered(f"cb::{name}{told}({', '.join(texts)})", result.part if part and result else result, uses=frozenset(uses))
+
+
+def _type_of(x: Argument) -> DType | None:
+    """The element type of an argument that has one."""
+    if isinstance(x, Value):
+        return x.dtype
+    pointer = x.engine if isinstance(x, Tensor) else x
+    return pointer.dtype if isinstance(pointer, Pointer) else None
+
+
+def _check(row: Intrinsic, parameter: Parameter, x: Argument, types: dict[str, DType]) -> None:
+    """Refuse an argument of another type than the row's, or than a letter stands for already."""
+    kind = _type_of(x)
+    if kind is None or parameter.type == "void":
+        return
+    wanted = parameter.element or types.setdefault(parameter.type, kind)
+    if wanted.ctype != kind.ctype:
+        raise CodegenError(f"cb::{row.name} takes {wanted.name} where it is given {kind.name}")
+
+
+def _passed(row: Intrinsic, parameter: Parameter, x: Argument, kind: DType | None) -> tuple[str, frozenset[Use]]:
+    """An argument as C++, and what it calls itself."""
+    if parameter.type == "TensorMap" and isinstance(x, str):
+        return f"&{x}", frozenset()
+    if parameter.kind == "array" and isinstance(x, Tensor):
+        return x.engine.name, frozenset()
+    if parameter.kind == "address" and isinstance(x, Pointer | Element):
+        pointer = x if isinstance(x, Pointer) else x.pointer
+        if pointer.const and not parameter.const:
+            raise CodegenError(f"cb::{row.name} writes to {pointer.name}, which is only read")
+        if isinstance(x, Pointer) and x.offset == 0:
+            return x.name, frozenset()
+        place = rendered(x[0] if isinstance(x, Pointer) else x)
+        return f"&{place.c}", place.uses
+    if isinstance(x, Tensor | Pointer | str) or (parameter.kind != "value" and not isinstance(x, Value)):
+        raise CodegenError(f"cb::{row.name} takes a {parameter.kind} of type {parameter.type}, got {x!r}")
+    text, _kind, _level, uses = rendered(x, kind)
+    return f"{'&' * (parameter.kind == 'address')}{text}", uses
+
+
+_CALLED = re.compile(r"cb::(\w+)(?:<((?:[^<>()]|<[^<>]*>)*)>)?\(")
+
+
+def uses_in(text: str) -> set[Use]:
+    """What a line calls that was written as text."""
+    return {Use(name, tuple(of.split(", ")) if of else ()) for name, of in _CALLED.findall(text) if name in INTRINSICS}

@@ -1,0 +1,251 @@
+"""Values of kernels: C++ expressions that know their type and the device functions in them.
+
+Numbers of Python take the type of what they are put beside. Index expressions (:mod:`~cuteblas.layout.symbolic`) are integers of
+any type. Two values of different types do not mix: one is converted first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import NamedTuple, TypeAlias
+
+from ..layout.symbolic import Expr, IntLike, called, is_condition, spelled, to_c
+from .dtypes import DType, dtype
+from .errors import CodegenError
+
+__all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "complex_of", "integer", "local",
+           "rendered", "run_of"]
+
+# Levels of precedence are those of index expressions; one is between: || below &&.
+_CHOICE, _ANY, _ALL, _OR, _AND, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = 1, 1.5, 2, 3, 5, 6, 8, 9, 10, 11, 12
+_SUFFIX = {"float": "f", "unsigned int": "u", "unsigned long long": "ull"}
+_BOOL = dtype("bool")
+
+
+class Use(NamedTuple):
+    """That a kernel calls a device function, with these template arguments as C++."""
+
+    name: str
+    of: tuple[str, ...] = ()
+
+
+class Rendered(NamedTuple):
+    """A value as C++: its text, its type (``None``: an integer, of whatever type), how strongly it binds, and what it calls."""
+
+    c: str
+    dtype: DType | None
+    level: float = _ATOM
+    uses: frozenset[Use] = frozenset()
+
+    def at(self, level: float) -> str:
+        """The text where something binds so strongly."""
+        return self.c if self.level >= level else f"({self.c})"
+
+
+class Value:
+    """A value, with the operators of C++; ``==`` stays Python's: see :meth:`equals`.
+
+    Of bools, ``&``, ``|`` and ``~`` are ``&&``, ``||`` and ``!``.
+    """
+
+    def rendered(self) -> Rendered:
+        """What it is in C++."""
+        raise NotImplementedError
+
+    @property
+    def c(self) -> str:
+        """The value as a C++ expression."""
+        return self.rendered().c
+
+    @property
+    def dtype(self) -> DType | None:
+        """The type."""
+        return self.rendered().dtype
+
+    def __str__(self) -> str:
+        return self.c
+
+    def __add__(self, other: Operand) -> Term:
+        return _binary(self, "+", other, _SUM)
+
+    def __radd__(self, other: Operand) -> Term:
+        return _binary(other, "+", self, _SUM)
+
+    def __sub__(self, other: Operand) -> Term:
+        return _binary(self, "-", other, _SUM)
+
+    def __rsub__(self, other: Operand) -> Term:
+        return _binary(other, "-", self, _SUM)
+
+    def __mul__(self, other: Operand) -> Term:
+        return _binary(self, "*", other, _PRODUCT)
+
+    def __rmul__(self, other: Operand) -> Term:
+        return _binary(other, "*", self, _PRODUCT)
+
+    def __lshift__(self, bits: Operand) -> Term:
+        return _shifted(self, "<<", bits)
+
+    def __rshift__(self, bits: Operand) -> Term:
+        return _shifted(self, ">>", bits)
+
+    def __and__(self, other: Operand) -> Term:
+        return _binary(self, "&&", other, _ALL) if self.dtype == _BOOL else _binary(self, "&", other, _AND)
+
+    def __or__(self, other: Operand) -> Term:
+        return _binary(self, "||", other, _ANY) if self.dtype == _BOOL else _binary(self, "|", other, _OR)
+
+    def __invert__(self) -> Term:
+        return _unary("!" if self.dtype == _BOOL else "~", self)
+
+    def __neg__(self) -> Term:
+        return _unary("-", self)
+
+    def __lt__(self, other: Operand) -> Term:
+        return _binary(self, "<", other, _COMPARISON)
+
+    def __le__(self, other: Operand) -> Term:
+        return _binary(self, "<=", other, _COMPARISON)
+
+    def __gt__(self, other: Operand) -> Term:
+        return _binary(self, ">", other, _COMPARISON)
+
+    def __ge__(self, other: Operand) -> Term:
+        return _binary(self, ">=", other, _COMPARISON)
+
+    def equals(self, other: Operand) -> Term:
+        """Whether both are equal."""
+        return _binary(self, "==", other, _COMPARISON)
+
+    def differs(self, other: Operand) -> Term:
+        """Whether they are not."""
+        return _binary(self, "!=", other, _COMPARISON)
+
+    @property
+    def re(self) -> Term:
+        """The real part of a complex number."""
+        return _part(self, "re")
+
+    @property
+    def im(self) -> Term:
+        """The imaginary part of a complex number."""
+        return _part(self, "im")
+
+
+Operand: TypeAlias = Value | Expr | bool | int | float
+"""What stands beside a value."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term(Value):
+    """A value that is spelled out."""
+
+    spelled: Rendered
+
+    def rendered(self) -> Rendered:
+        return self.spelled
+
+
+def local(name: str, element: str) -> Term:
+    """A variable of a kernel, by its name."""
+    return Term(Rendered(name, dtype(element)))
+
+
+def rendered(x: Operand, like: DType | None = None) -> Rendered:
+    """Anything as C++; a number as one of type ``like``.
+
+    Raises
+    ------
+    CodegenError
+        If that type has no such number.
+    """
+    if isinstance(x, Value):
+        return x.rendered()
+    if isinstance(x, Expr):
+        return Rendered(*_spelled(x), frozenset(Use(name) for name in called(x)))
+    if isinstance(x, bool):
+        return Rendered(str(x).lower(), _BOOL)
+    suffix = "" if like is None else _SUFFIX.get(like.ctype, "")
+    if isinstance(x, int):
+        text = to_c(x) + suffix.lstrip("f")
+        return Rendered(text, None, _ATOM if x >= 0 else _SUM)
+    if like is None or like.ctype not in ("float", "double") or not isfinite(x):
+        raise CodegenError(f"{x!r} is no number of type {'int' if like is None else like.name}")
+    return Rendered(f"{x!r}{suffix}", like, _ATOM if x >= 0 else _SUM)
+
+
+def _spelled(x: Expr) -> tuple[str, DType | None, int]:
+    text, level = spelled(x)
+    return text, _BOOL if is_condition(x) else None, level
+
+
+def _common(x: Operand, y: Operand, sign: str) -> tuple[Rendered, Rendered, DType | None]:
+    like = next((v.dtype for v in (x, y) if isinstance(v, Value) and v.dtype is not None), None)
+    a, b = rendered(x, like), rendered(y, like)
+    if a.dtype is not None and b.dtype is not None and a.dtype.ctype != b.dtype.ctype:
+        raise CodegenError(f"{a.c} {sign} {b.c}: {a.dtype.name} and {b.dtype.name} do not mix")
+    return a, b, a.dtype or b.dtype
+
+
+def _binary(x: Operand, sign: str, y: Operand, level: float) -> Term:
+    a, b, kind = _common(x, y, sign)
+    if level in (_COMPARISON, _SUM, _PRODUCT):       # comparisons do not chain, and a - (b - c) is not a - b - c
+        text = f"{a.at(level + (level == _COMPARISON))} {sign} {b.at(level + 1)}"
+    else:
+        text = f"{a.at(level)} {sign} {b.at(level)}"
+    return Term(Rendered(text, _BOOL if level == _COMPARISON else kind, level, a.uses | b.uses))
+
+
+def _shifted(x: Value, sign: str, bits: Operand) -> Term:
+    a, b = x.rendered(), rendered(bits)
+    return Term(Rendered(f"{a.at(_SHIFT)} {sign} {b.at(_SUM)}", a.dtype, _SHIFT, a.uses | b.uses))
+
+
+def _unary(sign: str, x: Value) -> Term:
+    a = x.rendered()
+    return Term(Rendered(f"{sign}{a.at(_UNARY + (sign == '-' and a.level == _UNARY))}", a.dtype, _UNARY, a.uses))
+
+
+def _part(x: Value, name: str) -> Term:
+    a = x.rendered()
+    if a.dtype is None or not a.dtype.is_complex:
+        raise CodegenError(f"{a.c} is no complex number")
+    return Term(Rendered(f"{a.at(_ATOM)}.{name}", a.dtype.part, _ATOM, a.uses))
+
+
+def choose(condition: Operand, x: Operand, y: Operand, element: str | None = None) -> Term:
+    """``x`` if a condition holds, else ``y``; two numbers need the type."""
+    like = None if element is None else dtype(element)
+    test = rendered(condition)
+    if like is None:
+        a, b, like = _common(x, y, ":")
+    else:
+        a, b = rendered(x, like), rendered(y, like)
+    return Term(Rendered(f"{test.at(_ALL)} ? {a.at(_ALL)} : {b.at(_CHOICE)}", like, _CHOICE, test.uses | a.uses | b.uses))
+
+
+def integer(x: IntLike) -> Term:
+    """An index expression as a value, for the operators of values."""
+    return Term(rendered(x))
+
+
+def cast(x: Operand, element: str) -> Term:
+    """A value as one of another type of C++, as ``static_cast`` has it; :meth:`KernelBuilder.convert` rounds as NumPy does."""
+    kind = dtype(element)
+    a = rendered(x, kind)
+    return Term(Rendered(f"static_cast<{kind.ctype}>({a.c})", kind, _ATOM, a.uses))
+
+
+def complex_of(element: str, re: Operand, im: Operand) -> Term:
+    """A complex number from its parts."""
+    kind = dtype(element)
+    a, b = (rendered(x, kind.part) for x in (re, im))
+    return Term(Rendered(f"{kind.ctype}{{{a.c}, {b.c}}}", kind, _ATOM, a.uses | b.uses))
+
+
+def run_of(first: Value, count: int) -> Term:
+    """Several elements of a fragment, as an array of their own; the first of them tells where it begins."""
+    a = first.rendered()
+    assert a.dtype is not None
+    return Term(Rendered(f"reinterpret_cast<{a.dtype.ctype} (&)[{count}]>({a.c})", a.dtype, _ATOM, a.uses))
