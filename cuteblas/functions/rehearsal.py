@@ -29,8 +29,8 @@ class _Rehearsal(EmulatorOfProducts):
     """NumPy arrays, and plans that nobody runs."""
 
     def empty(self, like: Memory) -> np.ndarray:
-        """One element that stands for all of an array."""
-        return as_strided(super().empty(Memory((), (), like.dtype)), like.shape, like.strides)
+        """One element that stands for all of an array, and that nobody can write: there is no memory for others."""
+        return as_strided(super().empty(Memory((), (), like.dtype)), like.shape, like.strides, writeable=False)
 
     def assign(self, dst: np.ndarray, src: np.ndarray) -> None:
         """Nothing."""
@@ -40,6 +40,9 @@ class _Rehearsal(EmulatorOfProducts):
         """Nothing."""
 
     def multiply(self, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+        """Nothing."""
+
+    def scale(self, x: np.ndarray, exponent: int, out: np.ndarray) -> None:
         """Nothing."""
 
     def count(self, function: str, group: str, detail: str) -> None:
