@@ -30,9 +30,14 @@ from .problems import has_kernels, stage
 from .products import delegate, fast_paths
 from .routing import repeaters
 
-__all__ = ["CUPY", "MOST_READY", "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "copied_into", "current_device",
+__all__ = ["CUPY", "MOST_READY", "UFUNCS",
+           "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "copied_into", "current_device",
            "current_stream", "judged", "key_of_call", "launcher_for", "matmul", "of_type", "on_device_of", "repeated",
            "repeated_matmul", "require_one_device", "several_devices", "uploaded"]
+
+
+UFUNCS = frozenset({"matmul", "matvec", "vecdot", "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
+"""Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one anyhow."""
 
 
 @lru_cache(maxsize=4096)
@@ -428,6 +433,8 @@ class Recorder(Cupy):
 
 def matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     """``matmul`` where an operand is a CuPy array: see :func:`cuteblas.matmul`."""
+    if out is ... and "matmul" in UFUNCS:
+        out = None
     for x in (x1, x2, out):
         if kind_of(x) == "foreign":
             return delegate(f"{type(x).__name__} answers ufuncs itself", x1, x2, out, arguments, variant)

@@ -90,6 +90,8 @@ def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
     ValueError
         For operands on different devices, and for arrays on the host.
     """
+    if out is ... and function in _cupy.UFUNCS:
+        out = None
     if out is not None and not isinstance(out, (cupy.ndarray, np.ndarray)):
         raise TypeError("'out' must be an array")
     if function in _BY_OPERANDS and any(map(_is_no_array, operands)):

@@ -361,3 +361,13 @@ def test_what_is_no_array_is_refused_as_by_numpy(name, bad):
             refusal = outcome(getattr(np, name), *pair)[1]
             ours = outcome(getattr(cuteblas, name), *(on_gpu(y) if y is x else y for y in pair))[1]
             assert type(ours) is type(refusal)
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.3.0", reason="NumPy takes no ellipsis")
+def test_an_ellipsis_as_out_asks_for_an_array():
+    a, b = np.ones((2, 3)), np.ones((3, 3))
+    for name, pair in (("matmul", (a, b)), ("vecdot", (a, a)), ("vecmat", (a[0], b)), ("matvec", (b, a[0]))):
+        for _ in range(2):
+            np.testing.assert_array_equal(on_host(getattr(cuteblas, name)(*map(on_gpu, pair), out=...)), getattr(np, name)(*pair))
+    with pytest.raises(TypeError, match="must be an array"):
+        cuteblas.dot(on_gpu(a), on_gpu(b), out=...)
