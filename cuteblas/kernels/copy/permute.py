@@ -23,10 +23,11 @@ from math import gcd
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, select, size
+from ...layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, make_layout, select, size
 from ...layout.symbolic import IntLike, ceil_div, less
-from ..common import Nested, grouped_raster, matrix_at, tile_of_block, transpose_words
+from ..common import grouped_raster, tile_of_block, transpose_words
 
 __all__ = ["CopyConfig", "InPlaceConfig", "TransposeConfig", "TransposedTile", "batch_modes", "copy_kernel", "inner_batch",
            "pair_of_block", "transpose_in_place_kernel", "transpose_kernel", "transposed_tile"]
@@ -177,11 +178,7 @@ def inner_batch(k: KernelBuilder, config: TransposeConfig, batch: tuple[IntLike,
 
 @cache
 def copy_kernel(config: CopyConfig) -> GeneratedKernel:
-    """Generate a ``copy`` kernel: ``D[i, j, batch] = S[i, j, batch]`` on words.
-
-    Parameters of the kernel: pointers S, D; extents I, J (words); strides of S, then of D, along i (where not fixed at 1) and j;
-    the extents of the batch modes, then the strides of S there, then of D. Strides are in words.
-    """
+    """Generate a ``copy`` kernel: ``D[i, j, batch] = S[i, j, batch]`` on words, in which extents and strides are counted."""
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
     tiled = TiledCopy(Layout((along, config.threads // along)), (1, 1))
@@ -189,15 +186,13 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
         raise CodegenError(f"{config.name}: the tile does not divide into {tiled.tile}")
     k = KernelBuilder(config.name, config.threads, wide=config.wide,
                       summary=f"D[i, j, batch] = S[i, j, batch] in words of {config.word} bytes, tile {config.tile}")
-    ps, pd = k.pointer("S", word, alignment=config.word), k.pointer("D", word, const=False, alignment=config.word)
-    extents = (k.integer("I"), k.integer("J"))
-    ds = (1 if config.src_unit else k.integer("dS_i", lo=None), k.integer("dS_j", lo=None))
-    dd = (1 if config.dst_unit else k.integer("dD_i", lo=None), k.integer("dD_j", lo=None))
-    batch, batch_s, batch_d = batch_modes(k, config.modes)
+    S, D = k.tensors(TensorParam("S", "ij", word, (1 if config.src_unit else None, None)),
+                     TensorParam("D", "ij", word, (1 if config.dst_unit else None, None), written=True),
+                     modes="ij", batch=config.modes)
+    extents = k.extent("i"), k.extent("j")
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
 
-    gS = local_tile(matrix_at(ps, extents, ds, batch, batch_s, index), config.tile, (bi, bj))
-    gD = local_tile(matrix_at(pd, extents, dd, batch, batch_d, index), config.tile, (bi, bj))
+    gS, gD = (local_tile(x.at(index), config.tile, (bi, bj)) for x in (S, D))
     cS = local_tile(make_identity_tensor(extents), config.tile, (bi, bj))
     tSgS, tSgD = k.pin("tSgS", tiled.partition(gS, k.thread)), k.pin("tSgD", tiled.partition(gD, k.thread))
     guard = Guard(k.pin("tScS", tiled.partition(cS, k.thread)), extents)
@@ -212,39 +207,32 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
 def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I in D.
 
-    Parameters of the kernel: pointers S, D to words; extents J, I in elements; strides of S along j (where not fixed at 1) and i;
-    of D along j and i (where not fixed at 1); the extents of the batch modes, then the strides of S there, then of D. All strides
-    are in words. Where I nests two modes, it has two strides in S, and the extent of the second stands for I.
+    Extents are counted in elements, strides in words. Where I nests two modes, those of S are I0, whose extent is known, and I1.
     """
     k, tile = transposed_tile(config, "D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D")
     word, per_word = tile.word, config.packed
-    ps, pd = k.pointer("S", word, alignment=config.load), k.pointer("D", word, const=False, alignment=config.store)
-    J, along_j = k.integer("J", multiple=tile.vl * per_word), 1 if config.src_unit else k.integer("dS_j", lo=None)
-    rows, along_i = _rows(k, config, tile)
-    I = size(rows)
-    dd = (k.integer("dD_j", lo=None, multiple=tile.vs), 1 if config.dst_unit else k.integer("dD_i", lo=None))
-    batch, batch_s, batch_d = batch_modes(k, config.modes, tile.vl, tile.vs)
-    bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0, config.group, inner_batch(k, config, batch))
+    vector, nested = tile.vs * per_word, config.nested
+    along_j, along_i = 1 if config.src_unit else None, 1 if config.dst_unit else None
+    rows = ("i0", "i1") if nested else ("i",)
+    S, D = k.tensors(TensorParam("S", ("j", *rows), word, (along_j, *(None for _ in rows)), tile.vl),
+                     TensorParam("D", "ji", word, (None, along_i), tile.vs, written=True),
+                     modes=("j", rows[-1]), batch=config.modes,
+                     multiples={"j": tile.vl * per_word, "i": vector, "i1": vector // gcd(vector, max(nested, 1))})
+    J, I = k.extent("j"), max(nested, 1) * k.extent(rows[-1])
+    bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0, config.group, inner_batch(k, config, S.batch))
 
     source, target = (J // per_word, I), (J, I // per_word)                     # extents in words
     sT = k.shared("sT", word, config.shared)
     k.comment("Rows in: (words along j x rows, rest)")
-    fragment = tile.rows_in(k, matrix_at(ps, (J // per_word, rows), (along_j, along_i), batch, batch_s, index), (bj, bi), source)
+    read = S.at(index, (J // per_word, *([nested] if nested else []), k.extent(rows[-1])))
+    read = read.map_domain(lambda layout: make_layout(layout[0], make_layout(layout[1], layout[2]))) if nested else read
+    fragment = tile.rows_in(k, read, (bj, bi), source)
     k.comment("Words along i into shared memory")
     tile.staged(k, fragment, sT)
     k.barrier()
     k.comment("Columns out")
-    tile.columns_out(k, sT, matrix_at(pd, target, dd, batch, batch_d, index), (bj, bi))
+    tile.columns_out(k, sT, D.at(index, target), (bj, bi))
     return k.build()
-
-
-def _rows(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile) -> tuple[Nested, Nested]:
-    """Extents and strides in S of mode I, of each of two modes that are nested in it."""
-    vector = tile.vs * config.packed
-    if not config.nested:
-        return k.integer("I", multiple=vector), k.integer("dS_i", lo=None, multiple=tile.vl)
-    strides = tuple(k.integer(f"dS_i{n}", lo=None, multiple=tile.vl) for n in range(2))
-    return (config.nested, k.integer("I1", multiple=vector // gcd(vector, config.nested))), strides
 
 
 @dataclass(frozen=True)
@@ -272,22 +260,18 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     A block has two tiles, (p, q) and (q, p) with p <= q, which no other block reads or writes. Both are in shared memory before
     either is written; on the diagonal they are one.
 
-    Parameters of the kernel: pointer D to words; extent N; strides of D along j (where not fixed at 1) and i, in words; the extents
-    of the batch modes, then the strides of D there. There is one block for each pair of tiles.
+    The extent N of both modes is counted in elements, strides in words. There is one block for each pair of tiles.
     """
     k, tile = transposed_tile(config, "D[j, i, batch] = D[i, j, batch] in place, for square matrices")
     word, per_word, vector = tile.word, config.packed, max(tile.vl, tile.vs)
-    pointer = k.pointer("D", word, const=False, alignment=max(config.load, config.store))
-    N = k.integer("N", multiple=vector * per_word)
-    stride_j = 1 if config.src_unit else k.integer("dD_j", lo=None)
-    stride_i = k.integer("dD_i", lo=None, multiple=vector)
-    batch = tuple(k.integer(f"L{q}") for q in range(config.modes))
-    strides = tuple(k.integer(f"dD_l{q}", lo=None, multiple=vector) for q in range(config.modes))
-    source, target = (N // per_word, N), (N, N // per_word)                     # extents in words
+    (D,) = k.tensors(TensorParam("D", "ji", word, (1 if config.src_unit else None, None), vector, written=True),
+                     modes="n", batch=config.modes, multiples={"n": vector * per_word})
+    N = k.extent("n")
+    source = N // per_word, N                                                   # extents in words
 
-    p, q, index = pair_of_block(k, N, config, bool(batch))
-    read = matrix_at(pointer, source, (stride_j, stride_i), batch, strides, index)
-    written = matrix_at(pointer, target, (stride_i, stride_j), batch, strides, index)
+    p, q, index = pair_of_block(k, N, config, config.modes > 0)
+    read = D.at(index, source)
+    written = read.map_domain(lambda layout: make_layout(layout[1], layout[0]))
     sT, sU = k.shared("sT", word, config.shared), k.shared("sU", word, config.shared)
     k.comment("Rows of both tiles in; on the diagonal the second has none")
     other = k.let("other", N * k.flag("two", "p < q"))

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
+from typing import Any
 
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import View
 from ...kernels.copy.boxes import boxes_kernel
 from ...kernels.copy.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
 from ...kernels.copy.permute import (
@@ -24,7 +26,8 @@ from ...kernels.copy.ragged_in_place import RaggedInPlaceConfig, ragged_in_place
 from ...kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
 from ..estimates import moving_seconds
 from ..modes import Mode, merged
-from ..plan import Argument, Launch, Plan
+from ..operands import batch_values, launch
+from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import variant
 from .boxes import box_of
@@ -217,7 +220,7 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
     config = CopyConfig(words * item, tile, 256, first.src == 1, first.dst == 1, len(others), is_wide(modes))
     scaled = [Mode(second.extent, second.src // words, second.dst // words),
               *(Mode(m.extent, m.src // words, m.dst // words) for m in others)]
-    numbers = {"I": along, "J": second.extent, "dS_i": first.src, "dS_j": scaled[0].src, "dD_i": first.dst, "dD_j": scaled[0].dst}
+    numbers = {"I": along, "J": second.extent, "S": (first.src, scaled[0].src), "D": (first.dst, scaled[0].dst)}
     blocks = -(-along // tile[0]) * -(-second.extent // tile[1])
     return _finish(problem, device, "copy", config, copy_kernel(config), numbers, scaled[1:], blocks, offsets,
                    f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, "
@@ -349,14 +352,11 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
                              group, inner, tiling.min_blocks if (load, store) == (tiling.load, 16) else 1,
                              mode_i.extent if nested else 0)
     per_word = config.packed
-    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src // per_word, "dD_j": mode_j.dst // per_word,
-               "dD_i": mode_i.dst}
-    rows = mode_i.extent
-    if nested:
-        rows *= nested.extent
-        numbers |= {"I1": nested.extent, "dS_i0": mode_i.src // per_word, "dS_i1": nested.src // per_word}
+    modes_i = (mode_i, nested) if nested else (mode_i,)
+    numbers = {"J": mode_j.extent, "I1" if nested else "I": modes_i[-1].extent,
+               "S": (mode_j.src, *(m.src // per_word for m in modes_i)), "D": (mode_j.dst // per_word, mode_i.dst)}
     scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
-    blocks = -(-mode_j.extent // tile[0]) * -(-rows // tile[1])
+    blocks = -(-mode_j.extent // tile[0]) * -(-prod(m.extent for m in modes_i) // tile[1])
     return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
                    f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
                    f"reads of {load} and writes of {store} bytes")
@@ -532,27 +532,36 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     per_word = 1 if ragged else config.packed
     tiles = -(-n // side)
     lowest, end = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
-    numbers = {"N": n, "dD_j": inner, "dD_i": outer // per_word, "D_lowest": lowest, "D_end": end}
-    for q, m in enumerate(batch):
-        numbers |= {f"L{q}": m.extent, f"dD_l{q}": m.dst // per_word}
     blocks = tiles * (tiles + 1) // 2 * prod(m.extent for m in batch)
     if blocks >= 2**31:
         raise ValueError(f"a transposition of shape {problem.shape} in place needs {blocks} blocks; a grid has at most 2^31 - 1")
-    arguments = tuple(Argument(role="dst") if q.name == "D" else Argument(value=numbers[q.name]) for q in kernel.params)
+    extents, steps = tuple(m.extent for m in batch), tuple(m.dst // per_word for m in batch)
+    if kernel.tensors:
+        made = launch(kernel, (blocks, 1, 1), batch_values(extents[::-1]), N=n,
+                      D=View(Argument(role="dst"), (inner, outer // per_word), steps))
+    else:
+        own = {"D_lowest": lowest, "D_end": end, "dD_i": outer}
+        own |= {f"L{q}": n for q, n in enumerate(extents)} | {f"dD_l{q}": step for q, step in enumerate(steps)}
+        made = launch(kernel, (blocks, 1, 1), {name: x for name, x in own.items() if name in kernel.signature}, N=n,
+                      D=Argument(role="dst"))
     reason = (f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
               f"memory, reads of {load} and writes of {store} bytes")
-    return Plan(problem, device, "transpose_in_place", config, (Launch(kernel, (blocks, 1, 1), arguments),), reason=reason,
-                facts=kernel.facts)
+    return Plan(problem, device, "transpose_in_place", config, (made,), reason=reason, facts=kernel.facts)
 
 
-def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: object, kernel: GeneratedKernel, numbers: dict[str, int],
+def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: object, kernel: GeneratedKernel, numbers: dict[str, Any],
             batch: list[Mode], blocks: int, offsets: tuple[int, int], reason: str) -> Plan:
-    for q, m in enumerate(batch):
-        numbers |= {f"L{q}": m.extent, f"dS_l{q}": m.src, f"dD_l{q}": m.dst}
     blocks *= prod(m.extent for m in batch)
     if blocks >= 2**31:
         raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
     pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize),
                 "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
-    arguments = tuple(pointers[q.name] if q.name in pointers else Argument(value=numbers[q.name]) for q in kernel.params)
-    return Plan(problem, device, family, config, (Launch(kernel, (blocks, 1, 1), arguments),), reason=reason, facts=kernel.facts)
+    if kernel.tensors:
+        steps = {"S": tuple(m.src for m in batch), "D": tuple(m.dst for m in batch)}
+        numbers |= {name: View(pointers[name], numbers[name], steps[name]) for name in "SD"}
+        made = launch(kernel, (blocks, 1, 1), numbers, batch_values(tuple(m.extent for m in reversed(batch))))
+    else:
+        for q, m in enumerate(batch):
+            numbers |= {f"L{q}": m.extent, f"dS_l{q}": m.src, f"dD_l{q}": m.dst}
+        made = launch(kernel, (blocks, 1, 1), pointers, {name: n for name, n in numbers.items() if name in kernel.signature})
+    return Plan(problem, device, family, config, (made,), reason=reason, facts=kernel.facts)
