@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..layout import Layout, Tensor, size
-from ..layout.symbolic import IntLike, to_c
+from ..layout.symbolic import IntLike
 from .builder import KernelBuilder
-from .engine import CodegenError
+from .engine import CodegenError, Element
+from .values import Value
 
 __all__ = ["Mbarriers", "fence_proxy_async", "initialise", "store_async"]
 
@@ -29,59 +30,59 @@ class Mbarriers:
         self._k, self.count, self.arrivals = k, count, arrivals
         self._tensor = k.shared(name, "b64", Layout(count), alignment=8)
 
-    def address(self, index: IntLike) -> str:
-        """The C++ address of one barrier, for copies that complete on it."""
-        return self._tensor(index).address
+    def at(self, index: IntLike) -> Element:
+        """One barrier, for copies that complete on it."""
+        return self._tensor(index)
 
     def arrive(self, index: IntLike) -> None:
         """Arrive once."""
-        self._k.emit(f"cb::mbarrier_arrive({self.address(index)});")
+        self._k.do("mbarrier_arrive", self.at(index))
 
     def arrive_at(self, index: IntLike, rank: IntLike) -> None:
         """Arrive once at the barrier of the block with this rank in the cluster.
 
         That tells it that asynchronous operations are done; it makes no ordinary writes visible.
         """
-        self._k.emit(f"cb::mbarrier_arrive_at({self.address(index)}, {to_c(rank)});")
+        self._k.do("mbarrier_arrive_at", self.at(index), rank)
 
     def expect(self, index: IntLike, nbytes: int) -> None:
         """Arrive once and let the phase also wait for ``nbytes`` of asynchronous copies."""
-        self._k.emit(f"cb::mbarrier_arrive_expect_tx({self.address(index)}, {nbytes});")
+        self._k.do("mbarrier_arrive_expect_tx", self.at(index), nbytes)
 
     def wait(self, index: IntLike, parity: IntLike) -> None:
         """Wait until the phase with this parity has completed."""
-        self._k.emit(f"cb::mbarrier_wait({self.address(index)}, {to_c(parity)});")
+        self._k.do("mbarrier_wait", self.at(index), parity)
 
 
 def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
     """Initialise barriers and make them visible to the asynchronous proxy; one thread does this, before all others meet it."""
     for array in barriers:
         for index in range(array.count):
-            k.emit(f"cb::mbarrier_init({array.address(index)}, {array.arrivals});")
-    k.emit("cb::mbarrier_init_fence();")
+            k.do("mbarrier_init", array.at(index), array.arrivals)
+    k.do("mbarrier_init_fence")
 
 
 def fence_proxy_async(k: KernelBuilder) -> None:
     """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of those that it meets at a barrier."""
-    k.emit("cb::fence_proxy_async();")
+    k.do("fence_proxy_async")
 
 
-def store_async(k: KernelBuilder, word: str, target: Tensor, rank: IntLike, barrier: str) -> None:
+def store_async(k: KernelBuilder, word: Value, target: Tensor, rank: IntLike, barrier: Element) -> None:
     """Store a word of 4 bytes into the block with this rank in the cluster (PTX ISA, "st.async").
 
     Parameters
     ----------
     k : KernelBuilder
         The kernel.
-    word : str
+    word : Value
         What is stored.
     target : Tensor
         Where, one element: as it lies in this block's shared memory.
     rank : int or Expr
         Of the block. It must have begun, and may not end before the word is there.
-    barrier : str
+    barrier : Element
         The mbarrier on which this completes, as it lies in this block; that of the other one is meant.
     """
     if target.engine.space != "smem" or target.engine.dtype.bytes != 4 or size(target.layout) != 1:
         raise CodegenError(f"a word is stored into shared memory, got {target}")
-    k.emit(f"cb::store_async({target(0).address}, {word}, {to_c(rank)}, {barrier});")
+    k.do("store_async", target(0), word, rank, barrier)

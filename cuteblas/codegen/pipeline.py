@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..layout.symbolic import IntLike, equal, select
 from .builder import KernelBuilder
+from .engine import Element
 from .mbarrier import Mbarriers
 
 __all__ = ["Pipeline", "PipelineState"]
@@ -82,9 +83,9 @@ class Pipeline:
         """Commit a stage, which is full when ``nbytes`` have come too: for copies that complete on its :meth:`barrier`."""
         self._full.expect(at.index, nbytes)
 
-    def barrier(self, at: PipelineState) -> str:
-        """The C++ address of the barrier on which copies into a stage complete."""
-        return self._full.address(at.index)
+    def barrier(self, at: PipelineState) -> Element:
+        """The barrier on which copies into a stage complete."""
+        return self._full.at(at.index)
 
     def commit(self, stage: IntLike) -> None:
         """A producer that writes itself has filled its part of a stage."""

@@ -11,7 +11,7 @@ from ..layout import ComposedLayout, Tensor, coalesce, flatten, size
 from ..layout.symbolic import IntLike, bits_of, ceil_div, minimum, to_c
 from .builder import KernelBuilder
 from .dtypes import dtype
-from .engine import CodegenError, Pointer
+from .engine import CodegenError, Element, Pointer
 from .kernel import TensorMapSpec
 from .swizzled import CHUNK, ROW_BYTES, SPANS
 
@@ -141,8 +141,9 @@ def _leaves(x) -> tuple[int, ...]:
     return tuple(flatten(x)) if isinstance(x, tuple) else (x,)
 
 
-def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor, extent: IntLike | None = None) -> Iterator[tuple[str, str]]:
-    """Address in shared memory and coordinates, innermost first, of every box of a tile, as C++."""
+def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
+           extent: IntLike | None = None) -> Iterator[tuple[Element, list[IntLike]]]:
+    """Where every box of a tile begins in shared memory, and its coordinates, innermost first."""
     pointer: Pointer = tile.engine
     base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
     scale = dtype(box.element).bytes
@@ -154,10 +155,10 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor, extent: IntLike | Non
         if bits_of(ordered[0]) * scale % CHUNK:
             raise CodegenError(f"the innermost coordinate of a TMA copy is a multiple of {CHUNK} bytes, which "
                                f"{to_c(ordered[0])} elements of {scale} bytes are not provably")
-        yield pointer[base + offset * scale // pointer.dtype.bytes].address, ", ".join(to_c(c) for c in ordered)
+        yield pointer[base + offset * scale // pointer.dtype.bytes], ordered
 
 
-def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor, tile: Tensor, barrier: str,
+def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor, tile: Tensor, barrier: Element,
              blocks: IntLike | None = None, extent: IntLike | None = None) -> None:
     """Fill a tile of shared memory; completes ``box.nbytes`` on ``barrier``.
 
@@ -175,16 +176,16 @@ def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor
         Of the tensor along the first mode of the tile, if what comes from beyond it is not used: a box that begins there brings
         the last one before it instead, which takes less time than zeros.
     """
-    for address, at in _boxes(box, coordinates, tile, extent):
+    for first, at in _boxes(box, coordinates, tile, extent):
         if blocks is None:
-            k.emit(f"cb::tma_load({address}, &{tensor_map}, {barrier}, {at});")
+            k.do("tma_load", first, tensor_map, barrier, *at)
         else:
-            k.emit(f"cb::tma_load_multicast({address}, &{tensor_map}, {barrier}, {to_c(blocks)}, {at});")
+            k.do("tma_load_multicast", first, tensor_map, barrier, blocks, *at)
 
 
 def tma_prefetch(k: KernelBuilder, tensor_map: str) -> None:
     """Fetch a tensor map before it is used."""
-    k.emit(f"cb::tma_prefetch(&{tensor_map});")
+    k.do("tma_prefetch", tensor_map)
 
 
 def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor, tile: Tensor) -> None:
@@ -193,11 +194,11 @@ def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tenso
     Ordinary writes to the tile need a :func:`~cuteblas.codegen.mbarrier.fence_proxy_async` by their thread before; TMA's own do
     not. Parameters are those of :func:`tma_load`.
     """
-    for address, at in _boxes(box, coordinates, tile):
-        k.emit(f"cb::tma_store(&{tensor_map}, {address}, {at});")
-    k.emit("cb::tma_store_commit();")
+    for first, at in _boxes(box, coordinates, tile):
+        k.do("tma_store", tensor_map, first, *at)
+    k.do("tma_store_commit")
 
 
 def tma_store_wait(k: KernelBuilder, pending: int = 0) -> None:
     """Wait until at most ``pending`` groups of this thread's stores still read shared memory."""
-    k.emit(f"cb::tma_store_wait_read<{pending}>();")
+    k.do("tma_store_wait_read", of=pending)

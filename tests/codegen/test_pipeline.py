@@ -96,4 +96,4 @@ def test_a_second_ring_has_names_of_its_own():
   cb::mbarrier_arrive_at(&free[buffer], 1);
 }
 """)
-    assert buffers.barrier(at) == "&ready[buffer]"
+    assert buffers.barrier(at).address == "&ready[buffer]"

@@ -116,19 +116,19 @@ class Share:
             k.copy(mine, k.pin("tSgS", sums[_, lane, _, _, group, block]), width=_VECTOR)
             k.group_barrier(1 + group, GROUP)
             with k.when(equal(lane, 0)):
-                k.emit(f"cb::store_flag({flags(group, block).address}, 1u);")
+                k.do("store_flag", flags(group, block), 1)
         with k.otherwise():
             with k.when(less(0, first)):
                 first_block = k.let("first_block", self._block_of(k.let("tile_begins", maximum(self._first - first, 0))))
                 others = k.registers("others", "float32", at_once)
                 with k.loop("other", block, start=first_block) as other:
-                    k.emit(f"while (cb::load_flag({flags(group, other).address}) == 0u) {{}}")
+                    k.spin(k.call("load_flag", flags(group, other)).equals(0))
                 with k.loop("other", block, start=first_block) as other:
                     tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
                     with k.loops((rounds,), "r") as (r,):
                         k.copy(tOgS[_, _, r], others, width=_VECTOR)
                         with k.loops((_VECTOR, vectors // rounds)) as (i, j):
-                            k.emit(f"{mine(i, j, r).c} = cb::add({mine(i, j, r).c}, {others(i, j).c});")
+                            k.assign(mine(i, j, r), k.call("add", mine(i, j, r), others(i, j)))
             yield
 
     def _block_of(self, step: IntLike) -> IntLike:

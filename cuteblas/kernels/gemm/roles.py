@@ -37,7 +37,7 @@ def producers(k: KernelBuilder, groups: int, what: str, registers: tuple[int, in
     """
     k.comment(f"The producer: {what}")
     with k.when(less(GROUP * groups - 1, k.thread)):
-        k.emit(f"cb::setmaxnreg_dec<{(registers or _REGISTERS[groups])[0]}>();")
+        k.do("setmaxnreg_dec", of=(registers or _REGISTERS[groups])[0])
         yield
 
 
@@ -46,5 +46,5 @@ def consumers(k: KernelBuilder, groups: int, registers: tuple[int, int] | None =
     """What the warpgroups that multiply do; to be written right after :func:`producers`."""
     k.comment("The consumers: each warpgroup multiplies 64 rows of the tile")
     with k.otherwise():
-        k.emit(f"cb::setmaxnreg_inc<{(registers or _REGISTERS[groups])[1]}>();")
+        k.do("setmaxnreg_inc", of=(registers or _REGISTERS[groups])[1])
         yield

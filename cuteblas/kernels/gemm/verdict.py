@@ -6,6 +6,7 @@ from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.engine import Pointer
 from ...codegen.mbarrier import Mbarriers
 from ...codegen.tiled import TiledCopy
+from ...codegen.values import Value, choose
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum
 from ..split.planes import PLENTY, RECORD
@@ -23,9 +24,9 @@ class Verdict:
         self._k, self.barrier = k, Mbarriers(k, "judged", 1, arrivals=1)
         self._word = k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
 
-    def give(self, verdict: str) -> None:
+    def give(self, verdict: Value) -> None:
         """Tell the block the verdict, zero if it may go on; one thread does this."""
-        self._k.emit(f"cb::store_shared<1>({self._word(0).address}, &{verdict});")
+        self._k.do("store_shared", self._word(0), verdict, of=1)
         self.barrier.arrive(0)
 
     def leave_unless_zero(self) -> None:
@@ -34,7 +35,7 @@ class Verdict:
         self.barrier.wait(0, 0)
         given = k.registers("given", "uint32", Layout(1))
         k.copy(self._word, given, width=1)
-        k.emit(f"if ({given(0).c} != 0u) return;")
+        k.stop(given(0).differs(0))
 
 
 def judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Pointer, lacking: int, verdict: Verdict) -> None:
@@ -47,28 +48,28 @@ def judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Poi
     def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
         return reader.partition(local_tile(tensor, step, (0, _)), lane)
 
-    found, sources, exist = [], [], []
+    found, sources, exist, needs, offers = [], [], [], [], []
     for pointer, count in operands:
         name = pointer.name
-        k.emit(f"float need_{name} = 0.0f, offer_{name} = {PLENTY!r}f;")
+        needs.append(k.declare(f"need_{name}", "float32", 0.0))
+        offers.append(k.declare(f"offer_{name}", "float32", PLENTY))
         found.append(k.registers(f"found_{name}", "float32", at_once))
         sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((RECORD, count))))))
         exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((RECORD, count)))), (None, count)))
     with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1]), unroll=False) as i:
         for source, fragment, exists in zip(sources, found, exist, strict=True):
             k.copy(source[_, _, _, i], fragment, width=RECORD, guard=exists[_, _, _, i])
-        for (pointer, _count), fragment, exists in zip(operands, found, exist, strict=True):
-            need, offer = f"need_{pointer.name}", f"offer_{pointer.name}"
+        for need, offer, fragment, exists in zip(needs, offers, found, exist, strict=True):
             with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
-                k.emit(f"{need} = cb::max({need}, {fragment(0, 0, j).c});")
-                k.emit(f"{offer} = cb::min({offer}, {fragment(1, 0, j).c});")
-    a, b = (pointer.name for pointer, _count in operands)
-    for name, combine in ((f"need_{a}", "max"), (f"need_{b}", "max"), (f"offer_{a}", "min"), (f"offer_{b}", "min")):
+                k.assign(need, k.call("max", need, fragment(0, 0, j)))
+                k.assign(offer, k.call("min", offer, fragment(1, 0, j)))
+    for x, combine in (*((need, "max") for need in needs), *((offer, "min") for offer in offers)):
         for mask in (1 << i for i in range(WARP.bit_length() - 1)):
-            k.emit(f"{name} = cb::{combine}({name}, cb::shuffle_xor({name}, {mask}));")
-    k.emit(f"bool const is_lacking = need_{a} > offer_{b} || need_{b} > offer_{a};")
-    k.emit(f"unsigned const verdict = cb::max(need_{a}, need_{b}) > {PLENTY!r}f ? 2u : is_lacking ? {lacking}u : 0u;")
+            k.assign(x, k.call(combine, x, k.call("shuffle_xor", x, mask)))
+    lacks = k.declare("is_lacking", "bool", (needs[0] > offers[1]) | (needs[1] > offers[0]), const=True)
+    worst = choose(k.call("max", *needs) > PLENTY, 2, choose(lacks, lacking, 0, "uint32"))
+    found_out = k.declare("verdict", "uint32", worst, const=True)
     with k.when(equal(lane, 0)):
         with k.when(equal(k.block_index("judge", "x"), 0)):
-            k.emit(f"cb::store_global<1>({status[0].address}, &verdict);")
-        verdict.give("verdict")
+            k.do("store_global", status[0], found_out, of=1)
+        verdict.give(found_out)

@@ -27,7 +27,7 @@ from math import prod
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, Pointer
+from ...codegen.engine import CodegenError, Element, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise, store_async
 from ...codegen.tiled import TiledCopy, partition
@@ -582,9 +582,9 @@ class _Came:
         """Wait until all has come."""
         self._barriers.wait(stage, self._parity)
 
-    def address(self, stage: int) -> str:
-        """The C++ address of the mbarrier on which stores complete."""
-        return self._barriers.address(stage)
+    def barrier(self, stage: int) -> Element:
+        """The mbarrier on which stores complete."""
+        return self._barriers.at(stage)
 
 
 class _Fold:
@@ -687,7 +687,7 @@ class _Fold:
             names = [total.engine.name for total, _combine in totals]
             with k.when(all_of(self.has_row, equal(own, 0))):
                 for name, (_seen, _own, part) in zip(names, found, strict=True):
-                    store_async(k, part(0).c, self._word(name, row, self._rank), 0, self._came.address(1))
+                    store_async(k, part(0), self._word(name, row, self._rank), 0, self._came.barrier(1))
             k.end_block(integer(self._rank).differs(0))
             self._came.wait(1)
             for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
@@ -704,7 +704,7 @@ class _Fold:
         k, parts, cluster, name = self._k, self._parts, self._config.cluster, total.engine.name
         row, own = k.thread // parts, k.thread % parts
         with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-            store_async(k, part(0).c, self._word(name, row, self._rank), own + first, self._came.address(0))
+            store_async(k, part(0), self._word(name, row, self._rank), own + first, self._came.barrier(0))
         self._came.wait(0)
         told, everywhere = self._told[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
         seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(told.engine, everywhere), k.thread))

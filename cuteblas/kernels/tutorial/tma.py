@@ -82,7 +82,7 @@ def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
     with k.when(k.thread.eq(0)):
         initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, source, box, coordinates, sT, full.address(0))
+        tma_load(k, source, box, coordinates, sT, full.at(0))
         full.wait(0, 0)
         tma_store(k, target, box, coordinates, sT)
         tma_store_wait(k)
@@ -196,7 +196,7 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     with k.when(k.thread.eq(0)):
         initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, source, box, coordinates, sT, full.address(0))
+        tma_load(k, source, box, coordinates, sT, full.at(0))
     k.barrier()
     full.wait(0, 0)
 
