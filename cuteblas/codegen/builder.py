@@ -11,24 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product, rank, size
-from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, equal, is_static, less, select
+from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
+from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
 from .access import AccessCounter
 from .dtypes import DType, dtype
-from .engine import CodegenError, Pointer
+from .engine import CodegenError, Pointer, static_extents
 from .intrinsics import Argument, called, uses_in
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
 from .signature import Declarations, GlobalTensor, TensorParam, declare
 from .values import Operand, Rendered, Term, Use, Value, local, rendered
 
-__all__ = ["Guard", "KernelBuilder"]
+__all__ = ["GemmAtom", "Guard", "KernelBuilder"]
 
 _INT32 = DType("int32", 4, "int", "int32", "i32")
 _INT64 = DType("int64", 8, "long long", "int64", "i64")
 _MAX_VECTOR_BYTES = 16
 _CONDITION = 2                      # how strongly the condition of ?: binds
+
+
+class GemmAtom(Protocol):
+    """How matrices are multiplied: by which instructions, and who has what."""
+
+    def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
+        """Write ``c += a b^T``."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ class KernelBuilder:
         self._names: set[str] = set()
         self._uses: set[Use] = set()
         self._registers: dict[str, str] = {}           # their declarations, and their names
-        self._assembler: tuple[str, ...] = ()
+        self.assembler: tuple[str, ...] = ()
         self._access = AccessCounter(threads)
         self.facts: dict[str, str] = {}
         self.thread = self._declare("tid", "threadIdx.x", Var("tid", 0, threads - 1))
@@ -425,8 +433,8 @@ class KernelBuilder:
         CodegenError
             If extents differ, or a vector is not provably contiguous, aligned and as a whole inside or outside of the guard.
         """
-        extents = _extents(source)
-        if extents != _extents(target):
+        extents = static_extents(source)
+        if extents != static_extents(target):
             raise CodegenError(f"copy: extents differ: {source.layout} to {target.layout}")
         if extents[0] % width:
             raise CodegenError(f"copy: mode 0 of {source.layout} does not split into vectors of {width}")
@@ -466,8 +474,8 @@ class KernelBuilder:
         CodegenError
             If a row is not provably 16 contiguous, aligned bytes.
         """
-        width, quadruples = _extents(source)
-        if width * source.engine.dtype.bytes != _MAX_VECTOR_BYTES or _extents(target) != (4, quadruples):
+        width, quadruples = static_extents(source)
+        if width * source.engine.dtype.bytes != _MAX_VECTOR_BYTES or static_extents(target) != (4, quadruples):
             raise CodegenError(f"ldmatrix loads rows of 16 bytes into 4 registers, got {source.layout} to {target.layout}")
         self._prove_vector(source, width)
         with self.loops((quadruples,)) as (q,):
@@ -477,29 +485,12 @@ class KernelBuilder:
 
     def fill(self, fragment: Tensor, value: Value | None = None) -> None:
         """Set every element of a fragment (to zero by default)."""
-        with self.loops(_extents(fragment)) as at:
+        with self.loops(static_extents(fragment)) as at:
             self.assign(fragment(*at), self.call("zero", of=fragment.engine.dtype.name) if value is None else value)
 
-    def fma(self, c: Tensor, a: Tensor, b: Tensor, *, conj_a: bool = False, conj_b: bool = False, in_order: bool = False) -> None:
-        """``c += a * b`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``.
-
-        An element of B stays while those of A are walked through; for sums in float32, forwards and backwards in turn: the operand
-        that stays and the one at the turn come from the cache of operands instead of the register file, which has two ports for
-        three operands.
-        ``in_order`` (float32): the compiler keeps this order, for which the assembler is asked to move less.
-        """
-        (vm, rm), (vn, rn) = _extents(a), _extents(b)
-        if _extents(c) != (vm * vn, rm, rn):
-            raise CodegenError(f"fma: C {c.layout} is not the outer product of A {a.layout} and B {b.layout}")
-        atom = "mac_in_order" if in_order else "mac_dp4a" if a.engine.dtype.name == "int8x4" else "mac"
-        if in_order:
-            self._assembler = ("-O1",)
-        flags = (conj_a, conj_b) if conj_a or conj_b else ()
-        last, turns = vm * rm - 1, vm * rm > 1 and vn > 1 and c.engine.dtype.name == "float32"
-        with self.loops((vm * rm, vn, rn)) as (at, j, n):
-            at = self.let("at", select(equal(j % 2, 0), at, last - at) if turns else at)
-            i, m = at % vm, at // vm
-            self.do(atom, c((i, j), m, n), a(i, m), b(j, n), of=flags)
+    def gemm(self, atom: GemmAtom, c: Tensor, a: Tensor, b: Tensor) -> None:
+        """``c += a b^T`` on what the atom multiplies: fragments, or operands in shared memory."""
+        atom.gemm(self, c, a, b)
 
     def barrier(self) -> None:
         """Wait for all threads of the block."""
@@ -561,7 +552,7 @@ class KernelBuilder:
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
                 + "\n".join(self._lines + lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
-                               (self.cluster, 1, 1), uses=frozenset(self._uses), assembler=self._assembler, facts=facts,
+                               (self.cluster, 1, 1), uses=frozenset(self._uses), assembler=self.assembler, facts=facts,
                                shared=tuple(self._shared_tensors), registers=tuple(self._registers.items()),
                                parts=self.declarations.parts, tensors=self.declarations.tensors)
 
@@ -622,7 +613,7 @@ class KernelBuilder:
             raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are no vector of 1 to {_MAX_VECTOR_BYTES} bytes")
         if width == 1 and pointer.space == "rmem":
             return
-        extent, *rest = _extents(tensor)
+        extent, *rest = static_extents(tensor)
         start = Var("_0", 0, extent // width - 1) * width
         others = [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
         first = tensor(start, *others).index
@@ -639,15 +630,6 @@ def _declaration(p: Param) -> str:
     if p.kind == "tensor_map":
         return f"const __grid_constant__ cb::TensorMap {p.name}"
     return f"{p.dtype.ctype} {p.name}"
-
-
-def _extents(tensor: Tensor) -> tuple[int, ...]:
-    """Static sizes of the top-level modes."""
-    layout = tensor.layout
-    extents = tuple(size(layout[i]) for i in range(rank(layout)))
-    if not all(is_static(n) for n in extents):
-        raise CodegenError(f"the extents of {layout} are not known when the kernel is generated")
-    return extents
 
 
 def _cosize(layout: Layout | ComposedLayout) -> int:

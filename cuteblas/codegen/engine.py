@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..layout.symbolic import IntLike, bits_of
+from ..layout import Tensor, rank, size
+from ..layout.symbolic import IntLike, bits_of, is_static
 from .dtypes import DType
 from .errors import CodegenError
 from .values import Rendered, Value, rendered
 
-__all__ = ["CodegenError", "Element", "Pointer", "Space"]
+__all__ = ["CodegenError", "Element", "Pointer", "Space", "static_extents"]
 
 Space = Literal["gmem", "smem", "rmem"]
 
@@ -76,3 +77,18 @@ class Pointer:
     def aligned_to(self, index: IntLike, nbytes: int) -> bool:
         """Whether the element at ``index`` is provably aligned to ``nbytes``."""
         return self.alignment % nbytes == 0 and (bits_of(index) * self.dtype.bytes) % nbytes == 0 if self.space != "rmem" else True
+
+
+def static_extents(tensor: Tensor) -> tuple[int, ...]:
+    """Static sizes of the top-level modes.
+
+    Raises
+    ------
+    CodegenError
+        If one is not known when the kernel is generated.
+    """
+    layout = tensor.layout
+    extents = tuple(size(layout[i]) for i in range(rank(layout)))
+    if not all(is_static(n) for n in extents):
+        raise CodegenError(f"the extents of {layout} are not known when the kernel is generated")
+    return extents

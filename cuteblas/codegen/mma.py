@@ -18,7 +18,7 @@ from .dtypes import dtype
 from .engine import CodegenError
 from .tiled import partition
 
-__all__ = ["MMA_ATOMS", "MmaAtom", "WarpMma", "mma", "mma_atom", "operand_tile"]
+__all__ = ["MMA_ATOMS", "MmaAtom", "WarpMma", "mma_atom", "operand_tile"]
 
 _WARP = 32
 _WORD_BYTES = 4
@@ -143,11 +143,14 @@ class WarpMma:
         Warps along (M, N), M fastest.
     atoms : tuple of int
         Atoms that a warp owns along (M, N).
+    conj_b : bool
+        Whether a product conjugates elements of B, which are complex.
     """
 
     atom: MmaAtom
     warps: tuple[int, int]
     atoms: tuple[int, int]
+    conj_b: bool = False
 
     @property
     def threads(self) -> int:
@@ -232,6 +235,13 @@ class WarpMma:
         """The part of C (M, N) that ``thread`` owns, shape ``((value, atoms), 1, 1)``."""
         return partition(tensor, self.tile, self.tv_c, thread)
 
+    def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
+        """``c += a b^T`` on the fragments of a warp: c ``(value, atom m, atom n)``, a and b registers ``(register, atom)``."""
+        spread = dtype(self.atom.element).is_complex   # an element of A fills four registers: hold those of one atom at a time
+        with k.loops(self.atoms[::-1] if spread else self.atoms) as at:
+            m, n = at[::-1] if spread else at
+            k.do(self.atom.function, c(0, m, n), a(0, m), b(0, n), of=self.conj_b if spread else self.atom.element)
+
 
 def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> ComposedLayout:
     """The swizzled layout of an (extent, depth) operand tile in shared memory: no copy and no fragment load meets a bank twice.
@@ -258,22 +268,3 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
     bits = max(0, (row * item // _CHUNK_BYTES).bit_length() - 1)
     chunk = (_CHUNK_BYTES // item).bit_length() - 1
     return ComposedLayout(Swizzle(bits, chunk, 3), 0, inner)
-
-
-def mma(k: KernelBuilder, tiled: WarpMma, c: Tensor, a: Tensor, b: Tensor, *, conj_b: bool = False) -> None:
-    """``c += a b^T`` on the fragments of a warp.
-
-    Parameters
-    ----------
-    c : Tensor
-        ``(value, atom m, atom n)``.
-    a, b : Tensor
-        Registers, ``(register, atom)``.
-    conj_b : bool
-        Whether elements of ``b`` are conjugated.
-    """
-    atom = tiled.atom
-    spread = dtype(atom.element).is_complex      # an element of A fills four registers: hold those of one atom at a time
-    with k.loops(tiled.atoms[::-1] if spread else tiled.atoms) as at:
-        m, n = at[::-1] if spread else at
-        k.do(atom.function, c(0, m, n), a(0, m), b(0, n), of=conj_b if spread else atom.element)

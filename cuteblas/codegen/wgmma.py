@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from ..layout import ComposedLayout, Figure, Layout, Tensor, is_bijective, size, tv_picture
-from ..layout.symbolic import IntLike, to_c
+from ..layout import ComposedLayout, Figure, Layout, Tensor, composition, is_bijective, make_layout, size, tv_picture
+from ..layout.symbolic import IntLike, ceil_div
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .engine import CodegenError
+from .intrinsics import called
 from .swizzled import SPANS, swizzle_over
 from .tiled import partition
+from .values import Rendered, Value, run_of
 
-__all__ = ["MatrixDescriptor", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma", "wgmma", "wgmma_commit",
-           "wgmma_delivered", "wgmma_fence", "wgmma_on_registers", "wgmma_wait"]
+__all__ = ["Descriptor", "Descriptors", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma", "wgmma_commit",
+           "wgmma_delivered", "wgmma_fence", "wgmma_wait"]
 
 _STEP_BYTES = 32                    # of a row along K that one matrix instruction multiplies
 
@@ -78,39 +81,59 @@ class WgmmaOperand:
             raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
                                f"at {wrong[:1]}")
 
-    def step_bytes(self, k: int, row: int = 0) -> int:
-        """Bytes by which the start address advances to the instruction at depth ``k``, and whose rows begin at ``row``."""
-        if row % (8 if self.k_major else self.row_bytes // dtype(self.element).bytes):
-            raise CodegenError(f"rows of {self.layout} that an instruction reads do not begin at {row}")
-        return self.layout.inner((row, k)) * dtype(self.element).bytes
+    def tensor(self, k: KernelBuilder, name: str, ring: Tensor, rows: int | None = None) -> Tensor:
+        """The operand as instructions take it: descriptors of what each of them reads, of shape (MN, K, stage).
+
+        Parameters
+        ----------
+        k : KernelBuilder
+            The kernel.
+        name : str
+            The name of the first descriptor, which is computed once; the others are some bytes from it.
+        ring : Tensor
+            The tiles in shared memory, (MN, K, stage): in each stage, as many as this operand along either mode, or more.
+        rows : int, optional
+            How many an instruction reads along MN; all, if nothing is said.
+        """
+        item, inner = dtype(self.element).bytes, self.layout.inner
+        extent, depth = size(inner[0]), size(inner[1])
+        rows, step = rows or extent, _STEP_BYTES // item
+        if rows < extent and rows % (8 if self.k_major else self.row_bytes // item):
+            raise CodegenError(f"rows of {self.layout} that an instruction reads do not begin at {rows}")
+        leading, stride = self.offsets
+        first = k.declare(name, "uint64", k.call("wgmma_descriptor", ring(0, 0, 0), leading, stride, self.row_bytes), const=True)
+        modes = (composition(inner[0], Layout(ceil_div(extent, rows), rows)), composition(inner[1], Layout(depth // step, step)),
+                 ring.layout.inner[2])
+        return Tensor(Descriptors(first), make_layout(*(Layout(mode.shape, _times(mode.stride, item)) for mode in modes)))
 
 
-class MatrixDescriptor:
-    """The matrix descriptor of a ring of operand tiles, computed once and advanced to a stage and a depth.
+def _times(stride: Any, factor: int) -> Any:
+    return tuple(_times(d, factor) for d in stride) if isinstance(stride, tuple) else stride * factor
 
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    name : str
-        The descriptor's name.
-    ring : Tensor
-        The tiles in shared memory, (MN, K, stage).
-    operand : WgmmaOperand
-        What every tile is.
-    """
 
-    def __init__(self, k: KernelBuilder, name: str, ring: Tensor, operand: WgmmaOperand):
-        self._name, self._operand = name, operand
-        self._stage_bytes = ring.layout.inner((0, 0, 1)) * dtype(operand.element).bytes
-        leading, stride = operand.offsets
-        start = ring(0, 0, 0).address
-        k.emit(f"unsigned long long const {name} = cb::wgmma_descriptor({start}, {leading}, {stride}, {operand.row_bytes});")
+@dataclass(frozen=True, eq=False)
+class Descriptor(Value):
+    """The matrix descriptor of what lies some bytes behind what another one describes."""
 
-    def at(self, stage: IntLike, depth: int, row: int = 0) -> str:
-        """The C++ expression of the descriptor at ``row`` and ``depth`` in the tile of a stage."""
-        step = self._operand.step_bytes(depth, row)
-        return f"cb::wgmma_descriptor_advance({self._name}, {to_c(stage * self._stage_bytes + step)})"
+    first: Value
+    offset: IntLike
+
+    def rendered(self) -> Rendered:
+        return called("wgmma_descriptor_advance", (), (self.first, self.offset))
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """The engine of operands in shared memory: descriptors, by how many bytes further they begin than the first."""
+
+    first: Value
+    offset: IntLike = 0
+
+    def __add__(self, offset: IntLike) -> Descriptors:
+        return Descriptors(self.first, self.offset + offset)
+
+    def __getitem__(self, offset: IntLike) -> Descriptor:
+        return Descriptor(self.first, self.offset + offset)
 
 
 @dataclass(frozen=True)
@@ -159,11 +182,15 @@ class WgmmaAtom:
         return _STEP_BYTES // dtype(self.element).bytes
 
     @property
-    def call(self) -> str:
-        """The prelude function."""
-        if self.element == "tfloat32":
-            return f"cb::wgmma_m64k8_tf32<{self.n}>"
-        return f"cb::wgmma_m64k16<{self.n}, {dtype(self.element).ctype}, {int(not self.k_major_a)}, {int(not self.k_major_b)}>"
+    def function(self) -> str:
+        """The device function."""
+        return "wgmma_m64k8_tf32" if self.element == "tfloat32" else "wgmma_m64k16"
+
+    @property
+    def of(self) -> tuple[object, ...]:
+        """What it is told as a template."""
+        majors = self.element, int(not self.k_major_a), int(not self.k_major_b)
+        return (self.n,) if self.element == "tfloat32" else (self.n, *majors)
 
 
 @dataclass(frozen=True)
@@ -178,11 +205,14 @@ class WgmmaMma:
         Number of warpgroups along M.
     parts : int
         Neighbouring columns of accumulators that make an element of C: 2 if they are real and imaginary parts.
+    accumulate : bool
+        Whether the first instructions of a product add to what the accumulators hold, or overwrite it.
     """
 
     atoms: tuple[WgmmaAtom, ...]
     groups: int
     parts: int = 1
+    accumulate: bool = True
 
     @property
     def columns(self) -> int:
@@ -214,14 +244,14 @@ class WgmmaMma:
         """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of pairs, ``((1, 2, N/8), ...)``."""
         return partition(tensor, self.tile, self.tv_c, thread)
 
-
-def wgmma(k: KernelBuilder, atom: WgmmaAtom, accumulators: Tensor, desc_a: str, desc_b: str, accumulate: str,
-          column: int = 0) -> None:
-    """Issue one matrix instruction on descriptors; its accumulators are all, or those from a column on."""
-    name, count = accumulators.engine.name, atom.n // 2
-    if size(accumulators.layout) > count:
-        name = f"reinterpret_cast<float (&)[{count}]>({accumulators(0, 0, column // 8).c})"
-    k.emit(f"{atom.call}({name}, {desc_a}, {desc_b}, {accumulate});")
+    def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
+        """``c += a b^T`` by a warpgroup: a ``(1, K)`` and b ``(instruction along N, K)`` are descriptors."""
+        for step in range(size(a.layout[1])):
+            accumulate = int(self.accumulate or step > 0)
+            for i, (atom, column) in enumerate(zip(self.atoms, self.firsts, strict=True)):
+                count = atom.n // 2
+                own = c if size(c.layout) == count else run_of(c(0, 0, column // 8), count)
+                k.do(atom.function, own, a(0, step), b(i, step), accumulate, of=atom.of)
 
 
 @dataclass(frozen=True)
@@ -239,11 +269,24 @@ class WgmmaRegisterMma:
         Number of warpgroups along M.
     k_major : bool
         Which mode of A is contiguous. Threads read 4 elements together along K, else 2 along M.
+    element : str
+        16-bit type in which words of A and tiles of B are multiplied.
+    k_major_b : bool
+        Which mode of B is contiguous in shared memory.
+    accumulate : bool
+        Whether an instruction adds to what the accumulators hold, or overwrites it.
     """
 
     columns: int
     groups: int
     k_major: bool
+    element: str = "bfloat16"
+    k_major_b: bool = True
+    accumulate: bool = True
+
+    def __post_init__(self) -> None:
+        if self.columns % 8 or not 8 <= self.columns <= 256 or self.element not in ("float16", "bfloat16"):
+            raise CodegenError(f"wgmma has 8 to 256 columns in steps of 8, and takes float16 or bfloat16 in registers: {self}")
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -295,32 +338,28 @@ class WgmmaRegisterMma:
         """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``."""
         return partition(tensor, self.tile, self.tv_c, thread)
 
-
-def wgmma_on_registers(k: KernelBuilder, columns: int, element: str, k_major_b: bool, accumulators: Tensor, a: Tensor, desc_b: str,
-                       accumulate: str) -> None:
-    """Issue one matrix instruction on four words of A in registers and a descriptor of B.
-
-    The registers keep their values until the instruction was waited for.
-    """
-    k.emit(f"cb::wgmma_m64k16_rs<{columns}, {dtype(element).ctype}, {int(not k_major_b)}>({accumulators.engine.name}, "
-           f"{a.engine.name}, {desc_b}, {accumulate});")
+    def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
+        """``c += a b^T`` by a warpgroup: a is four words in registers, which keep their values until the instruction was waited
+        for, and b ``(1)`` a descriptor.
+        """
+        k.do("wgmma_m64k16_rs", c, a, b(0), int(self.accumulate), of=(self.columns, self.element, int(not self.k_major_b)))
 
 
 def wgmma_fence(k: KernelBuilder) -> None:
     """Order accesses to registers before the instructions that follow."""
-    k.emit("cb::wgmma_fence();")
+    k.do("wgmma_fence")
 
 
 def wgmma_commit(k: KernelBuilder) -> None:
     """Close the group of instructions issued so far."""
-    k.emit("cb::wgmma_commit();")
+    k.do("wgmma_commit")
 
 
 def wgmma_wait(k: KernelBuilder, pending: int) -> None:
     """Wait until at most ``pending`` groups of this warpgroup's instructions are unfinished."""
-    k.emit(f"cb::wgmma_wait<{pending}>();")
+    k.do("wgmma_wait", of=pending)
 
 
 def wgmma_delivered(k: KernelBuilder, accumulators: Tensor) -> None:
     """What was waited for is in these registers: the compiler moves no use of them before this."""
-    k.emit(f"cb::wgmma_delivered({accumulators.engine.name});")
+    k.do("wgmma_delivered", accumulators)

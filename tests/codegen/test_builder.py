@@ -6,6 +6,7 @@ import pytest
 
 from cuteblas.codegen.builder import Guard, KernelBuilder
 from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.fma import Fma
 from cuteblas.codegen.values import integer
 from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, domain_offset, local_tile, make_identity_tensor
 
@@ -75,7 +76,7 @@ def test_modes_that_do_not_match_are_refused():
     with pytest.raises(CodegenError, match="is not the outer product"):
         c, a, b = (k.registers(f"fragment{i}", "float32", Layout(shape))
                    for i, shape in enumerate((((2, 2), 1, 1), (2, 2), (2, 1))))
-        k.fma(c, a, b)
+        k.gemm(Fma(), c, a, b)
     with pytest.raises(CodegenError, match="used twice"):
         k.pointer("A", "float32")
     with pytest.raises(TypeError, match="no element type 'float8'"):
@@ -86,7 +87,7 @@ def test_consecutive_multiplications_share_an_operand():
     """Rows are walked through forwards and backwards in turn, with one column each time."""
     k = builder()
     c, a, b = (k.registers(name, "float32", Layout(shape)) for name, shape in (("c", ((2, 4), 2, 3)), ("a", (2, 2)), ("b", (4, 3))))
-    k.fma(c, a, b)
+    k.gemm(Fma(), c, a, b)
     loops = [line.strip() for line in k.build().body.splitlines() if line.strip().startswith(("for", "int const at", "cb::mac"))]
     assert loops == ["for (int k = 0; k < 3; ++k) {", "for (int j = 0; j < 4; ++j) {", "for (int i = 0; i < 4; ++i) {",
                      "int const at = (j & 1) == 0 ? i : -i + 3;",

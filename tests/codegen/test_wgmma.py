@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.swizzled import operand_layout
-from cuteblas.codegen.wgmma import WgmmaAtom, WgmmaMma, WgmmaOperand
-from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
+from cuteblas.codegen.wgmma import WgmmaAtom, WgmmaMma, WgmmaOperand, WgmmaRegisterMma
+from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor, make_layout, size
 
 
 @pytest.mark.parametrize("n", [8, 64, 128, 256])
@@ -50,9 +51,64 @@ def test_atoms_that_do_not_exist(element, n):
 def test_descriptors_come_from_the_layout():
     assert WgmmaOperand("float16", operand_layout(64, 64, "float16", True), True).offsets == (16, 1024)
     wide = WgmmaOperand("float16", operand_layout(128, 64, "float16", False), False)
-    assert wide.offsets == (8192, 1024) and [wide.step_bytes(k) for k in (0, 16, 48)] == [0, 2048, 6144]
+    assert wide.offsets == (8192, 1024)
     narrow = WgmmaOperand("float16", operand_layout(160, 64, "float16", False, 64), False)
-    assert (narrow.row_bytes, narrow.offsets) == (64, (4096, 512)) and narrow.step_bytes(48) == 3072
+    assert (narrow.row_bytes, narrow.offsets) == (64, (4096, 512))
+
+
+def ring(k, operand, stages=3):
+    """Of tiles of an operand."""
+    return k.shared("ring", operand.element, operand.layout.map_domain(
+        lambda tile: make_layout(*tile, Layout(stages, size(tile)))), alignment=1024)
+
+
+@pytest.mark.parametrize("extent, k_major, span, rows", [
+    (64, True, 128, None), (128, False, 128, None), (160, False, 64, None), (256, True, 128, 128), (256, False, 128, 128),
+    (320, True, 128, 256)])
+def test_operands_are_tensors_of_descriptors(extent, k_major, span, rows):
+    """Bytes from the first descriptor, by the instruction along MN, the one along K, and the stage."""
+    k = KernelBuilder("probe", 128, arch="sm_90a")
+    operand = WgmmaOperand("float16", operand_layout(extent, 64, "float16", k_major, span), k_major)
+    tiles = ring(k, operand)
+    tensor = operand.tensor(k, "desc", tiles, rows)
+    assert tensor.shape[0] == -(-extent // (rows or extent))
+    for m in range(tensor.shape[0]):
+        for step in range(4):
+            for stage in range(3):
+                assert tensor(m, step, stage).offset == 2 * tiles.layout.inner((m * (rows or extent), 16 * step, stage))
+
+
+def test_rows_of_an_instruction_begin_with_a_line():
+    k = KernelBuilder("probe", 128, arch="sm_90a")
+    for k_major, rows in ((True, 20), (False, 32)):
+        operand = WgmmaOperand("float16", operand_layout(128, 64, "float16", k_major), k_major)
+        with pytest.raises(CodegenError, match=f"do not begin at {rows}"):
+            operand.tensor(k, "desc", ring(KernelBuilder("other", 128), operand), rows)
+
+
+def test_a_product_is_written_by_its_atom():
+    k = KernelBuilder("probe", 128, arch="sm_90a")
+    a, b = (WgmmaOperand("float16", operand_layout(n, 64, "float16", True), True) for n in (64, 192))
+    tCrA = a.tensor(k, "desc_a", k.shared("sA", "float16", a.layout.map_domain(lambda t: make_layout(*t, Layout(1, 0)))))
+    tCrB = b.tensor(k, "desc_b", k.shared("sB", "float16", b.layout.map_domain(lambda t: make_layout(*t, Layout(1, 0)))), 128)
+    tCrC = k.registers("tCrC", "float32", Layout((2, 2, 24)))
+    mma = WgmmaMma((WgmmaAtom(128, "float16"), WgmmaAtom(64, "float16")), 1, accumulate=False)
+    k.gemm(mma, tCrC, tCrA[None, None, 0], tCrB[None, None, 0])
+    calls = [line.strip() for line in k.build().body.splitlines() if "wgmma_m64" in line]
+    assert calls[:3] == [
+        "cb::wgmma_m64k16<128, cb::half, 0, 0>(reinterpret_cast<float (&)[64]>(tCrC[0]), cb::wgmma_descriptor_advance(desc_a, 0), "
+        "cb::wgmma_descriptor_advance(desc_b, 0), 0);",
+        "cb::wgmma_m64k16<64, cb::half, 0, 0>(reinterpret_cast<float (&)[32]>(tCrC[64]), cb::wgmma_descriptor_advance(desc_a, 0), "
+        "cb::wgmma_descriptor_advance(desc_b, 16384), 0);",
+        "cb::wgmma_m64k16<128, cb::half, 0, 0>(reinterpret_cast<float (&)[64]>(tCrC[0]), cb::wgmma_descriptor_advance(desc_a, 32), "
+        "cb::wgmma_descriptor_advance(desc_b, 32), 1);"]
+    assert len(calls) == 8
+
+
+@pytest.mark.parametrize("columns, element", [(12, "bfloat16"), (264, "bfloat16"), (64, "tfloat32")])
+def test_products_on_registers_that_do_not_exist(columns, element):
+    with pytest.raises(CodegenError, match="takes float16 or bfloat16 in registers"):
+        WgmmaRegisterMma(columns, 2, True, element)
 
 
 @pytest.mark.parametrize("swizzle", [Swizzle(0, 0, 0), Swizzle(3, 4, 3)])

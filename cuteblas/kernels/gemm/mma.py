@@ -11,14 +11,14 @@ four elements of k first what the real part of B multiplies, then what the imagi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mma import MmaAtom, WarpMma, mma, operand_tile
+from ...codegen.mma import MmaAtom, WarpMma, operand_tile
 from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike
@@ -210,8 +210,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         fragment_b.fetch(step, stage, buffer)
 
     def multiply(buffer: IntLike) -> None:
-        mma(k, tiled, tCrC, fragment_a.registers[_, _, buffer], fragment_b.registers[_, _, buffer],
-            conj_b=config.a.conj != config.b.conj)
+        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, fragment_a.registers[_, _, buffer],
+               fragment_b.registers[_, _, buffer])
 
     pipeline(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
     if config.a.conj and dtype(atom.element).is_complex:

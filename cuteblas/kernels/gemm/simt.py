@@ -16,6 +16,7 @@ from math import gcd
 
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
+from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy, TiledMma
 from ...layout import Layout, _, make_layout
@@ -181,7 +182,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     in_order = tile.in_order and plain
 
     def multiply(buffer: IntLike) -> None:
-        k.fma(tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer], conj_a=config.a.conj, conj_b=config.b.conj, in_order=in_order)
+        k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer])
 
     pipeline(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
 

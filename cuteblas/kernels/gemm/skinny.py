@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ...codegen.architectures import oldest_with
@@ -29,13 +29,11 @@ from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, tma_load
 from ...codegen.wgmma import (
-    MatrixDescriptor,
     WgmmaOperand,
     WgmmaRegisterMma,
     wgmma_commit,
     wgmma_delivered,
     wgmma_fence,
-    wgmma_on_registers,
     wgmma_wait,
 )
 from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
@@ -120,7 +118,7 @@ class SkinnyConfig:
     @property
     def mma(self) -> WgmmaRegisterMma:
         """Who multiplies what."""
-        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major[0])
+        return WgmmaRegisterMma(self.columns, _GROUPS, self.k_major[0], _PLANE)
 
     @property
     def rows(self) -> int:
@@ -351,7 +349,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     with consumers(k, _GROUPS, _REGISTERS):
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
-        descriptor = MatrixDescriptor(k, "descriptor_b", sP, WgmmaOperand(_PLANE, plane.layout, k_major=True))
+        tCrB = WgmmaOperand(_PLANE, plane.layout, k_major=True).tensor(k, "descriptor_b", sP)
         fragment = Layout((2, 2, config.columns // 8))
         total, main, corrections = (k.registers(name, "float32", fragment) for name in ("total", "main_", "corrections"))
         values = k.registers("values", "float32", Layout(8))
@@ -369,9 +367,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
         def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
-                b = descriptor.at(buffer.index * _PLANES + q, step * INSTRUCTION_DEPTH)
-                wgmma_on_registers(k, config.columns, _PLANE, True, accumulators, words[step % _BUFFERS][p], b,
-                                   "0" if i == step == 0 else "1")
+                k.gemm(replace(mma, accumulate=i > 0 or step > 0), accumulators, words[step % _BUFFERS][p],
+                       tCrB[_, step, buffer.index * _PLANES + q])
 
         def settle(released: IntLike, condition: Expr | bool = True) -> None:
             """Add what a stage made to the total; its planes of B may be overwritten."""

@@ -12,7 +12,7 @@ that a thread holds side by side along N are then the real and imaginary part of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ...codegen.architectures import oldest_with
@@ -24,10 +24,8 @@ from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, tma_load
 from ...codegen.wgmma import (
-    MatrixDescriptor,
     WgmmaMma,
     WgmmaOperand,
-    wgmma,
     wgmma_commit,
     wgmma_delivered,
     wgmma_fence,
@@ -43,7 +41,7 @@ from .names import persistent_traits
 from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
 from .staged import StagedC
-from .tiles import DEPTH, INSTRUCTION_DEPTH, TmaOperand, boxes, consumer_mma, ring_of_tiles
+from .tiles import DEPTH, TmaOperand, boxes, consumer_mma, ring_of_tiles
 from .verdict import Verdict, judge
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
@@ -172,7 +170,6 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     """
     form, (box_a, box_b) = FORMATS[config.format], config.boxes
     mma = config.mma
-    atom, = mma.atoms
     parts = config.parts
     run = 2 // parts
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
@@ -289,17 +286,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
         operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
         operand_b = WgmmaOperand(form.element, box_b.layout, config.k_major_b)
-        descriptors = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a), MatrixDescriptor(k, "descriptor_b", sB, operand_b)
+        tCrA, tCrB = operand_a.tensor(k, "descriptor_a", tCsA), operand_b.tensor(k, "descriptor_b", sB)
         total, chunk = (k.registers(name, "float32", values) for name in ("total", "chunk"))
         correction = [k.registers("correction", "float32", values)] if form.corrections else []
 
         def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], fresh: bool) -> None:
+            first = stage.index * form.planes
             for i, (p, q) in enumerate(products):
-                for depth in range(0, DEPTH, INSTRUCTION_DEPTH):
-                    accumulate = "0" if fresh and i == depth == 0 else "1"
-                    plane_a, plane_b = (d.at(stage.index * form.planes + plane, depth)
-                                        for d, plane in zip(descriptors, (p, q), strict=True))
-                    wgmma(k, atom, accumulators, plane_a, plane_b, accumulate)
+                k.gemm(replace(mma, accumulate=i > 0 or not fresh), accumulators, tCrA[_, _, first + p], tCrB[_, _, first + q])
             wgmma_commit(k)
 
         def release(condition: Expr | bool = True) -> None:

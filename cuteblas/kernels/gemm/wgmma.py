@@ -22,7 +22,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, tma_load
-from ...codegen.wgmma import MatrixDescriptor, WgmmaMma, WgmmaOperand, wgmma, wgmma_commit, wgmma_fence, wgmma_wait
+from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import equal, less
 from ..common import PAIRS, OperandAccess, matrix_at, strides_of
@@ -190,8 +190,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         tCsA = local_tile(sA, (64, depth), (k.let("group", k.thread // GROUP), 0))
         operand_a = WgmmaOperand(config.element, operand_layout(64, depth, config.element, config.k_major_a), config.k_major_a)
         operand_b = WgmmaOperand(config.element, tile_b.layout, config.k_major_b)
-        desc_a = MatrixDescriptor(k, "descriptor_a", tCsA, operand_a)
-        desc_b = MatrixDescriptor(k, "descriptor_b", sB, operand_b)
+        tCrA = operand_a.tensor(k, "descriptor_a", tCsA)
+        tCrB = operand_b.tensor(k, "descriptor_b", sB, mma.atoms[0].n)
         tCrC = k.registers("tCrC", "float32", Layout((2, 2, config.columns // 8)))
 
         with schedule.works() as work:
@@ -200,9 +200,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
             with k.loop("k_tile", count) as k_tile:
                 pipeline.wait(stage)
                 wgmma_fence(k)
-                for first in range(0, depth, mma.atoms[0].depth):
-                    for atom, column in zip(mma.atoms, mma.firsts, strict=True):
-                        wgmma(k, atom, tCrC, desc_a.at(stage.index, first), desc_b.at(stage.index, first, column), "1", column)
+                k.gemm(mma, tCrC, tCrA[_, _, stage.index], tCrB[_, _, stage.index])
                 wgmma_commit(k)
                 # All but the newest group of instructions are done: the stage before can be filled again.
                 wgmma_wait(k, 1)

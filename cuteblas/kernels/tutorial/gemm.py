@@ -20,6 +20,7 @@ from typing import Literal
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.dtypes import accumulator_of, dtype
 from ...codegen.engine import CodegenError
+from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...layout import (
     Layout,
@@ -259,7 +260,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
         with k.loop("k_block", BK, unroll=shape.unroll or None) as k_block:
             k.copy(tCsA[_, k_block], tCrA, width=1)
             k.copy(tCsB[_, k_block], tCrB, width=1)
-            k.fma(_atoms(tCrC, 2), _atoms(tCrA, 1), _atoms(tCrB, 1), conj_a=config.conj[0], conj_b=config.conj[1])
+            k.gemm(Fma(*config.conj), _atoms(tCrC, 2), _atoms(tCrA, 1), _atoms(tCrB, 1))
         k.barrier()
 
     k.comment("Epilogue: C = alpha * accumulator + beta * C")
