@@ -7,7 +7,9 @@ result, (|A||B|) and K are had by calling NumPy's function again: on wider opera
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from .functions import epilogues, routines
 from .registry import FUNCTIONS
 from .values import arrays_of, evaluated
 
-__all__ = ["Bound", "bound_of", "bound_of_routine", "bounds_of_epilogue", "why_outside"]
+__all__ = ["Bound", "bound_of", "bound_of_routine", "bounds_of_epilogue", "power_of", "why_outside"]
 
 _KEPT = frozenset({"axes", "axis", "keepdims"})
 _PRECISION = {"tf32": 2.0**-10}
@@ -61,6 +63,8 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool =
     by_numpy : bool
         Whether NumPy's loops may compute it: those of einsum round float16 sums in every step.
     """
+    if power_of(call) < 0:
+        return _bound_of_inverses(call, dtype)
     wide, real = np.dtype("G" if dtype.kind == "c" else "g"), np.dtype("g")      # not by BLAS, which leaves products by zero out
     info = np.finfo(dtype)
     precision = call.keyword("precision")
@@ -79,7 +83,7 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool =
         count = len(operands) if call.base != "linalg.matrix_power" else 8
         most = float(np.prod([max(x, 1.0) for x in largest])) if count > 2 else 1.0
         if call.base == "linalg.matrix_power":
-            most = max(largest[0], 1.0) ** 8 * (operands[0].shape[-1] or 1) ** 8
+            most = float(np.float64(max(largest[0], 1.0)) ** 8 * (operands[0].shape[-1] or 1) ** 8)
         size = np.asarray(np.abs(size), real)
         factor = (2.0 if dtype.kind == "c" else 1.0) * max(count - 1, 1)
         roundings = terms + 4 if count <= 2 else terms * 2 + 4 * count
@@ -101,6 +105,39 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool =
     # einsum's loops sum an index that one operand has alone before they multiply
     loose = count > 2 or call.base == "einsum" or named in ("fp16x3", "bf16x6")
     return Bound(np.asarray(exact, wide), np.asarray(radius, real), steady, dtype, loose)
+
+
+def power_of(call: Call) -> int:
+    """The power of a call of ``matrix_power``; 1 of any other."""
+    if call.base != "linalg.matrix_power":
+        return 1
+    given = call.arguments[1] if len(call.arguments) > 1 else call.keyword("n")
+    try:
+        return index(evaluated(given, arrays_of(call)))         # type: ignore[arg-type]
+    except (AttributeError, TypeError):
+        return 1
+
+
+def _bound_of_inverses(call: Call, dtype: np.dtype) -> Bound:
+    """The bound of a negative power of matrices, computed in double precision.
+
+    An inverse X of A has an error of at most c n^2 u |X| cond(A) (Higham, Accuracy and Stability of Numerical Algorithms, 14.3),
+    and its power p about p |X|^(p - 1) times as much. Nothing is known of matrices whose condition number is beyond 1/u or that are
+    not finite: there any number is within the bound.
+    """
+    a, power = _operands(call, lambda x: x.astype(dtype).astype("D" if dtype.kind == "c" else "d"))[0], -power_of(call)
+    exact, radius = np.zeros_like(a), np.full(a.shape, np.inf)
+    n, u = max(a.shape[-1], 1), float(np.finfo(dtype).eps)
+    for at in np.ndindex(a.shape[:-2]) if a.size else ():
+        with suppress(np.linalg.LinAlgError):
+            x = np.linalg.inv(a[at])
+            norm = float(np.linalg.norm(x, np.inf))
+            error = 16 * n**2 * u * norm * norm * float(np.linalg.norm(a[at], np.inf))
+            if error < norm / 4:
+                exact[at] = np.linalg.matrix_power(x, power)
+                radius[at] = 2 * power * (2 * norm) ** (power - 1) * (error + n * u * norm)
+    limit = float(np.finfo(dtype).max) / 8
+    return Bound(exact, radius, np.abs(exact) + radius < limit, dtype, True)
 
 
 def bound_of_routine(call: Call) -> Bound:

@@ -320,6 +320,25 @@ def test_bounds_are_narrow():
     assert Code("1") != Operand(1)
 
 
+@pytest.mark.parametrize(("values", "power", "by", "seen"), [
+    ((2.0, 1.0, 1.0, 3.0), "-1", 1e-6, False), ((2.0, 1.0, 1.0, 3.0), "-1", 1e-3, True), ((2.0, 1.0, 1.0, 3.0), "-3", 1e-2, True),
+    ((1.0, 1.0, 1.0, 1.0 + 2.0**-23), "-1", 1.0, False), ((2.0, 1.0, 1.0, 3.0e38), "2", 1.0, False)])
+def test_bounds_of_powers(values, power, by, seen):
+    """An inverse is known as well as its condition allows; large numbers have a bound, too."""
+    call = call_of("linalg.matrix_power", (2, 2))
+    memory = replace(call.memories[0], dtype="<f4", count=4, values=tuple(map(str, values)))
+    call = replace(call, arguments=(*call.arguments, Code(power)), memories=(memory,),
+                   views=(replace(call.views[0], dtype="<f4", strides=(8, 4)),))
+
+    def off(a, n):
+        result = np.linalg.matrix_power(a, n)
+        result[1, 1] *= 1 + by
+        return result
+
+    fault = judge(call, Broken("linalg.matrix_power", off))
+    assert (fault is not None and fault.what == "values") == seen, fault
+
+
 def test_backends_that_cannot_work_here(monkeypatch, capsys):
     monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
     monkeypatch.setattr(sides, "find_spec", lambda name: name)

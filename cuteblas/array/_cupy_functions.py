@@ -19,7 +19,7 @@ import numpy as np
 
 from ..functions._cupy import on_device_of
 
-__all__ = ["by_cupy", "item", "method_by_cupy", "raising"]
+__all__ = ["by_cupy", "imag", "item", "method_by_cupy", "raising"]
 
 # Parameters of NumPy's functions that are arrays: lists and, of some functions, numbers in their places become arrays of CuPy's.
 _ARRAYS = frozenset({
@@ -400,10 +400,15 @@ def _deviation(name: str) -> Callable[..., Any]:
     return call
 
 
+def imag(val: cupy.ndarray) -> cupy.ndarray:
+    """The imaginary parts; of a real array zeros in its order, where CuPy's are in C order."""
+    return val.T.imag.T if val.flags.f_contiguous else val.imag
+
+
 _OWN: dict[Callable[..., Any], Callable[..., Any]] = {
     np.take: _take, np.choose: _choose, np.clip: _clip, np.lexsort: _lexsort, np.copyto: _copyto, np.cov: _cov, np.mean: _mean,
-    np.count_nonzero: _count_nonzero, np.std: _deviation("std"), np.var: _deviation("var"), np.sum: _reduction("sum"),
-    np.prod: _reduction("prod"), **{getattr(np, name): _without_dtype(_reduction(name.removeprefix("a")))
+    np.imag: imag, np.count_nonzero: _count_nonzero, np.std: _deviation("std"), np.var: _deviation("var"),
+    np.sum: _reduction("sum"), np.prod: _reduction("prod"), **{getattr(np, name): _without_dtype(_reduction(name.removeprefix("a")))
                                     for name in ("max", "min", "amax", "amin")},
     np.any: _without_dtype(_reduction("any")), np.all: _without_dtype(_reduction("all"))}
 

@@ -243,6 +243,20 @@ class ndarray(_Base):
     def flat(self, value: Any) -> None:
         self._data.flat = unwrapped(value)
 
+    @property
+    def imag(self) -> ndarray:
+        """The imaginary parts, as a view; of a real array new zeros in its order."""
+        data = self._data
+        if type(data) is np.ndarray:
+            return _wrap(data.imag)
+        from ._cupy_functions import imag
+
+        return _wrap(imag(data))
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self._data.imag = unwrapped(value)
+
     def __getitem__(self, key: Any) -> Any:
         data, raw = self._data, unwrapped(key)
         if type(data) is not np.ndarray:

@@ -517,6 +517,8 @@ def of_type(function: str, call: Callable[..., Any], order: str, a: Any, dtype: 
     reason = f"changes {a.dtype} to {dtype}"
     refuse_variant(variant, reason)
     np.zeros(1, a.dtype).astype(dtype)                  # warns
+    if not all(has_kernels(x) and x.isnative for x in (a.dtype, dtype)):
+        raise TypeError(f"{function} has no kernel on the GPU that makes {dtype} of {a.dtype}")
     with on_device_of(a):
         if not flushed_by_a_cast(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
             tally(function, "calls", f"delegated to CuPy: {reason}").tick()

@@ -142,7 +142,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     Raises
     ------
     TypeError
-        For an unknown dtype, in NumPy's words.
+        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from one that its kernels do not have.
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
@@ -179,7 +179,7 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     Raises
     ------
     TypeError
-        For an unknown dtype, in NumPy's words.
+        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from one that its kernels do not have.
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """

@@ -333,6 +333,18 @@ def test_linear_algebra_fails_in_numpys_words():
         raise RuntimeError("other")
 
 
+class InCOrder(np.ndarray):
+    """An array whose ``imag`` is CuPy's: zeros in C order."""
+
+    imag = property(lambda self: np.zeros(self.shape, self.dtype))
+
+
+def test_no_imaginary_parts():
+    x = np.ones((4, 3, 5), "f")
+    for y in (x, x.T, x[:, :, :1], x[:, :, 0].T, x[::2], x[0, 0]):
+        assert functions.imag(y.view(InCOrder)).strides == y.imag.strides
+
+
 # -- CuPy's arrays in host memory -------------------------------------------------------------------------------------------------
 @pytest.fixture
 def on_the_host(monkeypatch):

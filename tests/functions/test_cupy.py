@@ -314,6 +314,14 @@ def test_contiguous():
     assert cuteblas.stats()["ascontiguousarray"]["calls"] == {"nothing": 2, "reference": 1}
 
 
+@pytest.mark.parametrize("dtype", [{}, "V4", "S3", "O", "M8[s]", "g", ">f4", [("x", "f4")]])
+def test_types_that_a_gpu_cannot_hold_are_refused(dtype):
+    x = on_gpu(laid_out((3, 4), "f", "C"))
+    for call in (cuteblas.ascontiguousarray, cuteblas.asfortranarray):
+        with pytest.raises(TypeError, match=f"{call.__name__} has no kernel on the GPU that makes .* of float32"):
+            call(x, dtype)
+
+
 def test_transposes_are_views_and_refuse_in_numpys_words():
     x = np.ones((2, 3, 4))
     gpu = on_gpu(x)
