@@ -278,7 +278,11 @@ class KernelBuilder:
 
     def flag(self, name: str, condition: Value | Expr | str) -> Expr:
         """An integer that is 1 if a condition holds, else 0."""
-        text = condition if isinstance(condition, str) else self._recorded(rendered(condition)).at(_CONDITION)
+        if isinstance(condition, str):
+            self._record(uses_in(condition))
+            text = condition
+        else:
+            text = self._recorded(rendered(condition)).at(_CONDITION)
         return self._declare(name, f"{text} ? 1 : 0", Var(name, 0, 1))
 
     def variable(self, name: str, value: IntLike, hi: int | None = None) -> Expr:

@@ -27,6 +27,11 @@ class Element(Value):
     pointer: Pointer
     index: IntLike
 
+    @property
+    def dtype(self) -> DType:
+        """The type."""
+        return self.pointer.dtype
+
     def rendered(self) -> Rendered:
         index = rendered(self.index)
         return Rendered(f"{self.pointer.name}[{index.c}]", self.pointer.dtype, uses=index.uses)

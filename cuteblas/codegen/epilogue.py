@@ -14,7 +14,7 @@ from functools import cached_property
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .errors import CodegenError
-from .intrinsics import called
+from .intrinsics import INTRINSICS, called
 from .values import Rendered, Term, Value, complex_of, rendered
 
 __all__ = ["FUNCTIONS", "LEAVES", "EpilogueGraph", "Node", "emit", "epilogue_role", "literal"]
@@ -23,15 +23,8 @@ LEAVES = ("acc", "c", "alpha", "beta", "operand", "scalar", "constant")
 """Nodes without arguments: the sum, the element of C before, both scalars of the product, an element of an operand that is laid out
 over C, a number that each call supplies, a number of the graph."""
 
-FUNCTIONS: dict[str, int] = {
-    "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "power": 2, "minimum": 2, "maximum": 2,
-    "negative": 1, "absolute": 1, "sign": 1, "square": 1, "reciprocal": 1, "floor": 1, "ceil": 1, "rint": 1,
-    "exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "log1p": 1, "sqrt": 1, "sin": 1, "cos": 1, "tanh": 1, "erf": 1,
-    "sigmoid": 1,
-    "less": 2, "less_equal": 2, "greater": 2, "greater_equal": 2, "equal": 2, "not_equal": 2,
-    "logical_and": 2, "logical_or": 2, "logical_xor": 2, "logical_not": 1, "isnan": 1,
-    "where": 3, "real": 1, "imag": 1, "conj": 1, "cast": 1,
-}
+FUNCTIONS: dict[str, int] = {"add": 2, "cast": 1, **{
+    row.name: len(row.parameters) for row in INTRINSICS.values() if row.cuda == "values" and not row.of}}
 """Functions of a graph, under NumPy's names, and how many arguments they take. Arguments of the two-place ones have one type."""
 
 _LONGEST_TEXT = 400                     # a value that is used twice is spelled out twice

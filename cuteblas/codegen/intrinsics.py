@@ -367,6 +367,9 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
     return Rendered(f"cb::{name}{told}({', '.join(texts)})", result.part if part and result else result, uses=frozenset(uses))
 
 
+_NO_NUMBER = (Tensor, Pointer, str)
+
+
 def _type_of(x: Argument) -> DType | None:
     """The element type of an argument that has one."""
     if isinstance(x, Value):
@@ -387,22 +390,21 @@ def _check(row: Intrinsic, parameter: Parameter, x: Argument, types: dict[str, D
 
 def _passed(row: Intrinsic, parameter: Parameter, x: Argument, kind: DType | None) -> tuple[str, frozenset[Use]]:
     """An argument as C++, and what it calls itself."""
-    if parameter.type == "TensorMap" and isinstance(x, str):
+    if isinstance(x, Value):
+        if parameter.kind == "address" and isinstance(x, Element) and x.pointer.const and not parameter.const:
+            raise CodegenError(f"cb::{row.name} writes to {x.pointer.name}, which is only read")
+        text, _kind, _level, uses = x.rendered()
+        return f"&{text}" if parameter.kind == "address" else text, uses
+    if isinstance(x, str) and parameter.type == "TensorMap":
         return f"&{x}", frozenset()
-    if parameter.kind == "array" and isinstance(x, Tensor):
+    if isinstance(x, Tensor) and parameter.kind == "array":
         return x.engine.name, frozenset()
-    if parameter.kind == "address" and isinstance(x, Pointer | Element):
-        pointer = x if isinstance(x, Pointer) else x.pointer
-        if pointer.const and not parameter.const:
-            raise CodegenError(f"cb::{row.name} writes to {pointer.name}, which is only read")
-        if isinstance(x, Pointer) and x.offset == 0:
-            return x.name, frozenset()
-        place = rendered(x[0] if isinstance(x, Pointer) else x)
-        return f"&{place.c}", place.uses
-    if isinstance(x, Tensor | Pointer | str) or (parameter.kind != "value" and not isinstance(x, Value)):
+    if isinstance(x, Pointer) and parameter.kind == "address":
+        return (x.name, frozenset()) if x.offset == 0 and (parameter.const or not x.const) else _passed(row, parameter, x[0], kind)
+    if isinstance(x, _NO_NUMBER) or parameter.kind != "value":
         raise CodegenError(f"cb::{row.name} takes a {parameter.kind} of type {parameter.type}, got {x!r}")
-    text, _kind, _level, uses = rendered(x, kind)
-    return f"{'&' * (parameter.kind == 'address')}{text}", uses
+    number = rendered(x, kind)
+    return number.c, number.uses
 
 
 _CALLED = re.compile(r"cb::(\w+)(?:<((?:[^<>()]|<[^<>]*>)*)>)?\(")

@@ -25,6 +25,7 @@ from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
+from ...codegen.values import integer
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, local_tile, make_identity_tensor, make_layout, select, size
 from ...layout.symbolic import IntLike, ceil_div, less
 from ..common import grouped_raster, tile_of_block, transpose_words
@@ -274,7 +275,7 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     written = read.map_domain(lambda layout: make_layout(layout[1], layout[0]))
     sT, sU = k.shared("sT", word, config.shared), k.shared("sU", word, config.shared)
     k.comment("Rows of both tiles in; on the diagonal the second has none")
-    other = k.let("other", N * k.flag("two", "p < q"))
+    other = k.let("other", N * k.flag("two", integer(p) < q))
     rows_t = tile.rows_in(k, read, (q, p), source)
     rows_u = tile.rows_in(k, read, (p, q), (other // per_word, other), "U")
     k.comment("Words along i into shared memory")
