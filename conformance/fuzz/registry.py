@@ -95,7 +95,7 @@ def _copy(a: Any, order: Any = "K", subok: bool = False, *, out: Any = None) -> 
 
 def _vecmat(x1: Any, x2: Any, /, *given: Any, **arguments: Any) -> Any:
     """``numpy.vecmat``, whose complex loop (NumPy 2.2 to 2.4) takes results for contiguous: ``out`` and orders by way of a copy."""
-    if given and not isinstance(given[0], np.ndarray):
+    if len(given) > 1 or (given and not isinstance(given[0], np.ndarray)):
         return np.vecmat(x1, x2, *given, **arguments)           # more is allowed as a keyword than in third place
     out = given[0] if given else arguments.pop("out", None)
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
