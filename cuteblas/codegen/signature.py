@@ -111,17 +111,22 @@ class GlobalTensor:
     batch: tuple[IntLike, ...] = ()
     batch_strides: tuple[IntLike, ...] = ()
 
+    @property
+    def address(self) -> Pointer:
+        """Its address."""
+        if self.pointer is None:
+            raise CodegenError(f"{self.param.name} is read by its tensor map alone")
+        return self.pointer
+
     def at(self, index: IntLike | tuple[IntLike, ...] = 0, extents: tuple[Nested, ...] | None = None) -> Tensor:
         """The tensor at one index of the batch, which is flat or a coordinate; without batch modes there is only one.
 
         ``extents`` take the place of those that were declared.
         """
-        if self.pointer is None:
-            raise CodegenError(f"{self.param.name} is read by its tensor map alone")
         shape = self.extents if extents is None else extents
         if not self.batch:
-            return Tensor(self.pointer, Layout(shape, self.strides))
-        whole = Tensor(self.pointer, Layout((*shape, self.batch), (*self.strides, self.batch_strides)))
+            return Tensor(self.address, Layout(shape, self.strides))
+        whole = Tensor(self.address, Layout((*shape, self.batch), (*self.strides, self.batch_strides)))
         return whole[*(None for _ in shape), index]
 
 
@@ -224,7 +229,7 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
         return one(name, None, first) if leaves == 1 else tuple(one(f"{name}{i}", i, rest if i else first) for i in range(leaves))
 
     for mode in modes:
-        name = f"{mode.upper()}{suffix}"
+        name = f"{mode.upper() if any(mode in t.modes for t in tensors) else mode}{suffix}"
         kind: Any = "value" if nested.get(mode, 1) == 1 else "element"
         multiple = max([multiples.get(mode, 1), *(t.along(mode) for t in tensors)])
         known.extents[mode + suffix] = integers(name, Part(name, kind), nested.get(mode, 1), multiple, 1, 0)

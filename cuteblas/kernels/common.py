@@ -15,7 +15,7 @@ from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
 __all__ = ["PAIRS", "Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "join_words",
-           "matrix_at", "operand", "split_words", "strides_of", "tile_of_block", "transpose_words"]
+           "mapped", "matrix_at", "operand", "split_words", "strides_of", "tile_of_block", "transpose_words"]
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 
@@ -47,10 +47,16 @@ PAIRS = OperandAccess(1, 2)
 """How C is written at best by warps that multiply on tensor cores: a thread holds pairs along N."""
 
 
-def operand(name: str, modes: str, element: str, access: OperandAccess, *, written: bool = False) -> TensorParam:
+def operand(name: str, modes: str, element: str, access: OperandAccess, *, written: bool = False,
+            mapped: bool = False) -> TensorParam:
     """The declaration of an operand that is read or written so: only the stride of the mode with stride 1 is known."""
     strides = tuple(1 if access.unit == i else None for i in range(len(modes)))
-    return TensorParam(name, modes, element, strides, access.width, written)
+    return TensorParam(name, modes, element, strides, access.width, written, mapped)
+
+
+def mapped(name: str, modes: str, element: str) -> TensorParam:
+    """The declaration of an operand that is read by its tensor map alone."""
+    return TensorParam(name, modes, element, mapped=True, addressed=False)
 
 
 def extents_of(k: KernelBuilder, name: str, nested: int, multiple: int = 1) -> Nested:

@@ -91,12 +91,10 @@ class Epilogue:
         What is known of the scalars; ``"device"``: they lie in device memory.
     fused : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
-    batch_modes : int
-        Number of batch modes.
     """
 
     def __init__(self, k: KernelBuilder, accumulator: str, output: str, c: OperandAccess, alpha: str, beta: str,
-                 fused: FusedEpilogue | None, batch_modes: int):
+                 fused: FusedEpilogue | None):
         self.k, self._accumulator, self._output, self._c, self._fused = k, accumulator, output, c, fused
         self._beta_kind = beta
         self._absent: dict[str, Expr] = {}                  # flags: a scalar in device memory turned out to be zero
@@ -104,7 +102,7 @@ class Epilogue:
         self._alpha, self._beta = self._scalar("alpha", alpha), self._scalar("beta", beta)
         matrices = (*fused.operands, *fused.outputs) if fused else ()
         inputs = len(fused.operands) if fused else 0
-        self._matrices = [self._matrix(m, batch_modes, i >= inputs) for i, m in enumerate(matrices)]
+        self._matrices = [self._matrix(m, i >= inputs) for i, m in enumerate(matrices)]
         scalars = fused.graph.leaves("scalar") if fused else ()
         self._numbers = {node.name: k.scalar(epilogue_role(node.name), node.dtype) for node in scalars}
 
@@ -116,9 +114,9 @@ class Epilogue:
             return local(f"{name}_value", self._accumulator)
         return None
 
-    def _matrix(self, m: FusedMatrix, batch_modes: int, written: bool) -> GlobalTensor:
+    def _matrix(self, m: FusedMatrix, written: bool) -> GlobalTensor:
         declared = TensorParam(epilogue_role(m.name), "mn", m.dtype, m.strides, m.width, written)
-        return self.k.tensors(declared, batch=batch_modes)[0]
+        return self.k.tensors(declared)[0]
 
     # -- scalars in device memory -------------------------------------------------------------------------------------------------
     def load_scalars(self) -> None:
@@ -149,7 +147,7 @@ class Epilogue:
 
     # -- the work -----------------------------------------------------------------------------------------------------------------
     def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard | None,
-              extents: tuple[IntLike, IntLike], batch: tuple[IntLike, ...], item: IntLike | tuple[IntLike, ...],
+              extents: tuple[IntLike, IntLike], item: IntLike | tuple[IntLike, ...],
               tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
         """Turn sums into C, rounded once.
 
@@ -163,8 +161,8 @@ class Epilogue:
             The tile of C.
         guard : Guard, optional
             Which elements exist, in the same modes.
-        extents, batch, item
-            Extents M and N and those of the batch modes; the index of the matrix in the batch.
+        extents, item
+            Extents M and N; the index of the matrix in the batch.
         tile : callable
             Gives the tile of a matrix of C's extents.
         pieces : context manager, optional

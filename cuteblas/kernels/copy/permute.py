@@ -266,8 +266,8 @@ def transpose_in_place_kernel(config: InPlaceConfig) -> GeneratedKernel:
     k, tile = transposed_tile(config, "D[j, i, batch] = D[i, j, batch] in place, for square matrices")
     word, per_word, vector = tile.word, config.packed, max(tile.vl, tile.vs)
     (D,) = k.tensors(TensorParam("D", "ji", word, (1 if config.src_unit else None, None), vector, written=True),
-                     modes="n", batch=config.modes, multiples={"n": vector * per_word})
-    N = k.extent("n")
+                     modes="N", batch=config.modes, multiples={"N": vector * per_word})
+    N = k.extent("N")
     source = N // per_word, N                                                   # extents in words
 
     p, q, index = pair_of_block(k, N, config, config.modes > 0)

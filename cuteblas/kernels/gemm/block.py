@@ -144,8 +144,7 @@ class GemmBlock:
                             operand("C", "mn", config.output, config.c, written=True),
                             modes="mnk", batch=config.batch_modes, multiples=multiples, nested=nested)
         batch = C.batch
-        self._epilogue = Epilogue(k, accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue,
-                                  config.batch_modes)
+        self._epilogue = Epilogue(k, accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue)
 
         M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
         tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
@@ -177,7 +176,7 @@ class GemmBlock:
         self.gA = local_tile(mA, (tile.m, tile.k), (bm, _))
         self.gB = local_tile(mB, (tile.n, tile.k), (bn, _))
         self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
-        self._batch = batch, item
+        self._item = item
 
     @cached_property
     def k_tiles(self) -> IntLike:
@@ -208,7 +207,7 @@ class GemmBlock:
             Gives a thread's part of the tile of C in the same modes.
         """
         self._epilogue.store(accumulators, partition, self.gC, self.guard("tCcC", "mn", partition),
-                             (self._extents["m"], self._extents["n"]), *self._batch,
+                             (self._extents["m"], self._extents["n"]), self._item,
                              lambda matrix: local_tile(matrix, self._tile[:2], self._at))
 
 

@@ -25,6 +25,7 @@ from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.pipeline import Pipeline, PipelineState
+from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, tma_load
@@ -38,7 +39,7 @@ from ...codegen.wgmma import (
 )
 from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import PAIRS, OperandAccess, matrix_at, strides_of
+from ..common import PAIRS, OperandAccess, mapped, operand
 from ..epilogue import Epilogue, FusedEpilogue
 from .names import persistent_traits
 from .roles import GROUP, WARP, begin, consumers, producers
@@ -142,34 +143,30 @@ class SkinnyConfig:
         return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
 
 
+@dataclass(frozen=True)
 class _Source:
-    """One operand in global memory: its parameters, and how a warpgroup brings a tile of it where TMA does not."""
+    """One operand in global memory, and how a warpgroup brings a tile of it where TMA does not.
 
-    def __init__(self, k: KernelBuilder, name: str, access: OperandAccess, tma: bool, present: tuple[bool, ...]):
-        self._k, self._name, self._access, self.tma, self.present = k, name, access, tma, present
-        self.name_of_map = k.tensor_map(f"map{name}") if tma else ""
-        self._pointer = None if tma else k.pointer(name, "float32", alignment=4 * access.width)
+    Attributes
+    ----------
+    tensor : GlobalTensor
+        The operand.
+    access : OperandAccess
+        How threads read it.
+    """
 
-    def along(self, mode: int) -> int:
-        """What divides the extent of a mode: the width of vectors along it."""
-        return self._access.width if self._access.unit == mode and not self.tma else 1
+    tensor: GlobalTensor
+    access: OperandAccess
 
-    def take_strides(self, modes: str) -> None:
-        """Parameters: strides that are not fixed at 1."""
-        self._strides = () if self.tma else strides_of(self._k, self._name, modes, self._access)
+    @staticmethod
+    def declared(name: str, modes: str, access: OperandAccess, tma: bool, present: tuple[bool, ...]) -> TensorParam:
+        """Its declaration, with the batch modes that it has."""
+        return mapped(name, modes, "float32") if tma else replace(operand(name, modes, "float32", access), batch=present)
 
-    def take_batch_strides(self) -> None:
-        """Parameters: those of the batch modes that it has."""
-        self._batch_strides = () if self.tma else tuple(
-            self._k.integer(f"d{self._name}_l{i}", lo=None, multiple=self._access.width) if has else 0
-            for i, has in enumerate(self.present))
-
-    def load(self, extents: tuple[IntLike, IntLike], batch: tuple[IntLike, ...], index: tuple[IntLike, ...],
-             at: tuple[IntLike, IntLike], ring: Tensor, stage: IntLike, lane: IntLike) -> None:
+    def load(self, k: KernelBuilder, index: tuple[IntLike, ...], at: tuple[IntLike, IntLike], ring: Tensor, stage: IntLike,
+             lane: IntLike) -> None:
         """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is contiguous, whole lines."""
-        if self._pointer is None:
-            raise CodegenError(f"{self._name} is read by TMA")
-        k, access, name, own = self._k, self._access, self._name, len(self.present)
+        access, name = self.access, self.tensor.param.name
         line = WARP // access.width
         across = access.unit == 0
         threads = Layout((line, GROUP // line)) if across else Layout((GROUP // line, line), (line, 1))
@@ -179,9 +176,9 @@ class _Source:
         def mine(tensor: Tensor) -> Tensor:
             return copy.partition(local_tile(tensor, tile, at), lane)
 
-        matrix = matrix_at(self._pointer, extents, self._strides, batch[:own], self._batch_strides, index[:own])
+        matrix = self.tensor.at(index[:len(self.tensor.batch)])
         tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}", copy.partition(ring, lane))
-        exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor(extents))), extents)
+        exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor(matrix.shape))), matrix.shape)
         _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
             some = (_, i, _) if mode == 1 else (_, _, i)
@@ -200,11 +197,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: of A (M, K) and B (N, K) the tensor map with the batch modes that it has, or without TMA the pointer; pointers C
-        and status, a word for each block; extents M, N and K; that of a slice of K if there are several; without TMA, the strides
-        of A and of B that are not fixed at 1; those of C; the extents of the batch modes, slices last, then the strides of C there
-        and, without TMA, those of A and of B; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is
-        one-dimensional and may have fewer blocks than tiles.
+        A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a word for each block. The
+        grid is one-dimensional and may have fewer blocks than tiles.
     """
     mma, (box_a, box_b) = config.mma, config.boxes
     if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
@@ -213,23 +207,16 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                       summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
                               f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
                               f"A {mma.tv_a}, accumulators {mma.tv_c}")
-    a = _Source(k, "A", config.a, config.tma[0], config.batch_a)
-    b = _Source(k, "B", config.b, config.tma[1], config.batch_b)
-    pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
-    status = k.pointer("status", "uint32", const=False, alignment=4)
-    M, N = k.integer("M", multiple=a.along(0)), k.integer("N", multiple=max(b.along(0), config.c.width))
-    K = k.integer("K", multiple=max(a.along(1), b.along(1)))
-    chunk = k.integer("chunk", multiple=DEPTH) if config.slices else K
-    for source, its_modes in ((a, "mk"), (b, "nk")):
-        source.take_strides(its_modes)
-    stride_c = strides_of(k, "C", "mn", config.c)
-    modes = range(len(config.batch_a) + config.slices)
-    batch = tuple(k.integer(f"L{i}") for i in modes)
-    batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
-    for source in (a, b):
-        source.take_batch_strides()
-    k.declarations.batch[""] = batch
-    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue, len(batch))
+    A, B, C, status = k.tensors(_Source.declared("A", "mk", config.a, config.tma[0], config.batch_a),
+                                _Source.declared("B", "nk", config.b, config.tma[1], config.batch_b),
+                                operand("C", "mn", config.output, config.c, written=True),
+                                TensorParam("status", "", "uint32", written=True, batch=False),
+                                modes=("m", "n", "k", *(["chunk"] if config.slices else [])),
+                                batch=len(config.batch_a) + config.slices, multiples={"chunk": DEPTH})
+    (M, N, K), batch = map(k.extent, "mnk"), C.batch
+    chunk = k.extent("chunk") if config.slices else K
+    a, b = _Source(A, config.a), _Source(B, config.b)
+    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue)
 
     sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two along K.
@@ -241,8 +228,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"), stage="buffer")
     summed = epilogue.depth(chunk)
-    by_tma = [TmaOperand(mode, source.name_of_map, box, ring, (extent, K), batch, source.present)
-              for mode, (source, box, ring, extent) in enumerate(((a, box_a, sA, M), (b, box_b, sB, N))) if source.tma]
+    by_tma = [TmaOperand(mode, tensor.map, box, ring, (extent, K), batch, present) for mode, (tensor, box, ring, extent, present)
+              in enumerate(((A, box_a, sA, M, config.batch_a), (B, box_b, sB, N, config.batch_b))) if tensor.map]
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
     threads = not all(config.tma)
     pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * threads,
@@ -335,9 +322,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                             pipeline.expect(stage, nbytes)
                             load(tile, k_tile, stage)
                     depth = k.let("depth", k_tile)
-                    for source, extent, ring, at in ((a, M, sA, tile.m), (b, N, sB, tile.n)):
-                        if not source.tma:
-                            source.load((extent, K), batch, tile.batch, (at, depth), ring, stage.index, lane)
+                    for source, ring, at in ((a, sA, tile.m), (b, sB, tile.n)):
+                        if not source.tensor.map:
+                            source.load(k, tile.batch, (at, depth), ring, stage.index, lane)
                     k.commit()
                     announce(1)                         # the stage before has come
                     k.assign(loaded, stage.index)
@@ -419,12 +406,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 return local_tile(matrix, mma.tile, at_c)
 
             guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-            gC = tiled(matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch))
-            epilogue.store(total, partition, gC, guard, (M, N), batch, tile.batch, tiled)
+            gC = tiled(C.at(tile.batch))
+            epilogue.store(total, partition, gC, guard, (M, N), tile.batch, tiled)
         report()
 
     k.comment("Whether all that the block has split was in range")
     k.emit(f"unsigned const word = cb::syncthreads_or(!in_range) ? {OUT_OF_RANGE}u : 0u;")
     with k.when(equal(k.thread, 0)):
-        k.emit(f"cb::store_global<1>({status[k.block_index('reporting', 'x')].address}, &word);")
+        k.emit(f"cb::store_global<1>({status.address[k.block_index('reporting', 'x')].address}, &word);")
     return k.build()

@@ -21,6 +21,7 @@ from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
+from ...codegen.signature import TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, tma_load
 from ...codegen.wgmma import (
@@ -33,7 +34,7 @@ from ...codegen.wgmma import (
 )
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
 from ...layout.symbolic import Expr, equal, less
-from ..common import PAIRS, OperandAccess, matrix_at, strides_of
+from ..common import PAIRS, OperandAccess, mapped, operand
 from ..epilogue import Epilogue, FusedEpilogue
 from ..split.planes import FORMATS, RECORD
 from .divided import Divided
@@ -161,11 +162,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: the gate if there is one; tensor maps A, B of planes (rows, K, plane, batch modes), and of C if TMA writes it;
-        pointers RA and RB to the exponents of the rows of A and of B, and C; its M, N and K; the strides of C (M, N) that are not
-        fixed at 1; the extents of the batch modes, then the strides of C there, of RA and of RB; if the kernel judges, pointers SA
-        and SB to the records of the blocks that split A and B, the numbers of these, and the pointer to the status; if tiles are
-        divided, their number, and pointers to sums and flags; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid
+        Its A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A and of B, SA and SB the
+        records of the blocks that split them. The grid
         is one-dimensional and may have fewer blocks than tiles.
     """
     form, (box_a, box_b) = FORMATS[config.format], config.boxes
@@ -181,35 +179,29 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                               f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
     if config.gate is not None:
         k.gate(config.gate, followed=True)                 # by native arithmetic
-    map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
-    map_c = k.tensor_map("mapC") if config.staged == "tma" else None
-    rows_of = [k.pointer(name, "int32", alignment=4) for name in ("RA", "RB")]
-    pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
-    M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
-    stride_c = strides_of(k, "C", "mn", config.c)
-    modes = range(len(config.batch_a))
-    batch = tuple(k.integer(f"L{i}") for i in modes)
-    batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in modes)
-    batch_rows = [tuple(k.integer(f"d{name}_l{i}") for i in modes) for name in ("RA", "RB")]
+    exponents = (TensorParam(name, "mn", "int32", strides, lowest=0) for name, strides in (("RA", (1, 0)), ("RB", (0, 1))))
+    A, B, C, RA, RB = k.tensors(mapped("A", "mk", form.element), mapped("B", "nk", form.element),
+                                operand("C", "mn", config.output, config.c, written=True, mapped=config.staged == "tma"),
+                                *exponents, modes="mnk", batch=len(config.batch_a))
+    (M, N, K), batch = map(k.extent, "mnk"), C.batch
     judges = config.lacking is not None
     records = [k.pointer(name, "float32", alignment=4 * RECORD) for name in ("SA", "SB") if judges]
     counts = [k.integer(f"{name}_count") for name in ("SA", "SB") if judges]
     status = k.pointer("status", "uint32", const=False, alignment=4) if judges else None
     divided = Divided.parameters(k) if config.divided else None
-    k.declarations.batch[""] = batch
-    epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
+    epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue)
 
     # The planes of a stage lie one after the other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
-    staged = StagedC(k, config.output, mma, map_c) if config.staged else None
+    staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     verdict = Verdict(k) if judges else None
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups)
-    begin(k, (*pipeline.barriers, *([verdict.barrier] if verdict else [])), (map_a, map_b))
+    begin(k, (*pipeline.barriers, *([verdict.barrier] if verdict else [])), (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (*config.tile, DEPTH // parts), batch, divided=divided)
-    a = TmaOperand(0, map_a, box_a, sA, (M, K * parts, form.planes), batch, config.batch_a)
-    b = TmaOperand(1, map_b, box_b, sB, (N * parts, K * parts, form.planes), batch, config.batch_b)
+    a = TmaOperand(0, A.map, box_a, sA, (M, K * parts, form.planes), batch, config.batch_a)
+    b = TmaOperand(1, B.map, box_b, sB, (N * parts, K * parts, form.planes), batch, config.batch_b)
 
     def store(tile: TileOfC, total: Tensor) -> None:
         """Undo the scaling of the rows, and end with the epilogue."""
@@ -222,9 +214,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             return local_tile(matrix, mma.tile, at)
 
         guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-        tCgRA, tCgRB = (k.pin(f"tCg{name}", partition(tiled(matrix_at(pointer, (M, N), strides, batch, steps, tile.batch))))
-                        for name, pointer, strides, steps in
-                        zip(("RA", "RB"), rows_of, ((1, 0), (0, 1)), batch_rows, strict=True))
+        tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", partition(tiled(x.at(tile.batch)))) for x in (RA, RB))
         elements = Layout((run, 2, config.columns // 8))
         pair, half, column = (size(elements[i]) for i in range(rank(elements)))
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
@@ -253,10 +243,10 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             scale(lambda x, exponent: f"cb::scaled({x}, cb::power_of_two({exponent}))")
         with k.otherwise():
             scale(lambda x, exponent: f"cb::scalbn({x}, {exponent})")
-        mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, tile.batch)
+        mC = C.at(tile.batch)
         gC = tiled(mC)
         pieces = staged.pieces_of(tile, mC, (M, N), batch) if staged else None
-        epilogue.store(sums, partition, gC, guard, (M, N), batch, tile.batch, tiled, pieces)
+        epilogue.store(sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces)
 
     with producers(k, config.groups, "one thread keeps the ring full"):
         first_thread = GROUP * config.groups

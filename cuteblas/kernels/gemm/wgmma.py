@@ -25,7 +25,7 @@ from ...codegen.tma import TmaBox, tma_load
 from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import equal, less
-from ..common import PAIRS, OperandAccess, matrix_at, strides_of
+from ..common import PAIRS, OperandAccess, mapped, operand
 from ..epilogue import Epilogue, FusedEpilogue
 from .cluster import ALONE, Cluster
 from .divided import Divided
@@ -130,9 +130,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Parameters: tensor maps A, B, and C if TMA writes it; pointer C; extents M, N, K; the strides of C (M, N) that are not fixed
-        at 1; the extents of the batch modes, then the strides of C there; if tiles are divided, their number, and pointers to sums
-        and flags; those of the :class:`~cuteblas.kernels.epilogue.Epilogue`. The grid is one-dimensional, a multiple of the
+        The grid is one-dimensional, a multiple of the
         cluster, and may have fewer blocks than tiles.
     """
     box_a, box_b = config.boxes
@@ -149,28 +147,24 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                               f"{config.stages} stages\n"
                               f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
                               f"accumulators {mma.tv_c}")
-    map_a, map_b = k.tensor_map("mapA"), k.tensor_map("mapB")
-    map_c = k.tensor_map("mapC") if config.staged == "tma" else None
-    pc = k.pointer("C", config.output, const=False, alignment=config.c.width * dtype(config.output).bytes)
-    M, N, K = k.integer("M"), k.integer("N", multiple=config.c.width), k.integer("K")
-    stride_c = strides_of(k, "C", "mn", config.c)
-    batch = tuple(k.integer(f"L{i}") for i in range(len(config.batch_a)))
-    batch_c = tuple(k.integer(f"dC_l{i}", lo=None, multiple=config.c.width) for i in range(len(config.batch_a)))
+    A, B, C = k.tensors(mapped("A", "mk", config.element), mapped("B", "nk", config.element),
+                        operand("C", "mn", config.output, config.c, written=True, mapped=config.staged == "tma"),
+                        modes="mnk", batch=len(config.batch_a))
+    (M, N, K), batch = map(k.extent, "mnk"), C.batch
     divided = Divided.parameters(k) if config.divided else None
-    k.declarations.batch[""] = batch
-    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue, len(batch))
+    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue)
 
     tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))
     sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
-    staged = StagedC(k, config.output, mma, map_c) if config.staged else None
+    staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
-    begin(k, pipeline.barriers, (map_a, map_b))
+    begin(k, pipeline.barriers, (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided)
     place = schedule.place
-    a = TmaOperand(0, map_a, box_a, sA, (M, K), batch, config.batch_a)
-    b = TmaOperand(1, map_b, box_b, sB, (N, K), batch, config.batch_b)
+    a = TmaOperand(0, A.map, box_a, sA, (M, K), batch, config.batch_a)
+    b = TmaOperand(1, B.map, box_b, sB, (N, K), batch, config.batch_b)
 
     with producers(k, config.groups, "one thread keeps the ring full"), k.when(equal(k.thread, GROUP * config.groups)):
         stage = pipeline.state()
@@ -218,13 +212,13 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 def tiled(matrix: Tensor) -> Tensor:
                     return local_tile(matrix, mma.tile, at)
 
-                mC = matrix_at(pc, (M, N), stride_c, batch, batch_c, work.tile.batch)
+                mC = C.at(work.tile.batch)
                 gC = tiled(mC)
                 guard = None
                 if staged is None or epilogue.touches_memory:
                     guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
                 pieces = staged.pieces_of(work.tile, mC, (M, N), batch) if staged else None
-                epilogue.store(tCrC, partition, gC, guard, (M, N), batch, work.tile.batch, tiled, pieces)
+                epilogue.store(tCrC, partition, gC, guard, (M, N), work.tile.batch, tiled, pieces)
         if staged:
             staged.leave()
     place.leave()

@@ -81,11 +81,10 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     if config.gate is not None:
         k.gate(config.gate)
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
-    (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mns", batch=config.batch_modes,
+    (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mnS", batch=config.batch_modes,
                      nested=dict(zip("mn", config.modes, strict=True)))
-    S, batch = k.extent("s"), C.batch
-    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue,
-                        config.batch_modes)
+    S, batch = k.extent("S"), C.batch
+    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue)
 
     M, N = (k.let(name, product(extent)) for name, extent in zip("MN", C.extents, strict=True))
     epilogue.load_scalars()
@@ -106,6 +105,6 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
         k.assign(total(0), k.call("add", total(0), part(0)))
     epilogue.clear(total)
-    epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), batch, item,
+    epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), item,
                    lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
     return k.build()

@@ -30,11 +30,12 @@ from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Element, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise, store_async
+from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
-from ..common import OperandAccess, clear, matrix_at, strides_of
+from ..common import OperandAccess, clear, matrix_at, operand
 
 __all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
@@ -350,20 +351,15 @@ class _Operand:
 
     def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand, judged: bool):
         self._k, self._form, self._side, self._config = k, form, side, config
-        width = config.x.width
-        self._x = k.pointer(f"X{side}", config.element, alignment=width * dtype(config.element).bytes)
-        self._p = k.pointer(f"P{side}", form.element, const=False, alignment=16)
-        self._r = k.pointer(f"R{side}", "int32", const=False, alignment=4)
-        self._s = k.pointer(f"S{side}", "float32", const=False, alignment=8) if judged else None
-        self._extents = tuple(k.integer(f"{name}{side}", multiple=width if config.x.unit == mode else 1)
-                              for mode, name in enumerate("MK"))
-        self._stride_x = strides_of(k, f"X{side}", "mk", config.x)
-        self._rows_of_p, self._planes_of_p = (k.integer(f"dP{side}_{name}", multiple=8) for name in ("row", "plane"))
-        modes = range(config.batch_modes)
-        self._batch = tuple(k.integer(f"L{side}{i}") for i in modes)
-        self._batch_x, self._batch_p, self._batch_r = (
-            tuple(k.integer(f"d{name}{side}_l{i}", lo=None, multiple=multiple) for i in modes)
-            for name, multiple in (("X", width), ("P", 8), ("R", 1)))
+        own = [TensorParam(f"S{side}", ("record",), "float32", (1,), RECORD, written=True, batch=False)] if judged else []
+        self._x, self._p, self._r, *records = k.tensors(
+            operand(f"X{side}", "mk", config.element, config.x),
+            TensorParam(f"P{side}", ("row", "plane", "along"), form.element, (None, None, 1), 8, written=True, lowest=0),
+            TensorParam(f"R{side}", "mk", "int32", (1, 0), written=True), *own,
+            modes="mk", batch=config.batch_modes, suffix=side)
+        self._s = records[0].address if records else None
+        self._extents, self._batch = (k.extent(f"m{side}"), k.extent(f"k{side}")), self._x.batch
+        self._rows_of_p, self._planes_of_p, _ = self._p.strides
 
     @property
     def shares_no_rows(self) -> bool:
@@ -402,7 +398,7 @@ class _Operand:
         def brought(tensor: Tensor) -> Tensor:      # what this thread brings
             return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer, k.thread)
 
-        tXgX = k.pin("tXgX", brought(matrix_at(self._x, (M, K), self._stride_x, batch, self._batch_x, item)))
+        tXgX = k.pin("tXgX", brought(self._x.at(item)))
         elements = make_identity_tensor((M, K))
         exists = Guard(k.pin("tXcX", mine(elements)), (M, K))
         there = Guard(k.pin("tBcX", brought(elements)), (M, K)) if config.exchanged else exists
@@ -443,7 +439,7 @@ class _Operand:
                 k.assign(far, far | again(*at).differs(1.0))
                 k.assign(shift(*at), -shift(*at))
             first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
-            tRgR = k.pin("tRgR", owned(matrix_at(self._r, (M, tj), (1, 0), batch, self._batch_r, item)))
+            tRgR = k.pin("tRgR", owned(self._r.at(item, (M, tj))))
             with k.when(equal(rank, 0)):
                 k.copy(shift, tRgR, width=1, guard=first)
 
@@ -462,7 +458,7 @@ class _Operand:
             extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
             strides = (self._rows_of_p * strips, 1) if config.k_major else (1, self._rows_of_p * strips)
             strides_p = *strides, self._rows_of_p, self._planes_of_p
-            mP = matrix_at(self._p, (*extents, strips, form.planes), strides_p, batch, self._batch_p, item)
+            mP = matrix_at(self._p.address, (*extents, strips, form.planes), strides_p, batch, self._p.batch_strides, item)
             names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
             split = Layout((vi * vj * side_by_side, 1))
             planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import gcd, prod
+from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
+from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
@@ -13,13 +15,18 @@ from ..operands import (
     NARROW_SPAN,
     Oriented,
     alpha_kind,
+    batch_values,
     fused,
-    gemm_numbers,
+    fusion_values,
     gemm_span,
+    launch,
     majorness,
     operand_map,
     output_span,
     pairs_along_n,
+    place,
+    scalar_values,
+    view,
     why_not_mapped,
 )
 from ..plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks
@@ -157,12 +164,10 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: Devi
     config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), by_tma, c, alpha_kind(p.alpha),
                           batch_a, batch_b, slices, wide >= NARROW_SPAN, fused(p, 1, c.width))
     kernel = gemm_skinny(config)
-    values = {"C": Argument(role=output, offset=_STATUS_BYTES if slices else 0), "status": Argument(role="workspace")}
+    values: dict[str, Any] = {"C": view(p.c, Argument(role=output, offset=_STATUS_BYTES if slices else 0)), "M": p.m, "N": p.n,
+                              "K": whole.k, "status": View(place("workspace")), **({"chunk": p.k} if slices else {})}
     for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, (a, b), by_tma, strict=True):
-        values[name] = Argument(role=role)
-        if tma:
-            values[f"map{name}"] = Argument(role=role, tensor_map=operand_map(box, operand, extents, whole.batch))
-    numbers = gemm_numbers(whole) | gemm_numbers(p) | {"K": whole.k, "chunk": p.k}
-    values |= {name: Argument(value=value) for name, value in numbers.items()}
-    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
-    return Launch(kernel, (min(choice.blocks, device.multiprocessors, _STATUS_BYTES // 4), 1, 1), arguments), config
+        values[name] = view(operand, role, operand_map(box, operand, extents, whole.batch) if tma else None)
+    blocks = min(choice.blocks, device.multiprocessors, _STATUS_BYTES // 4)
+    return launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                  fusion_values(p.fusion)), config

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
+from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import TensorMapSpec
+from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
 from ...kernels.gemm.tiles import DEPTH
@@ -19,16 +21,21 @@ from ..operands import (
     NARROW_SPAN,
     Oriented,
     alpha_kind,
+    batch_values,
     compact,
     fused,
-    fusion_numbers,
+    fusion_values,
+    launch,
     operand_span,
     oriented,
     output_span,
     pairs_along_n,
+    place,
     row_pitch,
+    scalar_values,
     staged_map,
     staging,
+    view,
 )
 from ..plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks, with_roles
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -136,7 +143,7 @@ class _Planes:
     config : SplitOperand
         How it is split.
     values : dict
-        The arguments of the kernel that splits it, by name without the side.
+        What the kernel that splits it takes, by name without the side.
     blocks, records : int
         Blocks that split it, and what they say of their rows: as many records, or one from each cluster that shares rows.
     extents : tuple of int
@@ -155,7 +162,7 @@ class _Planes:
     """
 
     config: SplitOperand
-    values: Mapping[str, Argument]
+    values: Mapping[str, Any]
     blocks: int
     records: int
     extents: tuple[int, ...]
@@ -202,13 +209,12 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     records_at = at + _aligned(4 * count)
     planes_at = records_at + _aligned(4 * RECORD * records)
     end = planes_at + _aligned(elements * dtype(form.element).bytes)
-    numbers = {"M": rows, "K": k, "dX_m": operand.strides[0], "dX_k": operand.strides[1], "dP_row": pitch, "dP_plane": plane}
-    for q, i in enumerate(own):
-        numbers |= {f"L{q}": batch[i], f"dX_l{q}": operand.batch_strides[i], f"dP_l{q}": batch_strides[q],
-                    f"dR_l{q}": row_strides[q]}
-    values = {name: Argument(value=value) for name, value in numbers.items()}
-    values |= {"X": Argument(role=role), "P": Argument(role="workspace", offset=planes_at),
-               "R": Argument(role="workspace", offset=at), "S": Argument(role="workspace", offset=records_at)}
+    values: dict[str, Any] = {
+        "X": View(place(role), operand.strides, tuple(operand.batch_strides[i] for i in own)),
+        "P": View(Argument(role="workspace", offset=planes_at), (pitch, plane, 1), batch_strides),
+        "R": View(Argument(role="workspace", offset=at), (1, 0), row_strides),
+        "S": View(Argument(role="workspace", offset=records_at), (1,)),
+        "M": rows, "K": k, **({"L": tuple(batch[i] for i in own)} if own else {})}
     steps = iter(row_strides)
     spread = tuple(next(steps) if here else 0 for here in present)
     extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
@@ -289,20 +295,12 @@ def _splitter(form: SplitFormat, a: _Planes, b: _Planes, together: int, told: _T
     config = SplitConfig(form.name, a.config, b.config, wide, told.gate, told.judges, flags > 0, together)
     kernel = split_planes(config)
     blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
-    values = {"flags": Argument(role="workspace", offset=at), "flags_count": Argument(value=flags),
-              "blocks_first": Argument(value=(a if config.sides[0] == "A" else b).blocks), "blocks": Argument(value=blocks),
-              **told.arguments}
-    for side, planes in (("A", a), ("B", b)):
-        values |= {_of_side(name, side): argument for name, argument in planes.values.items()}
-    return Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
-
-
-def _of_side(name: str, side: str) -> str:
-    """The parameter of one operand: ``dX_m`` is ``dXA_m``."""
-    if name.startswith("L"):
-        return f"L{side}{name[1:]}"
-    stem, underscore, rest = name.partition("_")
-    return f"{stem}{side}{underscore}{rest}"
+    values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **told.gate_values}
+    if flags:
+        values |= {"flags": Argument(role="workspace", offset=at), "flags_count": flags}
+    sides = ({f"{name}{side}": value for name, value in planes.values.items() if told.judges or name != "S"}
+             for side, planes in (("A", a), ("B", b)))
+    return launch(kernel, (blocks, 1, 1), values, *sides)
 
 
 def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
@@ -489,10 +487,16 @@ class _Told:
         return self.lacking is not None
 
     @property
-    def arguments(self) -> dict[str, Argument]:
-        """The arguments that say where, by parameter."""
+    def values(self) -> dict[str, Any]:
+        """Where the verdict is: what a kernel that judges takes, and one that is gated."""
         said = Argument(role="workspace", offset=4 * self.word)
-        return {"status": said, "gate": said, "gate_words": Argument(value=1)}
+        return {**({"status": said} if self.judges else {}), **self.gate_values}
+
+    @property
+    def gate_values(self) -> dict[str, Any]:
+        """What a kernel that is gated takes."""
+        said = Argument(role="workspace", offset=4 * self.word)
+        return {} if self.gate is None else {"gate": said, "gate_words": 1}
 
 
 @dataclass(frozen=True)
@@ -547,7 +551,7 @@ def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int,
         own = _memory(form, block.problem, device, at, facing.roles, above)
         mine = replace(told, word=told.word + i * told.judges)
         # Blocks with the same rows have them one after the other: the first one's launch splits them.
-        a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": Argument(value=0)})
+        a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": 0})
         splitting = _splitter(form, a, own.b, own.together, mine, own.b.end, own.flags)
         above = above or own.a
         product, config = _product(form, block.problem, above, own, mine)
@@ -560,7 +564,7 @@ def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int,
 def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, told: _Told) -> tuple[Launch, GemmSplitConfig]:
     """The launch that multiplies planes, those of ``a`` by those of B."""
     b, tiling = memory.b, memory.tiling
-    c, inner = pairs_along_n(p, 2 // parts_of(p)), range(len(p.batch) - 1, -1, -1)
+    c = pairs_along_n(p, 2 // parts_of(p))
     groups, columns = tiling.tile
     config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
@@ -568,21 +572,17 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, tol
                              lacking=told.lacking, gate=told.gate, element=p.a.dtype, staged=staging(p), groups=groups,
                              divided=tiling.divided > 0)
     kernel = gemm_split(config)
-    values = {"C": Argument(role="c"), **told.arguments}
-    if config.staged == "tma":
-        values["mapC"] = Argument(role="c", tensor_map=staged_map(p, config.tile[1]))
+    staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
+    values: dict[str, Any] = {"C": view(p.c, "c", staged), "M": p.m, "N": p.n, "K": p.k, **told.values}
     for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)
-        values[f"map{name}"] = Argument(role="workspace", tensor_map=spec, offset=planes.planes_at)
-        values[f"R{name}"] = Argument(role="workspace", offset=planes.rows_at)
-        values[f"S{name}"] = Argument(role="workspace", offset=planes.records_at)
-        values[f"S{name}_count"] = Argument(value=planes.records)
-    numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]} | fusion_numbers(p.fusion)
-    for q, i in enumerate(inner):
-        numbers |= {f"L{q}": p.batch[i], f"dC_l{q}": p.c.batch_strides[i], f"dRA_l{q}": a.row_strides[q],
-                    f"dRB_l{q}": b.row_strides[q]}
-    values |= {name: Argument(value=value) for name, value in numbers.items()}
-    values |= {"divided": Argument(value=tiling.divided), "flags": Argument(role="workspace", offset=b.end),
-               "sums": Argument(role="workspace", offset=memory.sums_at)}
-    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
-    return Launch(kernel, (tiling.blocks, 1, 1), arguments), config
+        values[name] = View(map=Argument(role="workspace", tensor_map=spec, offset=planes.planes_at))
+        values[f"R{name}"] = View(Argument(role="workspace", offset=planes.rows_at), (1, 0) if name == "A" else (0, 1),
+                                  planes.row_strides)
+        if told.judges:
+            values |= {f"S{name}": Argument(role="workspace", offset=planes.records_at), f"S{name}_count": planes.records}
+    if tiling.divided:
+        values |= {"divided": tiling.divided, "flags": Argument(role="workspace", offset=b.end),
+                   "sums": Argument(role="workspace", offset=memory.sums_at)}
+    return launch(kernel, (tiling.blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                  fusion_values(p.fusion)), config

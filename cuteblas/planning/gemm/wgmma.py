@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
@@ -15,15 +16,20 @@ from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..operands import (
     NARROW_SPAN,
     alpha_kind,
+    batch_values,
     fused,
-    fusion_numbers,
+    fusion_values,
+    launch,
     majorness,
     operand_map,
     oriented,
     output_span,
     pairs_along_n,
+    place,
+    scalar_values,
     staged_map,
     staging,
+    view,
     why_not_mapped,
     why_not_staged,
 )
@@ -280,27 +286,24 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
         kernel = gemm_wgmma(config)
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
-    values = {"C": Argument(role=output)}
-    for name, role, box, o, extent in zip(("mapA", "mapB"), facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
-        values[name] = Argument(role=role, tensor_map=operand_map(box, o, (extent, p.k), p.batch))
-    if config.staged == "tma":
-        values["mapC"] = Argument(role=output, tensor_map=staged_map(p, config.columns))
-    numbers = {"M": p.m, "N": p.n, "K": p.k, "dC_m": p.c.strides[0], "dC_n": p.c.strides[1]}
-    numbers |= {f"L{q}": p.batch[i] for q, i in enumerate(inner)} | {f"dC_l{q}": p.c.batch_strides[i] for q, i in enumerate(inner)}
-    values |= {name: Argument(value=v) for name, v in (numbers | fusion_numbers(p.fusion)).items()}
+    staged = staged_map(p, config.columns) if config.staged == "tma" else None
+    values: dict[str, Any] = {"C": view(p.c, output, staged), "M": p.m, "N": p.n, "K": p.k}
+    for name, role, box, o, extent in zip("AB", facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
+        values[name] = view(o, role, operand_map(box, o, (extent, p.k), p.batch))
     before: tuple[Launch, ...] = ()
     nbytes, divided = 0, ""
     if choice.divided:
         blocks = most
         flags_at, nbytes = _workspace(tile, device)
         flags = Argument(role="workspace", offset=flags_at)
-        before = Launch(clear_words(), (1, 1, 1), (flags, Argument(value=(nbytes - flags_at) // 4))),
+        before = launch(clear_words(), (1, 1, 1), words=flags, count=(nbytes - flags_at) // 4),
         divided = f", {choice.divided} of them divided along K between all blocks"
-        values |= {"divided": Argument(value=choice.divided), "sums": Argument(role="workspace"), "flags": flags}
-    arguments = tuple(values.get(q.name) or Argument(role=q.name) for q in kernel.params)
+        values |= {"divided": choice.divided, "sums": place("workspace"), "flags": flags}
+    multiply = launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                      fusion_values(p.fusion))
     numbers_are = p.a.dtype if config.element == p.a.dtype else f"{p.a.dtype}, rounded to {config.element} by TMA,"
     described = tile.described(depth_of(config.element))
     reason = (f"{numbers_are} on tensor cores, float32 accumulation; {described}: {clusters * tile.cluster.size} tiles on "
               f"{device.multiprocessors} multiprocessors{divided}; C is written "
               + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + facing.note)
-    return (*before, Launch(kernel, (blocks, 1, 1), arguments)), config, reason, nbytes
+    return (*before, multiply), config, reason, nbytes
