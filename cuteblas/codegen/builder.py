@@ -522,11 +522,6 @@ class KernelBuilder:
         self.do("cp_async_wait", of=pending)
 
     # -- text -----------------------------------------------------------------------------------------------------------------
-    def emit(self, text: str) -> None:
-        """Write one line."""
-        self._record(uses_in(text))
-        self._line(text)
-
     def note(self, text: str) -> None:
         """Add a line to the comment that heads the kernel."""
         self._notes.append(text)

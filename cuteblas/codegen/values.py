@@ -15,7 +15,7 @@ from .dtypes import DType, dtype
 from .errors import CodegenError
 
 __all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "complex_of", "integer", "local",
-           "rendered", "run_of"]
+           "number", "rendered", "run_of"]
 
 # Levels of precedence are those of index expressions; one is between: || below &&.
 _CHOICE, _ANY, _ALL, _OR, _AND, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = 1, 1.5, 2, 3, 5, 6, 8, 9, 10, 11, 12
@@ -168,8 +168,9 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
         return Rendered(str(x).lower(), _BOOL)
     suffix = "" if like is None else _SUFFIX.get(like.ctype, "")
     if isinstance(x, int):
-        text = to_c(x) + suffix.lstrip("f")
-        return Rendered(text, None, _ATOM if x >= 0 else _SUM)
+        if suffix.startswith("u") and x < 0:
+            raise CodegenError(f"{x!r} is no number of type {like.name}")       # type: ignore[union-attr]
+        return Rendered(f"{x}{suffix}" if suffix.startswith("u") else to_c(x), None, _ATOM if x >= 0 else _SUM)
     if like is None or like.ctype not in ("float", "double") or not isfinite(x):
         raise CodegenError(f"{x!r} is no number of type {'int' if like is None else like.name}")
     return Rendered(f"{x!r}{suffix}", like, _ATOM if x >= 0 else _SUM)
@@ -223,6 +224,12 @@ def choose(condition: Operand, x: Operand, y: Operand, element: str | None = Non
     else:
         a, b = rendered(x, like), rendered(y, like)
     return Term(Rendered(f"{test.at(_ALL)} ? {a.at(_ALL)} : {b.at(_CHOICE)}", like, _CHOICE, test.uses | a.uses | b.uses))
+
+
+def number(x: bool | int | float, element: str) -> Term:
+    """A number of a certain type."""
+    kind = dtype(element)
+    return Term(rendered(x, kind)._replace(dtype=kind))
 
 
 def integer(x: IntLike) -> Term:

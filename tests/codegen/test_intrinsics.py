@@ -12,7 +12,7 @@ from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.intrinsics import INTRINSICS, uses_in
 from cuteblas.codegen.prelude import cuda_prelude
-from cuteblas.codegen.values import Use, cast, choose, complex_of, integer, local
+from cuteblas.codegen.values import Use, cast, choose, complex_of, integer, local, number
 from cuteblas.kernels.gemm.clear_words import clear_words
 from cuteblas.layout import Layout
 from cuteblas.layout.symbolic import Var, maximum
@@ -122,6 +122,7 @@ def test_calls_are_spelled_and_recorded(k):
     (lambda k, x, p: x(0) + p[0], r"x\[0\] \+ words\[0\]: float32 and uint32 do not mix"),
     (lambda k, x, p: k.assign(x(0), float("inf")), "inf is no number of type float32"),
     (lambda k, x, p: p[0] + 0.5, "0.5 is no number of type uint32"),
+    (lambda k, x, p: p[0] + -1, "-1 is no number of type uint32"),
     (lambda k, x, p: x(0).im, r"x\[0\] is no complex number"),
 ])
 def test_wrong_calls_are_refused(k, wrong, words):
@@ -140,6 +141,7 @@ def test_operators_are_those_of_cpp():
     assert choose(p | p, a, b).c == "(p || p) ? a : b" and choose(choose(p, p, p), a, b).c == "(p ? p : p) ? a : b"
     assert z.im.dtype.name == "float64" and (0 - z.im).c == "0 - z.im" and complex_of("complex128", z.im, 1.0).c == \
         "cb::complex<double>{z.im, 1.0}"
+    assert number(2.0**-11, "float32").c == "0.00048828125f" and (u + (2**32 - 1)).c == "u + 4294967295u"
     assert cast(u >> 8, "b8").c == "static_cast<unsigned char>(u >> 8)"
 
 

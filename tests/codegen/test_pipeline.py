@@ -42,7 +42,7 @@ def column_sums():
         with k.loop("row", N):
             pipeline.wait(stage)
             k.copy(ring[_, lane, stage.index], value, width=1)
-            k.emit(f"{total(0).c} = cb::add({total(0).c}, {value(0).c});")
+            k.assign(total(0), k.call("add", total(0), value(0)))
             pipeline.release(stage.index)
             stage.advance()
         k.copy(total, Tensor(S, Layout((1, WARP)))[_, lane], width=1)

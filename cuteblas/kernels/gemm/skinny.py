@@ -29,6 +29,7 @@ from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, tma_load
+from ...codegen.values import Value, choose
 from ...codegen.wgmma import (
     WgmmaOperand,
     WgmmaRegisterMma,
@@ -249,15 +250,14 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         for x in by_tma:
             tma_load(k, x.tensor_map, x.box, x.tile(tile, k_tile), x.ring[_, _, stage.index], pipeline.barrier(stage))
 
-    k.emit("bool in_range = true;")
+    in_range = k.declare("in_range", "bool", True)
 
-    def seen() -> str:
+    def seen() -> list[Value]:
         """Registers for the range of what a thread splits."""
-        k.emit("unsigned least = 0xffffffffu, most = 0u, lost = 0u;")
-        return "least, most, lost"
+        return [k.declare(name, "uint32", first) for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
 
-    def report() -> None:
-        k.emit(f"in_range = cb::pairs_are_between(least, most, lost, {RANGE[0]}, {RANGE[1]});")
+    def report(range_: list[Value]) -> None:
+        k.assign(in_range, k.call("pairs_are_between", *range_, *RANGE))
 
     def split_b() -> None:
         k.comment("Planes of B, by a warpgroup of its own")
@@ -279,8 +279,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 with k.loops((along,)) as (j,):
                     k.copy(tPsB[_, i, j, stage.index], pairs_of_b[_, j], width=2 if config.k_major[1] else 1)
                 with k.loops((along,)) as (j,):
-                    words = ", ".join(plane(0, j).c for plane in planes)
-                    k.emit(f"cb::split_pair({pairs_of_b(0, j).c}, {pairs_of_b(1, j).c}, {words}, {range_});")
+                    k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j), *(plane(0, j) for plane in planes), *range_)
                 with k.loops((along,)) as (j,):
                     for p, plane in enumerate(planes):
                         k.copy(plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
@@ -294,7 +293,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     pipeline.release(stage.index)
             stage.advance()
             buffer.advance()
-        report()
+        report(range_)
 
     with producers(k, _GROUPS, f"{'a warpgroup' if threads else 'one thread'} keeps the ring full", _REGISTERS):
         if not threads:
@@ -348,9 +347,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         def split_a(step: int) -> None:
             for half in range(2):
                 for row in range(2):
-                    x, y = (values(at).c for at in mma.word(row, half))
-                    planes = ", ".join(plane(row + 2 * half).c for plane in words[step % _BUFFERS])
-                    k.emit(f"cb::split_pair({x}, {y}, {planes}, {range_});")
+                    planes = (plane(row + 2 * half) for plane in words[step % _BUFFERS])
+                    k.do("split_pair", *map(values, mma.word(row, half)), *planes, *range_)
 
         def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
@@ -365,7 +363,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             for part in (corrections, main):
                 wgmma_delivered(k, part)
                 with k.loops((2, 2, config.columns // 8)) as at:
-                    k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {part(*at).c});")
+                    k.assign(total(*at), k.call("add", total(*at), part(*at)))
 
         with schedule.works() as work:
             tile = work.tile
@@ -408,10 +406,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
             gC = tiled(C.at(tile.batch))
             epilogue.store(total, partition, gC, guard, (M, N), tile.batch, tiled)
-        report()
+        report(range_)
 
     k.comment("Whether all that the block has split was in range")
-    k.emit(f"unsigned const word = cb::syncthreads_or(!in_range) ? {OUT_OF_RANGE}u : 0u;")
+    word = k.declare("word", "uint32", choose(k.call("syncthreads_or", ~in_range), OUT_OF_RANGE, 0, "uint32"), const=True)
     with k.when(equal(k.thread, 0)):
-        k.emit(f"cb::store_global<1>({status.address[k.block_index('reporting', 'x')].address}, &word);")
+        k.do("store_global", status.address[k.block_index("reporting", "x")], word, of=1)
     return k.build()

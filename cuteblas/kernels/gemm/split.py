@@ -24,6 +24,7 @@ from ...codegen.pipeline import Pipeline
 from ...codegen.signature import TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, tma_load
+from ...codegen.values import Value, complex_of, number
 from ...codegen.wgmma import (
     WgmmaMma,
     WgmmaOperand,
@@ -222,27 +223,28 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
         k.copy(tCgRB[_, 0, _], tCrRB, width=1, guard=guard[_, 0, _])
 
-        def scale(factor: Callable[[str, str], str]) -> None:
+        def scale(factor: Callable[[Value, Value], Value]) -> None:
             with k.loops((pair, half, column)) as (i, h, n):
-                own = [total(i * parts + part, h, n).c for part in range(parts)]
+                own = [total(i * parts + part, h, n) for part in range(parts)]
                 for each in own:
-                    k.emit(f"{each} = {factor(each, f'{tCrRA(h).c} + {tCrRB(i, n).c}')};")
+                    k.assign(each, factor(each, tCrRA(h) + tCrRB(i, n)))
                 if parts == 2:
-                    k.emit(f"{sums(i, h, n).c} = {dtype(config.element).ctype}{{{', '.join(own)}}};")
+                    k.assign(sums(i, h, n), complex_of(config.element, *own))
 
-        k.emit("int least[2], most[2];")
+        least, most = (k.registers(name, "int32", Layout(2)) for name in ("least", "most"))
         for side, exponents in enumerate((tCrRA, tCrRB)):
             modes_of = tuple(size(exponents.layout[mode]) for mode in range(rank(exponents.layout)))
-            k.emit(f"least[{side}] = most[{side}] = {exponents(*(0 for _mode in modes_of)).c};")
+            for bound in (least, most):
+                k.assign(bound(side), exponents(*(0 for _mode in modes_of)))
             with k.loops(modes_of) as where:
-                for name, combine in (("least", "min"), ("most", "max")):
-                    k.emit(f"{name}[{side}] = cb::{combine}({name}[{side}], {exponents(*where).c});")
+                for bound, combine in ((least, "min"), (most, "max")):
+                    k.assign(bound(side), k.call(combine, bound(side), exponents(*where)))
         # One factor is enough but for results that no float32 holds, or nearly so.
-        near = k.flag("near", "least[0] + least[1] >= -126 && most[0] + most[1] <= 127")
+        near = k.flag("near", (least(0) + least(1) >= -126) & (most(0) + most(1) <= 127))
         with k.when(equal(near, 1)):
-            scale(lambda x, exponent: f"cb::scaled({x}, cb::power_of_two({exponent}))")
+            scale(lambda x, exponent: k.call("scaled", x, k.call("power_of_two", exponent)))
         with k.otherwise():
-            scale(lambda x, exponent: f"cb::scalbn({x}, {exponent})")
+            scale(lambda x, exponent: k.call("scalbn", x, exponent))
         mC = C.at(tile.batch)
         gC = tiled(mC)
         pieces = staged.pieces_of(tile, mC, (M, N), batch) if staged else None
@@ -309,7 +311,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                     release()
                 wgmma_delivered(k, chunk)
                 with k.loops((2, 2, config.columns // 8)) as at:
-                    k.emit(f"{total(*at).c} = cb::add({total(*at).c}, {chunk(*at).c});")
+                    k.assign(total(*at), k.call("add", total(*at), chunk(*at)))
                 stage.advance()
             if overlap:
                 wgmma_wait(k, 0)
@@ -319,9 +321,9 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             for tensor in correction:
                 wgmma_delivered(k, tensor)
                 with k.loops((2, 2, config.columns // 8)) as where:
-                    sum_ = total(*where).c
-                    k.emit(f"{sum_} = cb::add({sum_}, cb::scale<float>({tensor(*where).c}, {2.0**-form.step}f));")
-                k.emit("cb::wgmma_delivered(total);     // corrections need no registers any more")
+                    scaled = k.call("scale", tensor(*where), number(2.0**-form.step, "float32"), of="float32")
+                    k.assign(total(*where), k.call("add", total(*where), scaled))
+                wgmma_delivered(k, total)               # corrections need no registers any more
             with schedule.ended(work, total, config.groups):
                 store(work.tile, total)
         if staged:
