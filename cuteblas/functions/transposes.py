@@ -39,6 +39,18 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
     """
     if kind_of(a) != "cupy":
         return np.transpose(a, axes)
+    if axes is None:
+        return a.transpose()
+    if type(axes) is tuple and len(axes) == a.ndim:
+        for axis in axes:
+            if type(axis) is not int:
+                break
+        else:                                           # what CuPy takes of these, NumPy takes
+            try:
+                return a.transpose(axes)
+            except (ValueError, OverflowError):
+                np.transpose(_shape_of(a), axes)        # in its words
+                raise
     np.transpose(_shape_of(a), axes)
     return a.transpose(axes)
 
@@ -67,7 +79,13 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     numpy.exceptions.AxisError
         If there is no such axis, in NumPy's words.
     """
-    return _permuted(np.swapaxes, a, axis1, axis2)
+    if kind_of(a) != "cupy":
+        return np.swapaxes(a, axis1, axis2)
+    try:
+        return a.swapaxes(axis1, axis2)                 # takes what NumPy takes
+    except (TypeError, ValueError, OverflowError):
+        np.swapaxes(_shape_of(a), axis1, axis2)         # in its words
+        raise
 
 
 def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
@@ -90,6 +108,13 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     ValueError, numpy.exceptions.AxisError
         If these are not axes, each once, in NumPy's words.
     """
+    if kind_of(a) != "cupy":
+        return np.moveaxis(a, source, destination)
+    ndim = a.ndim
+    if type(source) is type(destination) is int and -ndim <= source < ndim and -ndim <= destination < ndim:
+        axes = [*range(ndim)]
+        axes.insert(destination % ndim, axes.pop(source))
+        return a.transpose(axes)
     return _permuted(np.moveaxis, a, source, destination)
 
 
@@ -115,13 +140,18 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     numpy.exceptions.AxisError
         If there is no such axis or position, in NumPy's words.
     """
+    if kind_of(a) != "cupy":
+        return np.rollaxis(a, axis, start)
+    ndim = a.ndim
+    if type(axis) is type(start) is int and 0 <= axis < ndim and 0 <= start <= ndim:
+        axes = [*range(ndim)]
+        axes.insert(start - (axis < start), axes.pop(axis))
+        return a.transpose(axes)
     return _permuted(np.rollaxis, a, axis, start)
 
 
 def _permuted(call: Callable[..., Any], a: Any, *arguments: Any) -> Any:
-    """A view with the axes in the order that NumPy's function gives them."""
-    if kind_of(a) != "cupy":
-        return call(a, *arguments)
+    """A view of a CuPy array with the axes in the order that NumPy's function gives them."""
     numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))        # each axis has its number for a stride
     return a.transpose(call(numbered, *arguments).strides)
 
@@ -146,7 +176,8 @@ def matrix_transpose(x: Any, /) -> Any:
     """
     if kind_of(x) != "cupy":
         return np.matrix_transpose(x)
-    np.matrix_transpose(_shape_of(x))
+    if x.ndim < 2:
+        np.matrix_transpose(_shape_of(x))
     return x.swapaxes(-1, -2)
 
 

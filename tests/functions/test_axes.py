@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,37 @@ def test_views_of_cupy_arrays(name, arguments):
     else:
         result = getattr(cuteblas, name)(on_gpu(x), *arguments)
         assert (result.shape, result.strides, result.data.ptr) == (expected.shape, expected.strides, on_gpu(x).data.ptr)
+
+
+class Index:
+    """A number in places."""
+
+    def __index__(self):
+        return 1
+
+
+AXES = (-3, -2, -1, 0, 1, 2, 3, 2**31, 2**63, 2**70, True, False, 1.0, None, "a", np.int64(1), np.int8(0), np.array(1),
+        np.array([1]), np.True_, np.float32(1), Index(), (0,), [1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["swapaxes", "moveaxis", "rollaxis", "transpose"])
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_what_are_axes_of_cupy_arrays(name, rank):
+    """CuPy takes or refuses what NumPy does, and gives the same axes: it is asked before NumPy's judgement."""
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    from .host_cupy import on_gpu
+
+    x = laid_out((2, 3, 4)[:rank], "f", "F")
+    gpu = on_gpu(x)
+    calls = [(kind(axes),) for axes in product(AXES, repeat=min(rank, 2)) for kind in (tuple, list)]
+    calls = [((*axes, 2),) if rank == 3 and type(axes) is tuple else (axes,) for axes, in calls]
+    more = (*AXES, (), (0, 1), [1, 0], (-1, 0), (0, 0), (True, 0), (1.0, 0))
+    for arguments in calls if name == "transpose" else product(more, repeat=2):
+        expected, refusal = outcome(getattr(np, name), x, *arguments)
+        result, ours = outcome(getattr(cuteblas, name), gpu, *arguments)
+        assert type(ours) is type(refusal) and str(ours) == str(refusal), arguments
+        assert refusal is not None or (result.shape, result.strides) == (expected.shape, expected.strides), arguments
 
 
 def test_lists():
