@@ -47,8 +47,8 @@ class TensorParam:
         already, the extent of that mode.
     written : bool
         Whether the kernel writes it.
-    mapped : bool
-        Whether there is a tensor map of it, ``map<name>``.
+    map : str
+        The name of its tensor map, if there is one.
     addressed : bool
         Whether the kernel has its address and its strides; else only the tensor map.
     batch : bool or tuple of bool
@@ -63,7 +63,7 @@ class TensorParam:
     strides: tuple[int | None, ...] | None = None
     width: int = 1
     written: bool = False
-    mapped: bool = False
+    map: str = ""
     addressed: bool = True
     batch: bool | tuple[bool, ...] = True
     lowest: int | None = None
@@ -95,8 +95,6 @@ class GlobalTensor:
         Its declaration.
     pointer : Pointer or None
         Its address, if the kernel has it.
-    map : str
-        The C++ name of its tensor map, if there is one.
     extents, strides : tuple
         By mode; nested where modes are.
     batch, batch_strides : tuple
@@ -105,11 +103,15 @@ class GlobalTensor:
 
     param: TensorParam
     pointer: Pointer | None
-    map: str
     extents: tuple[Nested, ...]
     strides: tuple[Nested, ...]
     batch: tuple[IntLike, ...] = ()
     batch_strides: tuple[IntLike, ...] = ()
+
+    @property
+    def map(self) -> str:
+        """The C++ name of its tensor map, if there is one."""
+        return self.param.map
 
     @property
     def address(self) -> Pointer:
@@ -213,8 +215,8 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
             raise TypeError(f"{k.name} has two tensors with the name {t.name}")
         known.tensors[t.name] = t
     for t in tensors:
-        if t.mapped:
-            known.parts[k.tensor_map(f"map{t.name}")] = Part(t.name, "map")
+        if t.map:
+            known.parts[k.tensor_map(t.map)] = Part(t.name, "map")
     for t in sorted(tensors, key=lambda t: t.written):
         if t.addressed:
             pointers[t.name] = k.pointer(t.name, t.element, const=not t.written, alignment=t.width * dtype(t.element).bytes)
@@ -268,9 +270,9 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
         return tuple(found)
 
     by_batch = {t.name: steps(t) if t.addressed else () for t in tensors}
-    return tuple(GlobalTensor(t, pointers.get(t.name), f"map{t.name}" if t.mapped else "",
-                              tuple(known.extents.get(mode + suffix, 1) for mode in t.modes), by_mode[t.name],
-                              extents[:len(by_batch[t.name])], by_batch[t.name]) for t in tensors)
+    return tuple(GlobalTensor(t, pointers.get(t.name), tuple(known.extents.get(mode + suffix, 1) for mode in t.modes),
+                              by_mode[t.name], extents[:len(by_batch[t.name])] if t.addressed else extents, by_batch[t.name])
+                 for t in tensors)
 
 
 @dataclass(frozen=True)
@@ -345,8 +347,8 @@ class Signature:
             return
         if not isinstance(value, View):
             raise TypeError(f"{name} of {self.kernel} is a tensor and takes a View, got {value!r}")
-        if tensor.mapped != (value.map is not None) or (tensor.addressed and value.memory is None):
-            wanted = " and ".join(["its address"] * tensor.addressed + ["a tensor map"] * tensor.mapped)
+        if bool(tensor.map) != (value.map is not None) or (tensor.addressed and value.memory is None):
+            wanted = " and ".join(["its address"] * tensor.addressed + ["a tensor map"] * bool(tensor.map))
             raise TypeError(f"{name} of {self.kernel} takes {wanted}, got {value}")
         if not tensor.addressed:
             return
@@ -391,7 +393,7 @@ class Signature:
             strides = [next((q.name for q, part in params if part.kind == "stride" and part.at == at and not part.leaf), str(known))
                        for at, known in enumerate(tensor.known_strides)]
             vectors = f" in vectors of {tensor.width}" if tensor.width > 1 else ""
-            by = " by a tensor map" if tensor.mapped else ""
+            by = " by a tensor map" if tensor.map else ""
             said = f", strides ({', '.join(strides)})" if tensor.addressed and strides else ""
             steps = [q.name for q, part in params if part.kind == "batch"]
             access = "written" if tensor.written else "read"

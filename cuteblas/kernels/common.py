@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -14,8 +13,8 @@ from ..codegen.values import Value, cast
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["PAIRS", "Nested", "OperandAccess", "clear", "combine", "cut_words", "extents_of", "grouped_raster", "join_words",
-           "mapped", "matrix_at", "operand", "split_words", "strides_of", "tile_of_block", "transpose_words"]
+__all__ = ["PAIRS", "Nested", "OperandAccess", "clear", "combine", "cut_words", "grouped_raster", "join_words",
+           "mapped", "matrix_at", "operand", "split_words", "tile_of_block", "transpose_words"]
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 
@@ -51,38 +50,12 @@ def operand(name: str, modes: str, element: str, access: OperandAccess, *, writt
             mapped: bool = False) -> TensorParam:
     """The declaration of an operand that is read or written so: only the stride of the mode with stride 1 is known."""
     strides = tuple(1 if access.unit == i else None for i in range(len(modes)))
-    return TensorParam(name, modes, element, strides, access.width, written, mapped)
+    return TensorParam(name, modes, element, strides, access.width, written, f"map{name}" if mapped else "")
 
 
 def mapped(name: str, modes: str, element: str) -> TensorParam:
     """The declaration of an operand that is read by its tensor map alone."""
-    return TensorParam(name, modes, element, mapped=True, addressed=False)
-
-
-def extents_of(k: KernelBuilder, name: str, nested: int, multiple: int = 1) -> Nested:
-    """The extent of a mode, a parameter; the extents ``<name>0`` ... of the modes that are nested in it if they are several.
-
-    ``multiple`` divides the extent of the first of them.
-    """
-    if nested == 1:
-        return k.integer(name, multiple=multiple)
-    return tuple(k.integer(f"{name}{i}", multiple=1 if i else multiple) for i in range(nested))
-
-
-def strides_of(k: KernelBuilder, name: str, modes: str, access: OperandAccess,
-               nested: Sequence[int] = (1, 1)) -> tuple[Nested, ...]:
-    """Strides of an operand: 1 where that is fixed, else parameters ``d<name>_<mode>``.
-
-    Of ``nested`` modes in a mode, the first is the one whose stride may be fixed; parameters then are ``d<name>_<mode>0`` ...
-    """
-    def stride(i: int, mode: str) -> IntLike:
-        return 1 if access.unit == i else k.integer(f"d{name}_{mode}", lo=None, multiple=access.width)
-
-    def rest(mode: str, count: int) -> tuple[IntLike, ...]:
-        return tuple(k.integer(f"d{name}_{mode}{j}", lo=None, multiple=access.width) for j in range(1, count))
-
-    return tuple(stride(i, mode) if count == 1 else (stride(i, f"{mode}0"), *rest(mode, count))
-                 for i, (mode, count) in enumerate(zip(modes, nested, strict=True)))
+    return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
 
 
 def matrix_at(pointer: Pointer, extents: tuple[Nested, ...], strides: tuple[Nested, ...], batch: tuple[IntLike, ...],

@@ -19,7 +19,7 @@ from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
 __all__ = ["MAPPED_STRIDE", "NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "batch_values", "compact", "fused",
-           "fusion_numbers", "fusion_values", "gate_values", "gemm_numbers", "gemm_span", "gemm_values", "launch", "majorness",
+           "fusion_values", "gate_values", "gemm_span", "gemm_values", "launch", "majorness",
            "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "place", "row_pitch", "scalar_values",
            "span", "staged_map", "staging", "unit_mode", "view", "why_not_mapped", "why_not_staged"]
 
@@ -80,16 +80,6 @@ def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
 
     operands, outputs = (tuple(matrix(*m) for m in matrices) for matrices in (p.fusion.operands, p.fusion.outputs))
     return FusedEpilogue(p.fusion.graph, operands, outputs)
-
-
-def fusion_numbers(fusion: Fusion | None) -> dict[str, int]:
-    """The values of the integer parameters of an epilogue, by name."""
-    numbers: dict[str, int] = {}
-    for name, x in (*fusion.operands, *fusion.outputs) if fusion else ():
-        role = epilogue_role(name)
-        numbers |= {f"d{role}_{mode}": s for mode, s in zip("mn", x.strides, strict=True)}
-        numbers |= {f"d{role}_l{i}": s for i, s in enumerate(reversed(x.batch_strides))}
-    return numbers
 
 
 def unit_mode(operand: Operand) -> int | None:
@@ -288,13 +278,3 @@ def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping
     blocks = {"blocks": grid[0]} if "blocks" in kernel.signature else {}
     values = kernel.signature.bind(*groups, blocks, **named)
     return Launch(kernel, grid, tuple(x if isinstance(x, Argument) else Argument(value=x) for x in values))
-
-
-def gemm_numbers(p: GemmProblem) -> dict[str, int]:
-    """The values of a GEMM kernel's integer parameters, by name; with alpha zero, it runs over no k."""
-    numbers = {"M": p.m, "N": p.n, "K": 0 if p.alpha == "zero" else p.k}
-    for name, operand, modes in (("A", p.a, "mk"), ("B", p.b, "nk"), ("C", p.c, "mn")):
-        numbers |= {f"d{name}_{mode}": s for mode, s in zip(modes, operand.strides, strict=True)}
-        numbers |= {f"d{name}_l{i}": s for i, s in enumerate(reversed(operand.batch_strides))}
-    numbers |= fusion_numbers(p.fusion)
-    return numbers | {f"L{i}": n for i, n in enumerate(reversed(p.batch))}       # the innermost batch mode runs fastest

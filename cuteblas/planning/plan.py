@@ -67,7 +67,7 @@ def with_roles(launch: Launch, places: Mapping[Role, tuple[Role, int]]) -> Launc
 def with_few_blocks(launch: Launch, device: DeviceInfo) -> Launch:
     """A launch that may have nothing to do, with no more blocks than there is room for; each computes one after the other."""
     kernel, cluster = launch.kernel, launch.kernel.cluster[0]
-    if all(q.name != "blocks" for q in kernel.params):
+    if "blocks" not in kernel.signature:
         return launch
     room = device.multiprocessors * kernel.min_blocks // cluster * cluster
     return replace(launch, grid=(min(launch.grid[0], room), 1, 1))

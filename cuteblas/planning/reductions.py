@@ -11,7 +11,7 @@ from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .estimates import moving_seconds
 from .modes import merged
-from .operands import NARROW_SPAN, span
+from .operands import NARROW_SPAN, batch_values, launch, span, view
 from .plan import Argument, Launch, Plan, Role
 from .problem import DeviceInfo, Operand, ReductionProblem
 
@@ -216,10 +216,6 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Place, target:
     if blocks >= 2**31:
         raise ValueError(f"a reduction of {p.i} rows in a batch of {prod(p.batch)} needs {blocks} blocks; a grid has at most "
                          "2^31 - 1")
-    numbers = {"I": p.i, "J": p.j, "dX_i": p.x.strides[0], "dX_j": p.x.strides[1], "dR_i": p.r.strides[0], "chunk": choice.chunk}
-    for q, (n, x, r) in enumerate(zip(*map(reversed, (p.batch, p.x.batch_strides, p.r.batch_strides)), strict=True)):
-        numbers |= {f"L{q}": n, f"dX_l{q}": x, f"dR_l{q}": r}
-    kernel, places = reduce_modes(config), {"X": source, "R": target}
-    arguments = tuple(Argument(places[q.name][0], offset=places[q.name][1]) if q.name in places else
-                      Argument(value=numbers[q.name]) for q in kernel.params)
-    return Launch(kernel, (blocks, 1, 1), arguments)
+    return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), X=view(p.x, Argument(source[0], offset=source[1])),
+                  R=view(p.r, Argument(target[0], offset=target[1])), I=p.i, J=p.j,
+                  **({"chunk": choice.chunk} if choice.slices > 1 else {}))

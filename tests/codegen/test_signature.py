@@ -109,7 +109,7 @@ def test_declarations_are_consistent():
         TensorParam("A", "mk", "float32", (1,))
     with pytest.raises(CodegenError, match="need a mode with stride 1"):
         TensorParam("A", "mk", "float32", width=4)
-    (mapped,) = KernelBuilder("k", 32, arch="sm_90a").tensors(TensorParam("A", "mk", "float32", mapped=True, addressed=False))
+    (mapped,) = KernelBuilder("k", 32, arch="sm_90a").tensors(TensorParam("A", "mk", "float32", map="mapA", addressed=False))
     assert mapped.map == "mapA"
     with pytest.raises(CodegenError, match="tensor map alone"):
         mapped.at()
@@ -117,7 +117,7 @@ def test_declarations_are_consistent():
 
 def test_a_tensor_map_is_an_argument_of_its_own():
     k = KernelBuilder("k", 32, arch="sm_90a")
-    k.tensors(TensorParam("A", "mk", "float32", mapped=True, addressed=False), TensorParam("C", "m", "float32", written=True),
+    k.tensors(TensorParam("A", "mk", "float32", map="mapA", addressed=False), TensorParam("C", "m", "float32", written=True),
               modes="m")
     signature = k.build().signature
     assert signature.bind(A=View(map="box"), C=View("c", (3,)), M=2) == ("box", "c", 2, 3)

@@ -16,11 +16,12 @@ from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.epilogue import literal
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
 from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, less, minimum
-from ..common import OperandAccess, matrix_at, strides_of
+from ..common import OperandAccess, operand
 
 __all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
 
@@ -107,9 +108,6 @@ def _identity(op: str, accumulator: str) -> Value | None:
 @cache
 def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
-
-    Parameters of the kernel: pointers X and R; extents I, J; the strides of X along i and j (where not fixed at 1), that of R; the
-    extents of the batch modes, then the strides of X there, then of R; the length of a slice of j if it is split.
     """
     (ti, tj), (vi, vj) = config.threads, config.values
     order = Layout(config.threads, (1, ti) if config.lanes == 0 else (tj, 1))
@@ -118,26 +116,22 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     k = KernelBuilder(config.name, ti * tj, wide=config.wide,
                       summary=f"R[i] = {config.op} of X[i, j] over j: {config.element} in {accumulator} to {config.output}, "
                               f"tile {config.tile}\nthreads {order}, each {config.values} elements at a time")
-    px = k.pointer("X", config.element, alignment=width * dtype(config.element).bytes)
-    pr = k.pointer("R", config.output, const=False, alignment=dtype(config.output).bytes)
-    I, J = (k.integer(name, multiple=width if config.x.unit == mode else 1) for mode, name in enumerate("IJ"))
-    stride_x, stride_r = strides_of(k, "X", "ij", config.x), k.integer("dR_i", lo=None)
-    batch = tuple(k.integer(f"L{i}") for i in range(config.batch_modes))
-    batch_x, batch_r = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=multiple) for i in range(config.batch_modes))
-                        for name, multiple in (("X", width), ("R", 1)))
+    X, R = k.tensors(operand("X", "ij", config.element, config.x), TensorParam("R", "ij", config.output, (None, 0), written=True),
+                     modes="ij", batch=config.batch_modes)
+    (I, J), batch = map(k.extent, "ij"), X.batch
 
     block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(I, config.tile[0]))
     tile = k.let("tile", block % tiles) if batch else block
     item: IntLike = k.let("item", block // tiles) if batch else 0
     depth: IntLike = J
     if config.split:
-        chunk = k.integer("chunk", multiple=width if config.x.unit == 1 else 1)
+        chunk = k.integer("chunk", multiple=X.param.along("j"))
         depth = k.let("depth", minimum(chunk, J - idx2crd(item, batch)[-1] * chunk))
 
     def mine(tensor: Tensor) -> Tensor:                 # this thread's part of the tile of X, step by step
         return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
 
-    tXgX = k.pin("tXgX", mine(matrix_at(px, (I, depth), stride_x, batch, batch_x, item)))
+    tXgX = k.pin("tXgX", mine(X.at(item, (I, depth))))
     exists = Guard(k.pin("tXcX", mine(make_identity_tensor((I, depth)))), (I, depth))
     read = k.registers("tXrX", config.element, Layout((vi * vj, 1, _UNROLL)))
     total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
@@ -174,12 +168,11 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
                     k.copy(total, tRsR, width=vector)
 
     k.comment("The first threads along j have the results")
-    R = matrix_at(pr, (I, tj), (stride_r, 0), batch, batch_r, item)
 
     def owned(tensor: Tensor) -> Tensor:
         return folder.partition(local_tile(tensor, results, (tile, 0)), k.thread)
 
-    tRgR, last = k.pin("tRgR", owned(R)), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
+    tRgR, last = k.pin("tRgR", owned(R.at(item, (I, tj)))), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
     result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
     with k.loops((vi, 1, 1)) as at:
         k.assign(result(*at), k.convert(total(*at), config.output))

@@ -202,7 +202,7 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     A, B, C = k.tensors(*(operand(name, modes, element, OperandAccess(unit), written=name == "C") for name, modes, element, unit
                           in zip("ABC", ("mk", "nk", "mn"), (config.a, config.b, config.c), config.units, strict=True)),
                         modes="mnk", batch=config.batch_modes, multiples=multiples)
-    (M, N), K = C.extents, A.extents[1]
+    M, N, K = map(k.extent, "mnk")
     alpha = k.scalar("alpha", accumulator) if config.alpha == "value" else None
     beta = k.scalar("beta", accumulator) if config.beta == "value" else None
     item = k.block_index("item", "z") if config.batch_modes else 0

@@ -23,6 +23,7 @@ from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise
+from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, tma_load, tma_store, tma_store_wait
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
@@ -66,14 +67,14 @@ class TmaCopyConfig:
 def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
     """Generate a ``tma_copy`` kernel: ``D[i, j, batch] = S[i, j, batch]``.
 
-    Parameters of the kernel: tensor maps S and D, with the modes I, J and the batch modes; their extents. There is one block for
-    each tile, tiles along I first.
+    The tensor maps have the modes I, J and the batch modes. There is one block for each tile, tiles along I first.
     """
     box = config.box
     k = KernelBuilder(config.name, 32, arch=oldest_with("tma"),
                       summary=f"D[i, j, batch] = S[i, j, batch] in boxes of {box.box} elements of {config.item} bytes")
-    source, target = k.tensor_map("S"), k.tensor_map("D")
-    extents, batch = (k.integer("I"), k.integer("J")), tuple(k.integer(f"L{i}") for i in range(config.modes))
+    S, D = k.tensors(TensorParam("S", "ij", box.element, map="S", addressed=False),
+                     TensorParam("D", "ij", box.element, map="D", addressed=False, written=True), modes="ij", batch=config.modes)
+    extents, batch = (k.extent("i"), k.extent("j")), S.batch
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
     at = tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, batch))) if batch else ()
     coordinates = k.pin("tiled", local_tile(make_identity_tensor((*extents, *batch)), config.tile, (bi, bj, *at)))
@@ -82,9 +83,9 @@ def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
     with k.when(k.thread.eq(0)):
         initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, source, box, coordinates, sT, full.at(0))
+        tma_load(k, S.map, box, coordinates, sT, full.at(0))
         full.wait(0, 0)
-        tma_store(k, target, box, coordinates, sT)
+        tma_store(k, D.map, box, coordinates, sT)
         tma_store_wait(k)
     return k.build()
 
@@ -165,8 +166,7 @@ def _swizzled(item: int, layout: Layout) -> ComposedLayout:
 def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     """Generate a ``tma_transpose`` kernel: ``D[v, h, n] = S[v, h, n]``, N contiguous in S, and M = (v, h) contiguous in D.
 
-    Parameters of the kernel: tensor map S of modes (v, h, n); pointer D to words; the extents H (vectors along M) and N; stride of
-    D along n in words. There is one block for each tile, tiles along N first.
+    H counts vectors along M, and the stride of D along N words. There is one block for each tile, tiles along N first.
     """
     box, packed, word = config.box, config.packed, f"b{8 * config.word}"
     vector, vectors, line = config.tile
@@ -184,8 +184,9 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
                       summary=f"D[v, h, n] = S[v, h, n], N contiguous in S and M = (v, h) in D: elements of {config.item} bytes\n"
                               f"tile {config.tile} by boxes of {box.box}, swizzled over {box.swizzle} bytes; "
                               f"words of {config.word} bytes")
-    source, target = k.tensor_map("S"), k.pointer("D", word, const=False, alignment=config.store)
-    H, N, stride = k.integer("H"), k.integer("N"), k.integer("dD_n", lo=None, multiple=words)
+    S, D = k.tensors(TensorParam("S", "vhn", box.element, map="S", addressed=False),
+                     TensorParam("D", "vhn", word, (1, words, None), words, written=True), modes="hn")
+    H, N = k.extent("h"), k.extent("n")
     bn, bh, _ = tile_of_block(k, (N, H), (line, vectors), batched=False)
     at = 0, bh, bn
     sT = k.shared("sT", word, config.shared, alignment=1024)
@@ -196,13 +197,13 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     with k.when(k.thread.eq(0)):
         initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, source, box, coordinates, sT, full.at(0))
+        tma_load(k, S.map, box, coordinates, sT, full.at(0))
     k.barrier()
     full.wait(0, 0)
 
     k.comment("Columns out")
     tile = (words, vectors, line)
-    gD = local_tile(Tensor(target, Layout((words, H, N), (1, words, stride))), tile, at)
+    gD = local_tile(D.at(extents=(words, H, N)), tile, at)
     cD = local_tile(make_identity_tensor((words, H, N)), tile, at)
     tDsT, tDgD = k.pin("tDsT", reader.partition(sT, k.thread)), k.pin("tDgD", writer.partition(gD, k.thread))
     guard = Guard(k.pin("tDcD", writer.partition(cD, k.thread)), (None, H, N))

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.engine import CodegenError, Pointer
+from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import TensorParam
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, local_partition, local_tile, make_identity_tensor, size
-from ...layout.symbolic import IntLike
 from ..common import tile_of_block
 
 __all__ = ["ALONG_M", "ALONG_N", "TILE", "NaiveConfig", "SharedConfig", "naive_transpose", "padded", "shared_transpose", "swizzled"]
@@ -123,15 +123,11 @@ class _Problem:
     def __init__(self, k: KernelBuilder, item: int, predicated: bool):
         self._k, self._predicated = k, predicated
         word = f"b{8 * item}"
-        source, target = k.pointer("S", word, alignment=item), k.pointer("D", word, const=False, alignment=item)
-        self._extents = k.integer("M"), k.integer("N")
-        strides_s, strides_d = (k.integer("dS_m", lo=None), 1), (1, k.integer("dD_n", lo=None))
+        S, D = k.tensors(TensorParam("S", "mn", word, (None, 1)), TensorParam("D", "mn", word, (1, None), written=True), modes="mn")
+        self._extents = k.extent("m"), k.extent("n")
         tile_n, tile_m, _ = tile_of_block(k, self._extents[::-1], TILE[::-1], batched=False)
         self._at = tile_m, tile_n
-        self.source, self.target = self._tile(source, strides_s), self._tile(target, strides_d)
-
-    def _tile(self, pointer: Pointer, strides: tuple[IntLike, IntLike]) -> Tensor:
-        return local_tile(Tensor(pointer, Layout(self._extents, strides)), TILE, self._at)
+        self.source, self.target = (local_tile(x.at(), TILE, self._at) for x in (S, D))
 
     def partition(self, name: str, tensor: Tensor, threads: Layout) -> Tensor:
         """This thread's elements of a tile."""
@@ -153,11 +149,7 @@ def _registers(k: KernelBuilder, item: int, threads: Layout) -> Tensor:
 
 @cache
 def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
-    """Generate a transpose straight from global memory to global memory.
-
-    Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for
-    each tile, tiles along N first.
-    """
+    """Generate a transpose straight from global memory to global memory. There is one block for each tile, tiles along N first."""
     k = KernelBuilder(config.name, size(config.threads), wide=config.wide, waits=False,
                       summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
                               f"threads {config.threads}")
@@ -172,11 +164,7 @@ def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
 
 @cache
 def shared_transpose(config: SharedConfig) -> GeneratedKernel:
-    """Generate a transpose through shared memory.
-
-    Parameters of the kernel: pointers S, D; extents M, N; stride of S along m and of D along n, in elements. There is one block for
-    each tile, tiles along N first.
-    """
+    """Generate a transpose through shared memory. There is one block for each tile, tiles along N first."""
     k = KernelBuilder(config.name, size(ALONG_N), wide=config.wide, waits=False,
                       summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
                               f"through shared memory; threads {ALONG_N} read, {ALONG_M} write")

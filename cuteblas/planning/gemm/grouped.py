@@ -24,8 +24,8 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ..operands import NARROW_SPAN, Roles, fused, gemm_span, gemm_values
-from ..plan import Argument, Launch, Plan
+from ..operands import NARROW_SPAN, Roles, fused, gemm_span, gemm_values, launch
+from ..plan import Argument, Plan
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .dispatch import plan_gemm
 from .mma import MMA_RAMP, mma_block_seconds, mma_tiles, why_not_mma
@@ -258,9 +258,9 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     if not parts:
         return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="no result has elements", seconds=0.0)
     choice = GroupedChoice(tuple(parts))
-    launches = tuple(Launch(part.kernel, (part.blocks, 1, 1), (
-        Argument(role="table", offset=part.start * WORD_BYTES), Argument(value=part.entries),
-        Argument(value=part.entries.bit_length() - 1), Argument(value=part.row_words))) for part in parts)
+    launches = tuple(launch(part.kernel, (part.blocks, 1, 1), table=Argument(role="table", offset=part.start * WORD_BYTES),
+                            entries=part.entries, levels=part.entries.bit_length() - 1, row_words=part.row_words)
+                     for part in parts)
     reason = (f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
               f"{', '.join(str(part.blocks) for part in parts)} blocks; a block finds its product in a table")
     return Plan(problem, device, parts[0].family, choice, launches, 0, reason, parts[0].kernel.facts,

@@ -6,11 +6,13 @@ from math import gcd, prod
 
 from ...codegen.architectures import capabilities, oldest_with
 from ...codegen.kernel import TensorMapSpec
+from ...codegen.signature import View
 from ...kernels.tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from ..copy.dispatch import canonical_modes, is_wide
 from ..estimates import moving_seconds
 from ..modes import Mode
-from ..plan import Argument, Launch, Plan
+from ..operands import batch_values, launch
+from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import Variant
 from .transpose import matrix_modes
@@ -90,14 +92,13 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     extents = tuple(m.extent for m in (i, j, *batch))
     source = config.box.map(extents, tuple(m.src for m in (i, j, *batch)))
     target = config.box.map(extents, tuple(m.dst for m in (i, j, *batch)))
-    values = {"S": Argument("src", tensor_map=source, offset=src_offset * item),
-              "D": Argument("dst", tensor_map=target, offset=dst_offset * item)}
-    values |= {name: Argument(value=n) for name, n in zip(("I", "J", "L0", "L1", "L2"), extents, strict=False)}
     grid = _grid(problem, -(-i.extent // columns) * -(-j.extent // rows) * prod(m.extent for m in batch))
-    launch = Launch(kernel, grid, tuple(values[q.name] for q in kernel.params))
+    made = launch(kernel, grid, batch_values(extents[:1:-1]), I=i.extent, J=j.extent,
+                  S=View(map=Argument("src", tensor_map=source, offset=src_offset * item)),
+                  D=View(map=Argument("dst", tensor_map=target, offset=dst_offset * item)))
     reason = f"TMA loads boxes of {columns} x {rows} elements into shared memory and stores them; no thread touches an element"
     facts = {**kernel.facts, "tensor map S": _described(source), "tensor map D": _described(target)}
-    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=facts,
+    return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=facts,
                 seconds=moving_seconds(problem, device, config))
 
 
@@ -123,15 +124,14 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
     kernel = tma_transpose(config)
     _, vectors, line = config.tile
     spec = config.box.map((vector, m.extent // vector, n.extent), (m.src, vector * m.src, 1))
-    values = {"S": Argument("src", tensor_map=spec, offset=src_offset * item), "D": Argument("dst", offset=dst_offset * item),
-              "H": Argument(value=m.extent // vector), "N": Argument(value=n.extent),
-              "dD_n": Argument(value=n.dst // config.packed)}
     grid = _grid(problem, -(-m.extent // (vector * vectors)) * -(-n.extent // line))
-    launch = Launch(kernel, grid, tuple(values[q.name] for q in kernel.params))
+    made = launch(kernel, grid, H=m.extent // vector, N=n.extent,
+                  S=View(map=Argument("src", tensor_map=spec, offset=src_offset * item)),
+                  D=View(Argument("dst", offset=dst_offset * item), (1, vector // config.packed, n.dst // config.packed)))
     reason = (f"TMA loads tiles of {vector * vectors} lines of {line} elements, swizzled; threads read their columns and write "
               f"vectors of {config.store} bytes")
     facts = {**kernel.facts, "tensor map S": _described(spec)}
-    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=facts,
+    return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=facts,
                 seconds=moving_seconds(problem, device, config))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import View
 from ...kernels.tutorial.transpose import (
     ALONG_M,
     ALONG_N,
@@ -20,7 +21,8 @@ from ...layout import ComposedLayout, Layout
 from ..copy.dispatch import canonical_modes, is_wide
 from ..estimates import moving_seconds
 from ..modes import Mode
-from ..plan import Argument, Launch, Plan
+from ..operands import launch
+from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import Variant
 
@@ -73,11 +75,10 @@ def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bo
     blocks = -(-m.extent // TILE[0]) * -(-n.extent // TILE[1])
     if blocks >= 2**31:
         raise ValueError(f"{problem.variant} would need {blocks} blocks for {m.extent} x {n.extent}; a grid has at most 2^31 - 1")
-    values = {"S": Argument("src", offset=offsets[0] * problem.itemsize),
-              "D": Argument("dst", offset=offsets[1] * problem.itemsize)}
-    values |= {what: Argument(value=x) for what, x in (("M", m.extent), ("N", n.extent), ("dS_m", m.src), ("dD_n", n.dst))}
-    launch = Launch(kernel, (blocks, 1, 1), tuple(values[q.name] for q in kernel.params))
-    return Plan(problem, device, str(problem.variant), config, (launch,), reason=reason, facts=kernel.facts,
+    S = View(Argument("src", offset=offsets[0] * problem.itemsize), (m.src, 1))
+    D = View(Argument("dst", offset=offsets[1] * problem.itemsize), (1, n.dst))
+    made = launch(kernel, (blocks, 1, 1), S=S, D=D, M=m.extent, N=n.extent)
+    return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=kernel.facts,
                 seconds=moving_seconds(problem, device, config))
 
 
