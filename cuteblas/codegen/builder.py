@@ -18,7 +18,7 @@ from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
 from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Pointer, static_extents
-from .intrinsics import Argument, called, uses_in
+from .intrinsics import Argument, called, intrinsic, uses_in
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
 from .signature import Declarations, GlobalTensor, TensorParam, declare
@@ -570,7 +570,10 @@ class KernelBuilder:
         self._lines.append("  " * self._indent + text)
 
     def _record(self, uses: Iterable[Use]) -> None:
-        self._uses.update(uses)
+        for use in uses:
+            if use not in self._uses and not (row := intrinsic(use.name)).runs_on(self.arch):
+                raise CodegenError(f"{self.name} is for {self.arch}, where there is no cb::{use.name}: it needs {row.arch}")
+            self._uses.add(use)
 
     def _c(self, x: Operand) -> str:
         """An operand as C++; what it calls is recorded."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..layout import Tensor
+from .architectures import number_of, oldest_with
 from .dtypes import DTYPES, DType, dtype
 from .engine import Element, Pointer
 from .errors import CodegenError
@@ -69,7 +70,7 @@ class Intrinsic:
     result : str
         The type of its value, ``"void"`` if it has none; ``"T.real"`` is the type of T's parts.
     arch : str
-        The oldest architecture that has it; before that it does nothing, or the same by other means.
+        The oldest architecture that runs it; a trailing ``a``: this architecture alone.
     cuda : str
         Its part of the prelude: a file there, or instructions that are written one by one (``"wgmma"``, ``"mma"``).
     emulator : str
@@ -86,6 +87,12 @@ class Intrinsic:
     cuda: str
     emulator: str
     needs: tuple[Use, ...] = ()
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether a kernel for an architecture may call it."""
+        if self.arch.endswith("a"):
+            return arch == self.arch
+        return number_of(arch) >= number_of(self.arch)
 
     def template(self, of: tuple[object, ...]) -> tuple[str, ...]:
         """Template arguments as C++.
@@ -188,16 +195,12 @@ INTRINSICS = {row.name: row for row in (
         named_barrier_arrive(int32, int32)
         transpose_b16x2(uint32[])
         transpose_b8x4(uint32[])
-        """, "core"),
-    *_rows("""
         cp_async<int32>(A*, A const*, bool)
         cp_async_commit()
         cp_async_wait<int32>()
-        """, "core", arch="sm_80"),
-    *_rows("""
         next_launch_may_begin()
         wait_for_launch_before()
-        """, "core", arch="sm_90"),
+        """, "core"),
     *_rows("""
         infinity<T>(int32) -> T
         not_a_number<T>(int32) -> T
@@ -267,18 +270,22 @@ INTRINSICS = {row.name: row for row in (
         mbarrier_arrive(uint64*)
         mbarrier_arrive_expect_tx(uint64*, int32)
         mbarrier_wait(uint64*, int32)
-        mbarrier_arrive_at(uint64*, int32)
-        cluster_sync()
-        cluster_sync_ordered()
-        store_async(A*, A, int32, uint64*)
         fence_proxy_async()
         tma_prefetch(TensorMap const*)
         tma_load(A*, TensorMap const*, uint64*, int32...)
-        tma_load_multicast(A*, TensorMap const*, uint64*, int32, int32...)
         tma_store(TensorMap const*, A const*, int32...)
         tma_store_commit()
         tma_store_wait_read<int32>()
         tma_store_wait<int32>()
+        """, "hopper", arch=oldest_with("tma")),
+    *_rows("""
+        mbarrier_arrive_at(uint64*, int32)
+        cluster_sync()
+        cluster_sync_ordered()
+        store_async(A*, A, int32, uint64*)
+        tma_load_multicast(A*, TensorMap const*, uint64*, int32, int32...)
+        """, "hopper", arch=oldest_with("clusters")),
+    *_rows("""
         wgmma_descriptor(void const*, int32, int32, int32) -> uint64
         wgmma_descriptor_advance(uint64, int32) -> uint64
         wgmma_fence()
@@ -286,12 +293,12 @@ INTRINSICS = {row.name: row for row in (
         wgmma_wait<int32>()
         setmaxnreg_inc<int32>()
         setmaxnreg_dec<int32>()
-        """, "hopper", arch="sm_90a"),
+        """, "hopper", arch=oldest_with("wgmma")),
     *_rows("""
         wgmma_m64k16<int32, T, int32, int32>(float32[], uint64, uint64, int32)
         wgmma_m64k16_rs<int32, T, int32>(float32[], uint32[], uint64, int32)
         wgmma_m64k8_tf32<int32>(float32[], uint64, uint64, int32)
-        """, "wgmma", arch="sm_90a"),
+        """, "wgmma", arch=oldest_with("wgmma")),
     *_rows("""
         ldmatrix_x4(uint32*, A const*)
         ldmatrix_x4_trans(uint32*, A const*)
@@ -302,10 +309,10 @@ INTRINSICS = {row.name: row for row in (
         mma_m16n8k32<T>(C*, A const*, A const*)
         mma_m8n8k4<T>(C*, A const*, A const*)
         """, "mma", arch="sm_80"),
-    *_rows("""
-        complex_mma_m8n8k4<bool>(complex128*, complex128 const*, complex128 const*)
-        complex_mma_m8n8k8<bool>(complex128*, complex128 const*, complex128 const*)
-        """, "complex", arch="sm_80", needs=_COMPLEX_PRODUCTS),
+    *_rows("complex_mma_m8n8k4<bool>(complex128*, complex128 const*, complex128 const*)", "complex", arch="sm_80",
+           needs=_COMPLEX_PRODUCTS),
+    *_rows("complex_mma_m8n8k8<bool>(complex128*, complex128 const*, complex128 const*)", "complex", arch="sm_90",
+           needs=_COMPLEX_PRODUCTS),
 )}
 """Every function, by name."""
 

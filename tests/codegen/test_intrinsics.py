@@ -130,6 +130,18 @@ def test_wrong_calls_are_refused(k, wrong, words):
         wrong(k, k.registers("x", "float32", Layout(4)), k.pointer("words", "uint32"))
 
 
+@pytest.mark.parametrize("name, arch, message", [
+    ("tma_store_commit", "sm_80", "k is for sm_80, where there is no cb::tma_store_commit: it needs sm_90"),
+    ("wgmma_fence", "sm_90", "it needs sm_90a"), ("wgmma_fence", "sm_100a", "it needs sm_90a"),
+    ("cluster_sync", "sm_86", "it needs sm_90"),
+])
+def test_a_kernel_calls_what_its_architecture_has(name, arch, message):
+    with pytest.raises(CodegenError, match=message):
+        KernelBuilder("k", 32, arch=arch).do(name)
+    for able in ("sm_90a", *(("sm_90", "sm_120") if "wgmma" not in name else ())):
+        KernelBuilder("k", 32, arch=able).do(name)
+
+
 def test_operators_are_those_of_cpp():
     a, b, u, p = local("a", "float32"), local("b", "float32"), local("u", "uint32"), local("p", "bool")
     z, i = local("z", "complex128"), Var("i", 0, 9)
