@@ -17,19 +17,26 @@ from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Ten
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
 from .access import AccessCounter
 from .dtypes import DType, dtype
-from .engine import CodegenError, Pointer, static_extents
+from .engine import CodegenError, Element, Pointer, static_extents
 from .intrinsics import Argument, called, intrinsic, uses_in
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
 from .signature import Declarations, GlobalTensor, TensorParam, declare
 from .values import Operand, Rendered, Term, Use, Value, local, rendered
 
-__all__ = ["GemmAtom", "Guard", "KernelBuilder"]
+__all__ = ["CopyAtom", "GemmAtom", "Guard", "KernelBuilder"]
 
 _INT32 = DType("int32", 4, "int", "int32", "i32")
 _INT64 = DType("int64", 8, "long long", "int64", "i64")
 _MAX_VECTOR_BYTES = 16
 _CONDITION = 2                      # how strongly the condition of ?: binds
+
+
+class CopyAtom(Protocol):
+    """How a tensor is copied: by which instructions, with which predicates."""
+
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+        """Write the copy of all of ``source``."""
 
 
 class GemmAtom(Protocol):
@@ -427,66 +434,26 @@ class KernelBuilder:
         self._line(f"while ({self._c(condition)}) {{}}")
 
     # -- work -----------------------------------------------------------------------------------------------------------------
-    def copy(self, source: Tensor, target: Tensor, *, width: int, guard: Guard | None = None, when: Expr | bool = True) -> None:
-        """Copy between two partitioned tensors of the same extents, ``width`` elements at a time along mode 0.
-
-        Global to shared memory is asynchronous (``cp.async``). Under a guard, elements that do not exist are read as zero and not
-        written; under a condition ``when``, none exists unless it holds.
-
-        Raises
-        ------
-        CodegenError
-            If extents differ, or a vector is not provably contiguous, aligned and as a whole inside or outside of the guard.
-        """
-        extents = static_extents(source)
-        if extents != static_extents(target):
-            raise CodegenError(f"copy: extents differ: {source.layout} to {target.layout}")
-        if extents[0] % width:
-            raise CodegenError(f"copy: mode 0 of {source.layout} does not split into vectors of {width}")
-        call = {("gmem", "rmem"): "load_global", ("rmem", "gmem"): "store_global", ("smem", "rmem"): "load_shared",
-                ("rmem", "smem"): "store_shared", ("gmem", "smem"): "cp_async"}.get((source.engine.space, target.engine.space))
-        if call is None:
-            raise CodegenError(f"copy: no atom copies from {source.engine.space} to {target.engine.space}")
-        for tensor in (source, target):
-            self._prove_vector(tensor, width)
-        with self.loops((extents[0] // width, *extents[1:])) as (v, *rest):
-            at = (v * width, *rest)
-            s, d = source(*at), target(*at)
-            arguments: list[Argument] = [d, s]
-            if guard is not None and not guard.same_for(at, width):
-                raise CodegenError(f"copy: vectors of {width} elements may lie partly outside of the extents {guard.extents}")
-            if guard is not None or when is not True or call == "cp_async":
-                condition = all_of(when, True if guard is None else guard.at(at))
-                arguments.append(condition)
-            for element, tensor in ((s, source), (d, target)):
-                self._access.count(element, width, call, tensor)
-            self.do(call, *arguments, of=width)
-
-    def load_matrices(self, source: Tensor, target: Tensor, *, transposed: bool = False) -> None:
-        """Load 8 x 8 matrices of 16-bit elements from shared memory with ``ldmatrix``, four at a time, by whole warps.
+    def copy(self, atom: CopyAtom, source: Tensor, target: Tensor, *, guard: Guard | None = None,
+             when: Expr | bool = True) -> None:
+        """Copy a tensor as the atom does it: :mod:`~cuteblas.codegen.copies`, :mod:`~cuteblas.codegen.tma`.
 
         Parameters
         ----------
-        source : Tensor
-            (row, quadruple): the row of 16 bytes that this lane addresses in each quadruple of matrices.
-        target : Tensor
-            (4, quadruple): 32-bit registers, one for each matrix.
-        transposed : bool
-            Whether lanes get pairs of a column instead of pairs of a row.
-
-        Raises
-        ------
-        CodegenError
-            If a row is not provably 16 contiguous, aligned bytes.
+        atom : CopyAtom
+            By which instructions.
+        source, target : Tensor
+            Of the same extents, partitioned among threads where the atom is a thread's.
+        guard : Guard, optional
+            Which elements exist.
+        when : Expr or bool
+            A condition without which none exists.
         """
-        width, quadruples = static_extents(source)
-        if width * source.engine.dtype.bytes != _MAX_VECTOR_BYTES or static_extents(target) != (4, quadruples):
-            raise CodegenError(f"ldmatrix loads rows of 16 bytes into 4 registers, got {source.layout} to {target.layout}")
-        self._prove_vector(source, width)
-        with self.loops((quadruples,)) as (q,):
-            row = source(0, q)
-            self._access.count(row, width, "load_shared", source)
-            self.do("ldmatrix_x4_trans" if transposed else "ldmatrix_x4", target(0, q), row)
+        atom.copy(self, source, target, guard, when)
+
+    def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
+        """Count what an access costs: ``width`` elements at ``element``, by a device function."""
+        self._access.count(element, width, call, tensor)
 
     def fill(self, fragment: Tensor, value: Value | None = None) -> None:
         """Set every element of a fragment (to zero by default)."""
@@ -607,24 +574,6 @@ class KernelBuilder:
         while name in self._names:
             name += "_"
         return name
-
-    def _prove_vector(self, tensor: Tensor, width: int) -> None:
-        """Refuse a vector access whose elements are not provably contiguous and aligned."""
-        pointer: Pointer = tensor.engine
-        nbytes = width * pointer.dtype.bytes
-        if nbytes > _MAX_VECTOR_BYTES or nbytes & (nbytes - 1):
-            raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are no vector of 1 to {_MAX_VECTOR_BYTES} bytes")
-        if width == 1 and pointer.space == "rmem":
-            return
-        extent, *rest = static_extents(tensor)
-        start = Var("_0", 0, extent // width - 1) * width
-        others = [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
-        first = tensor(start, *others).index
-        if any(tensor(start + v, *others).index - first != v for v in range(1, width)):
-            raise CodegenError(f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous")
-        if not pointer.aligned_to(first, nbytes):
-            raise CodegenError(f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
-                               f"to {nbytes} bytes")
 
 
 def _declaration(p: Param) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..layout import Layout, Tensor
 from ..layout.symbolic import Expr, Var, equal
 from .builder import KernelBuilder
+from .copies import Vector
 from .dtypes import dtype
 from .engine import Element, Pointer
 from .kernel import GeneratedKernel, Param
@@ -59,7 +60,7 @@ class TableBuilder(KernelBuilder):
         self._before, probe = self.registers("before", "int64", Layout(1)), self.registers("probe", "int64", Layout(1))
         self.fill(self._before)
         with self.loop("level", levels):
-            self.copy(Tensor(table + (problem + half), Layout(1)), probe, width=1)
+            self.copy(Vector(1), Tensor(table + (problem + half), Layout(1)), probe)
             with self.when(equal(self.flag("reached", probe(0) <= block), 1)):
                 self.assign(problem, problem + half)
                 self.assign(self._before(0), probe(0))

@@ -1,14 +1,13 @@
-"""Barriers in shared memory that count arrivals and bytes, and words for other blocks that complete on them."""
+"""Barriers in shared memory that count arrivals and bytes."""
 
 from __future__ import annotations
 
-from ..layout import Layout, Tensor, size
+from ..layout import Layout
 from ..layout.symbolic import IntLike
 from .builder import KernelBuilder
-from .engine import CodegenError, Element
-from .values import Value
+from .engine import Element
 
-__all__ = ["Mbarriers", "fence_proxy_async", "initialise", "store_async"]
+__all__ = ["Mbarriers", "fence_proxy_async", "initialise"]
 
 
 class Mbarriers:
@@ -65,24 +64,3 @@ def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
 def fence_proxy_async(k: KernelBuilder) -> None:
     """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of those that it meets at a barrier."""
     k.do("fence_proxy_async")
-
-
-def store_async(k: KernelBuilder, word: Value, target: Tensor, rank: IntLike, barrier: Element) -> None:
-    """Store a word of 4 bytes into the block with this rank in the cluster (PTX ISA, "st.async").
-
-    Parameters
-    ----------
-    k : KernelBuilder
-        The kernel.
-    word : Value
-        What is stored.
-    target : Tensor
-        Where, one element: as it lies in this block's shared memory.
-    rank : int or Expr
-        Of the block. It must have begun, and may not end before the word is there.
-    barrier : Element
-        The mbarrier on which this completes, as it lies in this block; that of the other one is meant.
-    """
-    if target.engine.space != "smem" or target.engine.dtype.bytes != 4 or size(target.layout) != 1:
-        raise CodegenError(f"a word is stored into shared memory, got {target}")
-    k.do("store_async", target(0), word, rank, barrier)

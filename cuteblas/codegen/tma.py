@@ -8,14 +8,15 @@ from functools import cached_property
 from math import prod
 
 from ..layout import ComposedLayout, Tensor, coalesce, flatten, size
-from ..layout.symbolic import IntLike, bits_of, ceil_div, minimum, to_c
-from .builder import KernelBuilder
+from ..layout.symbolic import Expr, IntLike, bits_of, ceil_div, minimum, to_c
+from .builder import Guard, KernelBuilder
+from .copies import refuse_predicates
 from .dtypes import dtype
 from .engine import CodegenError, Element, Pointer
 from .kernel import TensorMapSpec
 from .swizzled import CHUNK, ROW_BYTES, SPANS
 
-__all__ = ["TmaBox", "tma_load", "tma_prefetch", "tma_store", "tma_store_wait"]
+__all__ = ["TmaBox", "TmaLoad", "TmaStore", "tma_prefetch", "tma_store_wait"]
 
 _MOST_BOX = 256                     # elements of a box along a mode
 
@@ -145,6 +146,8 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
            extent: IntLike | None = None) -> Iterator[tuple[Element, list[IntLike]]]:
     """Where every box of a tile begins in shared memory, and its coordinates, innermost first."""
     pointer: Pointer = tile.engine
+    if size(tile.layout) * pointer.dtype.bytes != box.nbytes:
+        raise CodegenError(f"TMA moves tiles of {box.nbytes} bytes by this box, got {tile.layout} of {pointer.dtype.name}")
     base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
     scale = dtype(box.element).bytes
     for offset, steps in box.repeats:
@@ -158,45 +161,74 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
         yield pointer[base + offset * scale // pointer.dtype.bytes], ordered
 
 
-def tma_load(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor, tile: Tensor, barrier: Element,
-             blocks: IntLike | None = None, extent: IntLike | None = None) -> None:
-    """Fill a tile of shared memory; completes ``box.nbytes`` on ``barrier``.
+@dataclass(frozen=True)
+class TmaLoad:
+    """Fills a tile of shared memory; completes ``box.nbytes`` on a barrier.
 
-    Parameters
+    The source is a tile of the tensor of coordinates (the modes of the tile, then batch modes): an identity tensor, tiled as the
+    one in memory would be. Along the innermost mode its first one must be a multiple of 16 bytes: the hardware takes nothing else,
+    even where the box ends outside of the tensor. The layout of the target is ``box.layout``, perhaps in words of several elements.
+
+    Attributes
     ----------
-    coordinates : Tensor
-        The tile of the tensor of coordinates (the modes of the tile, then batch modes) that is brought: an identity tensor, tiled
-        as the one in memory would be. Along the innermost mode its first one must be a multiple of 16 bytes: the hardware takes
-        nothing else, even where the box ends outside of the tensor.
-    tile : Tensor
-        The tile; its layout is ``box.layout``, perhaps in words of several elements.
-    blocks : int, optional
+    tensor_map : str
+        Of the tensor.
+    box : TmaBox
+        How its tiles are moved.
+    barrier : Element
+        What the copies complete on.
+    blocks : IntLike, optional
         A set of blocks of the cluster, bit i for rank i: the tile of each of them is filled, and its barrier completed.
-    extent : int, optional
+    extent : IntLike, optional
         Of the tensor along the first mode of the tile, if what comes from beyond it is not used: a box that begins there brings
         the last one before it instead, which takes less time than zeros.
     """
-    for first, at in _boxes(box, coordinates, tile, extent):
-        if blocks is None:
-            k.do("tma_load", first, tensor_map, barrier, *at)
-        else:
-            k.do("tma_load_multicast", first, tensor_map, barrier, blocks, *at)
+
+    tensor_map: str
+    box: TmaBox
+    barrier: Element
+    blocks: IntLike | None = None
+    extent: IntLike | None = None
+
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+        """Write the copies of all boxes; one thread issues them."""
+        refuse_predicates(self, guard, when)
+        for first, at in _boxes(self.box, source, target, self.extent):
+            if self.blocks is None:
+                k.do("tma_load", first, self.tensor_map, self.barrier, *at)
+            else:
+                k.do("tma_load_multicast", first, self.tensor_map, self.barrier, self.blocks, *at)
+
+
+@dataclass(frozen=True)
+class TmaStore:
+    """Writes a tile of shared memory to global memory, as one group of copies; elements outside of the tensor are left out.
+
+    The target is a tile of coordinates, as the source of :class:`TmaLoad`. Ordinary writes to the tile need a
+    :func:`~cuteblas.codegen.mbarrier.fence_proxy_async` by their thread before; TMA's own do not.
+
+    Attributes
+    ----------
+    tensor_map : str
+        Of the tensor.
+    box : TmaBox
+        How its tiles are moved.
+    """
+
+    tensor_map: str
+    box: TmaBox
+
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+        """Write the copies of all boxes; one thread issues them."""
+        refuse_predicates(self, guard, when)
+        for first, at in _boxes(self.box, target, source):
+            k.do("tma_store", self.tensor_map, first, *at)
+        k.do("tma_store_commit")
 
 
 def tma_prefetch(k: KernelBuilder, tensor_map: str) -> None:
     """Fetch a tensor map before it is used."""
     k.do("tma_prefetch", tensor_map)
-
-
-def tma_store(k: KernelBuilder, tensor_map: str, box: TmaBox, coordinates: Tensor, tile: Tensor) -> None:
-    """Write a tile of shared memory to global memory, as one group of copies; elements outside of the tensor are left out.
-
-    Ordinary writes to the tile need a :func:`~cuteblas.codegen.mbarrier.fence_proxy_async` by their thread before; TMA's own do
-    not. Parameters are those of :func:`tma_load`.
-    """
-    for first, at in _boxes(box, coordinates, tile):
-        k.do("tma_store", tensor_map, first, *at)
-    k.do("tma_store_commit")
 
 
 def tma_store_wait(k: KernelBuilder, pending: int = 0) -> None:

@@ -7,6 +7,7 @@ from functools import reduce
 from operator import or_
 
 from ..codegen.builder import KernelBuilder
+from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.signature import Nested, TensorParam
 from ..codegen.values import Value, cast
@@ -136,7 +137,7 @@ def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
     nothing = k.registers("nothing", words.dtype.name, Layout(1))
     k.fill(nothing)
     with k.loop("word", count, start=k.thread, step=k.threads) as word:
-        k.copy(nothing, cleared[None, word], width=1)
+        k.copy(Vector(1), nothing, cleared[None, word])
 
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,

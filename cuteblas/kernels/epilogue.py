@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.copies import Vector
 from ..codegen.dtypes import dtype
 from ..codegen.engine import Pointer
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
@@ -185,9 +186,9 @@ class Epilogue:
             if reads_c and "beta" in self._absent:
                 k.fill(tCrD)
                 with k.when(equal(self._absent["beta"], 0)):
-                    k.copy(tCgC[here], tCrD, width=self._c.width, guard=inside)
+                    k.copy(Vector(self._c.width), tCgC[here], tCrD, guard=inside)
             elif reads_c:
-                k.copy(tCgC[here], tCrD, width=self._c.width, guard=inside)
+                k.copy(Vector(self._c.width), tCgC[here], tCrD, guard=inside)
             if fused is None:
                 with k.loops((run,)) as (i,):
                     k.assign(tCrD(i), combine(k, self._output, self._accumulator, accumulators(i, *at), tCrD(i), self._alpha,
@@ -195,9 +196,9 @@ class Epilogue:
             else:
                 self._apply(fused, accumulators, tCrD, parts, here, run, inside)
             if pieces is None:
-                k.copy(tCrD, target, width=self._c.width, guard=inside)
+                k.copy(Vector(self._c.width), tCrD, target, guard=inside)
             else:
-                k.copy(tCrD, target, width=min(run, _MOST_BYTES // dtype(self._output).bytes))
+                k.copy(Vector(min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD, target)
 
         if pieces is None:
             with k.loops(rest) as at:
@@ -234,19 +235,19 @@ class Epilogue:
             for m, fragment, value in zip(fused.outputs, outputs, others, strict=True):
                 k.assign(fragment(i), k.convert(value, m.dtype))
         for m, fragment, part in zip(fused.outputs, outputs, parts[operands:], strict=True):
-            k.copy(fragment, part[here], width=m.width, guard=inside)
+            k.copy(Vector(m.width), fragment, part[here], guard=inside)
 
     def _loaded(self, m: FusedMatrix, source: Tensor, run: int, inside: Guard | None) -> Tensor:
         """A run of an operand in registers: one element where all are the same."""
         k, name = self.k, f"tCr_{epilogue_role(m.name)}"
         if run > 1 and any(stride != 0 for stride in flatten(source.layout.stride)):
             fragment = k.registers(name, m.dtype, Layout(run))
-            k.copy(source, fragment, width=m.width, guard=inside)
+            k.copy(Vector(m.width), source, fragment, guard=inside)
             return fragment
         fragment = k.registers(name, m.dtype, Layout(1))
 
         def first(tensor: Tensor) -> Tensor:
             return tensor.map_domain(lambda layout: composition(layout, Layout(1)))
 
-        k.copy(first(source), fragment, width=1, guard=inside and Guard(first(inside.coordinates), inside.extents))
+        k.copy(Vector(1), first(source), fragment, guard=inside and Guard(first(inside.coordinates), inside.extents))
         return Tensor(fragment.engine, Layout(run, 0))

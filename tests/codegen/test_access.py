@@ -4,6 +4,7 @@ import pytest
 
 from cuteblas.codegen.access import sectors, wavefronts
 from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.copies import Vector
 from cuteblas.layout import Layout, local_partition, local_tile
 
 
@@ -34,7 +35,7 @@ def test_a_builder_counts_what_it_writes(pad, expected):
     k = KernelBuilder("kernel", 32)
     tile = k.shared("s", "float32", Layout((32, 32), (32 + pad, 1)))
     column = local_partition(tile, Layout((32, 1)), k.thread)
-    k.copy(k.pin("column", column), k.registers("r", "float32", Layout((1, 32))), width=1)
+    k.copy(Vector(1), k.pin("column", column), k.registers("r", "float32", Layout((1, 32))))
     assert expected in k.build().facts["shared load s"]
 
 
@@ -42,9 +43,10 @@ def test_accesses_of_several_widths_are_all_told():
     """And none meets a bank twice only if none of any width does."""
     k = KernelBuilder("kernel", 32)
     tile = k.shared("s", "float32", Layout((4, 32)))
-    k.copy(k.pin("vectors", local_partition(tile, Layout((1, 32)), k.thread)), k.registers("r", "float32", Layout((4, 1))), width=4)
+    own = local_partition(tile, Layout((1, 32)), k.thread)
+    k.copy(Vector(4), k.pin("vectors", own), k.registers("r", "float32", Layout((4, 1))))
     assert k.build().facts["shared load s"] == "16 bytes a lane: 4 wavefronts of at least 4 (no bank conflict)"
-    k.copy(k.pin("words", local_partition(tile, Layout((1, 32)), k.thread)), k.registers("q", "float32", Layout((4, 1))), width=1)
+    k.copy(Vector(1), k.pin("words", own), k.registers("q", "float32", Layout((4, 1))))
     assert k.build().facts["shared load s"] == ("16 bytes a lane: 4 wavefronts of at least 4; "
                                                 "4 bytes a lane: 4 wavefronts of at least 1")
 
@@ -54,7 +56,7 @@ def test_named_integers_and_named_tensors_count_as_what_they_stand_for():
     row = k.let("row", k.thread * 2)
     tile = k.shared("s", "float32", Layout((64, 4), (1, 64)))
     once = k.pin("once", local_tile(tile, (1, 4), (row, 0)))
-    k.copy(k.pin("twice", local_tile(once, (1, 2), (0, 1))), k.registers("r", "float32", Layout((1, 2))), width=1)
+    k.copy(Vector(1), k.pin("twice", local_tile(once, (1, 2), (0, 1))), k.registers("r", "float32", Layout((1, 2))))
     assert k.build().facts["shared load s"].endswith("2 wavefronts of at least 1")
 
 
@@ -62,5 +64,5 @@ def test_the_worst_of_several_accesses_counts():
     k = KernelBuilder("kernel", 32)
     tile, part = k.shared("s", "float32", Layout((32, 32))), k.registers("r", "float32", Layout((1, 1)))
     for column in (local_tile(tile, (1, 1), (0, k.thread)), local_tile(tile, (1, 1), (k.thread, 0))):
-        k.copy(column, part, width=1)
+        k.copy(Vector(1), column, part)
     assert "32 wavefronts" in k.build().facts["shared load s"]

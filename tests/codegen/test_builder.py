@@ -5,6 +5,7 @@ import re
 import pytest
 
 from cuteblas.codegen.builder import Guard, KernelBuilder
+from cuteblas.codegen.copies import CpAsync, Vector
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.fma import Fma
 from cuteblas.codegen.values import integer
@@ -23,8 +24,8 @@ def test_a_vector_that_is_not_contiguous_is_refused():
     k = builder()
     A, r = global_tensor(k, (4, 8), (8, 1)), k.registers("r", "float32", Layout((4, 8)))
     with pytest.raises(CodegenError, match="not contiguous"):
-        k.copy(A, r, width=4)
-    k.copy(A, r, width=1)
+        k.copy(Vector(4), A, r)
+    k.copy(Vector(1), A, r)
 
 
 def test_a_vector_that_is_not_provably_aligned_is_refused():
@@ -32,10 +33,10 @@ def test_a_vector_that_is_not_provably_aligned_is_refused():
     ld = k.integer("ld", lo=None)
     A, r = global_tensor(k, (4, 8), (1, ld)), k.registers("r", "float32", Layout((4, 8)))
     with pytest.raises(CodegenError, match="not provably aligned to 16 bytes"):
-        k.copy(A, r, width=4)
+        k.copy(Vector(4), A, r)
     k = builder()
     A, r = global_tensor(k, (4, 8), (1, k.integer("ld", lo=None, multiple=4))), k.registers("r", "float32", Layout((4, 8)))
-    k.copy(A, r, width=4)
+    k.copy(Vector(4), A, r)
     assert "cb::load_global<4>(&r[j * 4], &A[j * ld]);" in k.build().body
 
 
@@ -45,34 +46,34 @@ def test_the_pointer_and_the_offset_count(alignment, offset):
     A = global_tensor(k, (8,), (1,), alignment=alignment)
     A = Tensor(A.engine + offset, A.layout)
     with pytest.raises(CodegenError, match="aligned"):
-        k.copy(A, k.registers("r", "float32", Layout((8,))), width=4)
+        k.copy(Vector(4), A, k.registers("r", "float32", Layout((8,))))
 
 
 def test_a_pinned_pointer_remembers_its_alignment():
     k = builder()
     A = global_tensor(k, (64, 8), (1, k.integer("ld", lo=None, multiple=4)))
     pinned = k.pin("tA", local_tile(A, (4, 8), (k.thread % 16, 0)))
-    k.copy(pinned, k.registers("r", "float32", Layout((4, 8))), width=4)
+    k.copy(Vector(4), pinned, k.registers("r", "float32", Layout((4, 8))))
     k = builder()
     A = global_tensor(k, (64, 8), (1, k.integer("ld", lo=None, multiple=4)))
     pinned = k.pin("tA", local_tile(A, (2, 8), (k.thread, 0)))
     with pytest.raises(CodegenError, match="aligned"):
-        k.copy(Tensor(pinned.engine, Layout((4, 8), (1, 4))), k.registers("r", "float32", Layout((4, 8))), width=4)
+        k.copy(Vector(4), Tensor(pinned.engine, Layout((4, 8), (1, 4))), k.registers("r", "float32", Layout((4, 8))))
 
 
 def test_modes_that_do_not_match_are_refused():
     k = builder()
     A = global_tensor(k, (4, 8), (1, 4))
     with pytest.raises(CodegenError, match="extents differ"):
-        k.copy(A, k.registers("r", "float32", Layout((4, 4))), width=1)
+        k.copy(Vector(1), A, k.registers("r", "float32", Layout((4, 4))))
     with pytest.raises(CodegenError, match="does not split into vectors"):
-        k.copy(A, k.registers("q", "float32", Layout((4, 8))), width=8)
-    with pytest.raises(CodegenError, match="no atom copies from gmem to gmem"):
-        k.copy(A, global_tensor(k, (4, 8), (1, 4), name="B"), width=1)
+        k.copy(Vector(8), A, k.registers("q", "float32", Layout((4, 8))))
+    with pytest.raises(CodegenError, match="smem to rmem, rmem to smem, not gmem to gmem"):
+        k.copy(Vector(1), A, global_tensor(k, (4, 8), (1, 4), name="B"))
     with pytest.raises(CodegenError, match="not known when the kernel is generated"):
-        k.copy(global_tensor(k, (4, k.integer("n")), (1, 4), name="D"), k.registers("p", "float32", Layout((4, 8))), width=1)
-    with pytest.raises(CodegenError, match="3 elements of float32 are no vector"):
-        k.copy(global_tensor(k, (3, 2), (1, 4), name="F"), k.registers("o", "float32", Layout((3, 2))), width=3)
+        k.copy(Vector(1), global_tensor(k, (4, k.integer("n")), (1, 4), name="D"), k.registers("p", "float32", Layout((4, 8))))
+    with pytest.raises(CodegenError, match="1, 2, 4, 8 or 16 elements, got 3"):
+        k.copy(Vector(3), global_tensor(k, (3, 2), (1, 4), name="F"), k.registers("o", "float32", Layout((3, 2))))
     with pytest.raises(CodegenError, match="is not the outer product"):
         c, a, b = (k.registers(f"fragment{i}", "float32", Layout(shape))
                    for i, shape in enumerate((((2, 2), 1, 1), (2, 2), (2, 1))))
@@ -98,8 +99,8 @@ def test_a_copy_under_a_condition_has_one_predicate_for_all_elements():
     k = builder()
     n = k.integer("n")
     A = global_tensor(k, (4, 8), (1, 4))
-    k.copy(A, k.shared("s", "float32", Layout((4, 8))), width=4, when=n.lt(7))
-    k.copy(A, k.registers("r", "float32", Layout((4, 8))), width=4, when=True)
+    k.copy(CpAsync(4), A, k.shared("s", "float32", Layout((4, 8))), when=n.lt(7))
+    k.copy(Vector(4), A, k.registers("r", "float32", Layout((4, 8))), when=True)
     body = k.build().body
     assert re.search(r"cb::cp_async<4>\(.*, n < 7\);", body) and body.count("n < 7") == 1
 
@@ -109,7 +110,7 @@ def test_guards_compare_coordinates_with_extents():
     M, N = k.integer("M"), k.integer("N")
     A = global_tensor(k, (M, N), (1, k.integer("ld", lo=None)))
     gA, cA = (local_tile(x, (2, 4), (k.thread, 3)) for x in (A, make_identity_tensor((M, N))))
-    k.copy(gA, k.registers("r", "float32", Layout((2, 4))), width=1, guard=Guard(cA, (M, N)))
+    k.copy(Vector(1), gA, k.registers("r", "float32", Layout((2, 4))), guard=Guard(cA, (M, N)))
     body = k.build().body
     assert "tid * 2 + i < M && j + 12 < N" in body
     assert Guard(cA, (M, None)).at((0, 0)) == (k.thread * 2).lt(M)
@@ -121,7 +122,7 @@ def test_a_vector_lies_inside_or_outside_of_its_guard_as_a_whole():
         k = builder()
         M = k.integer("M", multiple=multiple)
         where = domain_offset((start,), local_tile(make_identity_tensor((M,)), (16,), (0,)))
-        k.copy(global_tensor(k, (16,), (1,)), k.registers("r", "float32", Layout((16,))), width=4, guard=Guard(where, (M,)))
+        k.copy(Vector(4), global_tensor(k, (16,), (1,)), k.registers("r", "float32", Layout((16,))), guard=Guard(where, (M,)))
 
     copy(4, 8)
     for multiple, start in ((1, 0), (2, 0), (4, 2)):
@@ -133,7 +134,7 @@ def test_a_guard_that_always_holds_costs_nothing():
     k = builder()
     A, c = global_tensor(k, (64, 4), (1, 64)), make_identity_tensor((64, 4))
     part, where = (local_tile(x, (1, 4), (k.thread, 0)) for x in (A, c))
-    k.copy(part, k.registers("r", "float32", Layout((1, 4))), width=1, guard=Guard(where, (64, 4)))
+    k.copy(Vector(1), part, k.registers("r", "float32", Layout((1, 4))), guard=Guard(where, (64, 4)))
     assert ", true)" in k.build().body
 
 
@@ -141,19 +142,19 @@ def test_swizzled_vectors_are_proved_and_split_into_a_part_per_thread_and_a_cons
     k = builder()
     s = k.shared("s", "float32", ComposedLayout(Swizzle(3, 2, 5), 0, Layout((32, 32))))
     part = k.pin("part", local_tile(s, (4, 8), (k.thread % 8, k.thread // 16)))
-    k.copy(part, k.registers("r", "float32", Layout((4, 8))), width=4)
+    k.copy(Vector(4), part, k.registers("r", "float32", Layout((4, 8))))
     assert "part_offset" in k.build().body
     k = builder()
     s = k.shared("s", "float32", ComposedLayout(Swizzle(3, 0, 5), 0, Layout((32, 32))))
     with pytest.raises(CodegenError, match="not contiguous"):
-        k.copy(local_tile(s, (4, 8), (0, 0)), k.registers("r", "float32", Layout((4, 8))), width=4)
+        k.copy(Vector(4), local_tile(s, (4, 8), (0, 0)), k.registers("r", "float32", Layout((4, 8))))
 
 
 def test_a_ring_of_swizzled_stages_moves_the_pointer():
     k = builder()
     s = k.shared("s", "float32", ComposedLayout(Swizzle(3, 2, 5), 0, Layout((32, 32, 4))))
     stage = k.variable("stage", 0, hi=3)
-    k.copy(s[(_, 0, stage)], k.registers("r", "float32", Layout((32,))), width=4)
+    k.copy(Vector(4), s[(_, 0, stage)], k.registers("r", "float32", Layout((32,))))
     assert "&s[stage * 1024 + i * 4]" in k.build().body
 
 
@@ -234,7 +235,7 @@ def test_without_a_gate_a_block_is_one():
 def test_the_comment_shows_layouts_and_counts():
     k = builder(summary="what it does")
     s = k.shared("s", "float32", Layout((8, 64)))
-    k.copy(local_tile(s, (1, 8), (0, k.thread % 8)), k.registers("r", "float32", Layout((1, 8))), width=1)
+    k.copy(Vector(1), local_tile(s, (1, 8), (0, k.thread % 8)), k.registers("r", "float32", Layout((1, 8))))
     kernel = k.build()
     assert kernel.body.startswith("// what it does\n// s: shared float32 (8,64):(1,8), 2048 bytes")
     assert "shared load s" in kernel.facts and kernel.shared_bytes == 2048 and kernel.threads == 64

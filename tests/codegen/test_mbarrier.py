@@ -1,20 +1,17 @@
-"""Barriers in shared memory, and words for other blocks."""
-
-import pytest
+"""Barriers in shared memory."""
 
 from cuteblas.codegen.builder import KernelBuilder
-from cuteblas.codegen.engine import CodegenError
-from cuteblas.codegen.mbarrier import Mbarriers, store_async
-from cuteblas.codegen.values import local
-from cuteblas.layout import Layout, Tensor, _
+from cuteblas.codegen.mbarrier import Mbarriers, initialise
 
 
-def test_a_word_for_another_block_lies_there_as_it_would_here():
-    k = KernelBuilder("probe", 32, arch="sm_90", cluster=2)
-    words, came = k.shared("words", "float32", Layout((8, 2))), Mbarriers(k, "came", 1, arrivals=1)
-    rank = k.let("rank", k.block_index("block", "x") % 2)
-    word = Tensor(words.engine, Layout((1, 8, 2), (0, 1, 8)))[_, 3, rank]
-    store_async(k, local("x", "float32"), word, 1 - rank, came.at(0))
-    assert "cb::store_async(&words[rank * 8 + 3], x, -rank + 1, &came[0]);" in k.build().body
-    with pytest.raises(CodegenError, match="a word is stored into shared memory"):
-        store_async(k, local("x", "float32"), words[_, 0], 1, came.at(0))
+def test_all_barriers_are_initialised_by_one_thread():
+    k = KernelBuilder("probe", 64, arch="sm_90")
+    came, left = Mbarriers(k, "came", 2, arrivals=3), Mbarriers(k, "left", 1, arrivals=1)
+    with k.when(k.thread.eq(0)):
+        initialise(k, came, left)
+    came.expect(1, 512)
+    left.arrive_at(0, 5)
+    lines = [line.strip() for line in k.build().body.splitlines() if "cb::mbarrier" in line]
+    assert lines == ["cb::mbarrier_init(&came[0], 3);", "cb::mbarrier_init(&came[1], 3);", "cb::mbarrier_init(&left[0], 1);",
+                     "cb::mbarrier_init_fence();", "cb::mbarrier_arrive_expect_tx(&came[1], 512);",
+                     "cb::mbarrier_arrive_at(&left[0], 5);"]

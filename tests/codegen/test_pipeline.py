@@ -8,6 +8,7 @@ import pytest
 
 from cuteblas import emulator
 from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.copies import CpAsync, Vector
 from cuteblas.codegen.mbarrier import initialise
 from cuteblas.codegen.pipeline import Pipeline
 from cuteblas.layout import Layout, Tensor, _
@@ -30,7 +31,7 @@ def column_sums():
         stage = pipeline.state()
         with k.loop("row", N) as row:
             pipeline.acquire(stage)
-            k.copy(Tensor(A, Layout((1, WARP, N)))[_, lane, row], ring[_, lane, stage.index], width=1)
+            k.copy(CpAsync(1), Tensor(A, Layout((1, WARP, N)))[_, lane, row], ring[_, lane, stage.index])
             k.commit()
             k.wait(0)
             pipeline.commit(stage.index)
@@ -41,11 +42,11 @@ def column_sums():
         k.fill(total)
         with k.loop("row", N):
             pipeline.wait(stage)
-            k.copy(ring[_, lane, stage.index], value, width=1)
+            k.copy(Vector(1), ring[_, lane, stage.index], value)
             k.assign(total(0), k.call("add", total(0), value(0)))
             pipeline.release(stage.index)
             stage.advance()
-        k.copy(total, Tensor(S, Layout((1, WARP)))[_, lane], width=1)
+        k.copy(Vector(1), total, Tensor(S, Layout((1, WARP)))[_, lane])
     return k.build()
 
 

@@ -8,7 +8,7 @@ from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.kernel import TensorMapSpec
 from cuteblas.codegen.mbarrier import Mbarriers
 from cuteblas.codegen.swizzled import operand_layout
-from cuteblas.codegen.tma import TmaBox, tma_load, tma_store, tma_store_wait
+from cuteblas.codegen.tma import TmaBox, TmaLoad, TmaStore, tma_store_wait
 from cuteblas.layout import ComposedLayout, Layout, Swizzle, domain_offset, local_tile, make_identity_tensor
 
 
@@ -69,17 +69,17 @@ def test_coordinates_of_tma_come_from_tiled_tensors():
     tile, bar = k.shared("tile", "float32", box.layout), Mbarriers(k, "bar", 1, arrivals=1).at(0)
     coordinates = local_tile(make_identity_tensor(extents), (32, 8), (k.block_index("bi", "x"), k.block_index("bj", "y")))
     assert str(coordinates) == "ArithTuple(bi * 32,bj * 8) o (32,8):(1@0,1@1)"
-    tma_load(k, name, box, coordinates, tile, bar)
-    tma_store(k, name, box, coordinates, tile)
+    k.copy(TmaLoad(name, box, bar), coordinates, tile)
+    k.copy(TmaStore(name, box), tile, coordinates)
     tma_store_wait(k)
     text = k.build().body
     assert "cb::tma_load(&tile[0], &map, &bar[0], bi * 32, bj * 8);" in text
     assert "cb::tma_store(&map, &tile[0], bi * 32, bj * 8);\n  cb::tma_store_commit();\n  cb::tma_store_wait_read<0>();" in text
     with pytest.raises(CodegenError, match="a multiple of 16 bytes, which I elements of 4 bytes are not provably"):
-        tma_load(k, name, box, coordinates_from(extents[0], 0), tile, bar)
-    tma_load(k, name, box, coordinates_from(-4, -3), tile, bar)
+        k.copy(TmaLoad(name, box, bar), coordinates_from(extents[0], 0), tile)
+    k.copy(TmaLoad(name, box, bar), coordinates_from(-4, -3), tile)
     with pytest.raises(CodegenError, match="which -3 elements"):
-        tma_store(k, name, box, coordinates_from(-3, 0), tile)
+        k.copy(TmaStore(name, box), tile, coordinates_from(-3, 0))
 
 
 @pytest.mark.parametrize("change, message", [
@@ -100,7 +100,7 @@ def test_a_copy_to_several_blocks_names_their_set():
     box = plain_box("float16", Layout((64, 8), (1, 64)))
     tile, bar = k.shared("tile", "float16", box.layout), Mbarriers(k, "bar", 1, arrivals=1).at(0)
     rank = k.let("rank", k.block_index("block", "x") % 2)
-    tma_load(k, k.tensor_map("map"), box, coordinates_from(0, 8 * rank), tile, bar, blocks=3)
+    k.copy(TmaLoad(k.tensor_map("map"), box, bar, blocks=3), coordinates_from(0, 8 * rank), tile)
     k.cluster_barrier()
     kernel = k.build()
     assert "cb::tma_load_multicast(&tile[0], &map, &bar[0], 3, 0, rank * 8);" in kernel.body

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.nested import by_coordinate
 from cuteblas.kernels.common import OperandAccess
@@ -250,7 +251,7 @@ def test_offsets_are_evaluated_once_or_are_strides(multiple, arrays):
     nested = Layout(((inner, outer), k.integer("K")), ((1, k.integer("ld", lo=None)), k.integer("dk", lo=None)))
     tile = local_tile(by_coordinate(Tensor(pointer, nested), (inner * outer, Var("K"))), (8, 4), (k.thread, _))
     pinned = k.pin("tA", tile)
-    k.copy(pinned[_, _, 2], k.registers("r", "float32", Layout((8, 4))), width=1)
+    k.copy(Vector(1), pinned[_, _, 2], k.registers("r", "float32", Layout((8, 4))))
     body = k.build().body
     assert ("int tA_0s[8];" in body) == arrays
     # Whatever was kept, offsets are those of the nested layout.

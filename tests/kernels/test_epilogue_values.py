@@ -7,6 +7,7 @@ import pytest
 
 from cuteblas import epilogue, epilogues
 from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.epilogue import emit
 from cuteblas.functions.epilogues import evaluate, resolve
 from cuteblas.layout import Layout, Tensor
@@ -27,7 +28,7 @@ def graphs_kernel(graphs, accumulator, output, operand):
     i = k.let("i", k.block_index("block", "x") * 128 + k.thread)
     x, y, z = (k.registers(name, element, Layout(1)) for name, element in zip("xyz", (accumulator, operand, output), strict=True))
     for pointer, fragment in ((a, x), (b, y)):
-        k.copy(Tensor(pointer + i, Layout(1)), fragment, width=1, when=less(i, n))
+        k.copy(Vector(1), Tensor(pointer + i, Layout(1)), fragment, when=less(i, n))
 
     def leaf(node):
         if node.op == "alpha":
@@ -37,7 +38,7 @@ def graphs_kernel(graphs, accumulator, output, operand):
     for g, graph in enumerate(graphs):
         with k.when(less(i, n)):
             k.assign(z(0), k.convert(next(emit(k, graph, leaf)), output))
-            k.copy(z, Tensor(c + (g * n + i), Layout(1)), width=1)
+            k.copy(Vector(1), z, Tensor(c + (g * n + i), Layout(1)))
     return k.build()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.epilogue import FUNCTIONS, literal
 from cuteblas.codegen.intrinsics import called
 from cuteblas.codegen.values import Term
@@ -71,10 +72,10 @@ def values_kernel(source, target, expressions):
     i = k.let("i", k.block_index("block", "x") * 128 + k.thread)
     x, y, z = k.registers("x", source, Layout(1)), k.registers("y", source, Layout(1)), k.registers("z", target, Layout(1))
     for pointer, fragment in ((a, x), (b, y)):
-        k.copy(Tensor(pointer + i, Layout(1)), fragment, width=1, when=less(i, n))
+        k.copy(Vector(1), Tensor(pointer + i, Layout(1)), fragment, when=less(i, n))
     for f, of in enumerate(expressions):
         k.assign(z(0), k.convert(of(x(0), y(0)), target))
-        k.copy(z, Tensor(c + (f * n + i), Layout(1)), width=1, when=less(i, n))
+        k.copy(Vector(1), z, Tensor(c + (f * n + i), Layout(1)), when=less(i, n))
     return k.build()
 
 

@@ -15,6 +15,7 @@ from functools import cache
 from math import prod
 
 from ...codegen.builder import KernelBuilder
+from ...codegen.copies import CpAsync, Vector
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...layout import Layout, Tensor, idx2crd, make_ordered_layout
@@ -246,17 +247,19 @@ def _box_in(k: KernelBuilder, config: BoxConfig, side: _Side, first: IntLike, co
     found = [side.existing(mine, limits) for mine in coming]
     for n, (mine, (exists, _)) in enumerate(zip(coming, found, strict=True)):
         with k.when(exists):
-            place = Tensor(shared + mine.position, Layout(vector))
-            k.copy(Tensor(side.pointer + (first + mine.offset), Layout(vector)), place if held is None else held[None, n],
-                   width=vector)
+            there = Tensor(side.pointer + (first + mine.offset), Layout(vector))
+            if held is None:
+                k.copy(CpAsync(vector), there, Tensor(shared + mine.position, Layout(vector)))
+            else:
+                k.copy(Vector(vector), there, held[None, n])
     for n, (mine, (exists, count)) in enumerate(zip(coming, found, strict=True)):
         if held is not None:
             with k.when(exists):
-                k.copy(held[None, n], Tensor(shared + mine.position, Layout(vector)), width=vector)
+                k.copy(Vector(vector), held[None, n], Tensor(shared + mine.position, Layout(vector)))
         for e in _alone(k, vector, count):
             single = k.registers("tSr1", element, Layout(1))
-            k.copy(Tensor(side.pointer + (first + mine.offset + e), Layout(1)), single, width=1)
-            k.copy(single, Tensor(shared + (mine.position + e), Layout(1)), width=1)
+            k.copy(Vector(1), Tensor(side.pointer + (first + mine.offset + e), Layout(1)), single)
+            k.copy(Vector(1), single, Tensor(shared + (mine.position + e), Layout(1)))
     if together:
         k.commit()
         k.wait(0)
@@ -271,12 +274,12 @@ def _box_out(k: KernelBuilder, config: BoxConfig, side: _Side, first: IntLike, g
         with k.when(exists):
             held = k.registers(f"tDrD_{mine.number}", element, Layout(vector))
             for e, place in enumerate(of_vector):
-                k.copy(Tensor(shared + place, Layout(1)), Tensor(held.engine + e, Layout(1)), width=1)
-            k.copy(held, Tensor(side.pointer + (first + mine.offset), Layout(vector)), width=vector)
+                k.copy(Vector(1), Tensor(shared + place, Layout(1)), Tensor(held.engine + e, Layout(1)))
+            k.copy(Vector(vector), held, Tensor(side.pointer + (first + mine.offset), Layout(vector)))
         for e in _alone(k, vector, count):
             single = k.registers("tDr1", element, Layout(1))
-            k.copy(Tensor(shared + of_vector[e], Layout(1)), single, width=1)
-            k.copy(single, Tensor(side.pointer + (first + mine.offset + e), Layout(1)), width=1)
+            k.copy(Vector(1), Tensor(shared + of_vector[e], Layout(1)), single)
+            k.copy(Vector(1), single, Tensor(side.pointer + (first + mine.offset + e), Layout(1)))
 
 
 def _alone(k: KernelBuilder, vector: int, count: IntLike | None) -> Iterator[int]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import KernelBuilder
+from ...codegen.copies import CpAsync, Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...layout import ComposedLayout, Layout, Tensor
@@ -115,15 +116,15 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         fragment = k.registers("tSrS", word, Layout((per_vector, most)))
         mine = [k.thread + q * threads for q in range(most)]
         for q, v in enumerate(mine):
-            k.copy(source_of(v), fragment[None, q], width=per_vector, when=all_of(less(v, count), whole(v)))
+            k.copy(Vector(per_vector), source_of(v), fragment[None, q], when=all_of(less(v, count), whole(v)))
         for q, v in enumerate(mine):
             with k.when(less(v, count)):
                 for w in range(per_vector):
                     place = Tensor(sW.engine + sW(v * per_vector + w).index, Layout(1))
-                    k.copy(Tensor(fragment.engine + fragment.layout(w, q), Layout(1)), place, width=1)
+                    k.copy(Vector(1), Tensor(fragment.engine + fragment.layout(w, q), Layout(1)), place)
     else:
         with k.loop("v", count, start=k.thread, step=threads) as v, k.when(whole(v)):
-            k.copy(source_of(v), Tensor(sW.engine + v * per_vector, Layout(per_vector)), width=per_vector)
+            k.copy(CpAsync(per_vector), source_of(v), Tensor(sW.engine + v * per_vector, Layout(per_vector)))
         k.commit()
         k.wait(0)
     if vector > 1:
@@ -139,9 +140,9 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                     mine_at = k.let(what, at(v) + k.thread)
                     with k.when(all_of(less(-1, mine_at), less(mine_at, I * J))):
                         single = k.registers("tSrE", element, Layout(1))
-                        k.copy(Tensor(ps + (source.engine.offset + source.layout(0, 0) + mine_at), Layout(1)), single, width=1)
+                        k.copy(Vector(1), Tensor(ps + (source.engine.offset + source.layout(0, 0) + mine_at), Layout(1)), single)
                         place = Tensor(sE.engine + sE(v * vector + k.thread).index, Layout(1))
-                        k.copy(single, place, width=1)
+                        k.copy(Vector(1), single, place)
     k.barrier()
 
     k.comment("Rows of the target out, each from sector to sector")
@@ -159,9 +160,9 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                 with k.when(less(first_i + i + (packed - 1), I)):
                     elements, joined = k.registers("tDrE", element, Layout(packed)), k.registers("tDrW", word, Layout(1))
                     for c in range(packed):
-                        k.copy(held(j, i + c), Tensor(elements.engine + c, Layout(1)), width=1)
+                        k.copy(Vector(1), held(j, i + c), Tensor(elements.engine + c, Layout(1)))
                     join_words(k, elements, joined)
-                    k.copy(joined, Tensor(words + (base + t), Layout(1)), width=1)
+                    k.copy(Vector(1), joined, Tensor(words + (base + t), Layout(1)))
                 if packed > 1:
                     with k.otherwise(), k.loop("e", packed - 1, unroll=False) as e, k.when(less(first_i + i + e, I)):
                         _element_out(k, held(j, i + e), target, (j, first_i + i + e))
@@ -173,5 +174,5 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
 def _element_out(k: KernelBuilder, held: Tensor, target: Tensor, at: tuple[IntLike, IntLike]) -> None:
     """Write a single element from shared memory."""
     single = k.registers("tDr1", target.engine.dtype.name, Layout(1))
-    k.copy(held, single, width=1)
-    k.copy(single, Tensor(target.engine + target.layout(*at), Layout(1)), width=1)
+    k.copy(Vector(1), held, single)
+    k.copy(Vector(1), single, Tensor(target.engine + target.layout(*at), Layout(1)))

@@ -21,6 +21,7 @@ from functools import cache
 from math import gcd
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
@@ -199,8 +200,8 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     guard = Guard(k.pin("tScS", tiled.partition(cS, k.thread)), extents)
     rest = tuple(t // p for t, p in zip(config.tile, tiled.tile, strict=True))
     tSrS = k.registers("tSrS", word, Layout((1, *rest)))
-    k.copy(tSgS, tSrS, width=1, guard=guard)
-    k.copy(tSrS, tSgD, width=1, guard=guard)
+    k.copy(Vector(1), tSgS, tSrS, guard=guard)
+    k.copy(Vector(1), tSrS, tSgD, guard=guard)
     return k.build()
 
 
@@ -355,7 +356,7 @@ class TransposedTile:
         guard = Guard(k.pin(f"tSc{name}", self.reader.partition(cS, k.thread)), extents)
         rest = tuple(t // p for t, p in zip(self.read, self.reader.tile, strict=True))
         fragment = k.registers(f"tSr{name}", self.word, Layout(((self.vl, self.packed), *rest)))
-        k.copy(tSgS, fragment, width=self.vl, guard=guard)
+        k.copy(Vector(self.vl), tSgS, fragment, guard=guard)
         return fragment
 
     def staged(self, k: KernelBuilder, fragment: Tensor, shared: Tensor, name: str = "T") -> None:
@@ -368,7 +369,7 @@ class TransposedTile:
             rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
             transpose_words(k, Tensor(fragment.engine, rows), Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
         swizzle = shared.layout.swizzle
-        k.copy(turned, tSsT, width=min(self.vl * self.packed, 1 << swizzle.base, _VECTOR // shared.engine.dtype.bytes))
+        k.copy(Vector(min(self.vl * self.packed, 1 << swizzle.base, _VECTOR // shared.engine.dtype.bytes)), turned, tSsT)
 
     def columns_out(self, k: KernelBuilder, shared: Tensor, target: Tensor, at: tuple[IntLike, IntLike], name: str = "T") -> None:
         """Write a tile in shared memory to a tile of ``target`` (J, words along I)."""
@@ -379,8 +380,8 @@ class TransposedTile:
         guard = Guard(k.pin(f"tDc{name}", self.writer.partition(cD, k.thread)), extents)
         rest = tuple(t // p for t, p in zip(self.written, self.writer.tile, strict=True))
         fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *rest)))
-        k.copy(tDsT, fragment, width=1)
-        k.copy(fragment, tDgD, width=self.vs, guard=guard)
+        k.copy(Vector(1), tDsT, fragment)
+        k.copy(Vector(self.vs), fragment, tDgD, guard=guard)
 
 
 def _lanes_along_i(config: TransposeConfig) -> int:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy
@@ -136,11 +137,11 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
             with k.when(all_of(less(-1, i), less(i + (vector - 1), I))):
                 fragment = k.registers("tDrS", tile.word, Layout(words + (config.packed > 1)))
                 for w, at in enumerate(held_at[n]):
-                    k.copy(Tensor(sT.engine + at, Layout(1)), Tensor(fragment.engine + w, Layout(1)), width=1)
+                    k.copy(Vector(1), Tensor(sT.engine + at, Layout(1)), Tensor(fragment.engine + w, Layout(1)))
                 if config.packed > 1:
                     cut_words(k, fragment, fragment, 8 * config.item * (later % config.packed))
                 whole = Tensor(fragment.engine, Layout(words))
-                k.copy(whole, Tensor(lines + (cut * (border // config.packed) + word), whole.layout), width=words)
+                k.copy(Vector(words), whole, Tensor(lines + (cut * (border // config.packed) + word), whole.layout))
     if vector > 1:
         lanes = tile.writer.tile[1] // words
         k.comment("Vectors in which rows begin and end: their elements, one by one")
@@ -154,8 +155,8 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
                     i = k.let("i", corner[1] + at + e)
                     single = k.registers("tDrE", element, Layout(1))
                     with k.when(all_of(less(-1, i), less(i, I))):
-                        k.copy(along_i(sE, which, at + e, single), single, width=1)
-                        k.copy(single, Tensor(target.engine + target.layout(j, i), single.layout), width=1)
+                        k.copy(Vector(1), along_i(sE, which, at + e, single), single)
+                        k.copy(Vector(1), single, Tensor(target.engine + target.layout(j, i), single.layout))
     return k.build()
 
 
@@ -167,7 +168,7 @@ def _elements_in(k: KernelBuilder, tile: TransposedTile, source: Tensor, corner:
     tSgS = k.pin("tSgS", tile.reader.partition(gS, k.thread))
     guard = Guard(k.pin("tScS", tile.reader.partition(cS, k.thread)), extents, halo=True)
     fragment = k.registers("tSrS", tile.word, Layout(((1, 1), *_rest(tile))))
-    k.copy(tSgS, fragment, width=1, guard=guard)
+    k.copy(Vector(1), tSgS, fragment, guard=guard)
     tile.staged(k, fragment, sT)
 
 
@@ -212,7 +213,7 @@ def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: t
         def read_existing(block: IntLike) -> None:
             with k.loops((packed,)) as (row,):
                 begin = k.let("begin", before + at(j, tScS((0, row), 0, block)[1]))
-                k.copy(Tensor(words + begin // packed, Layout(2)), covering[None, row, block], width=1)
+                k.copy(Vector(1), Tensor(words + begin // packed, Layout(2)), covering[None, row, block])
 
         rows = by_element.tile[1]                     # of all threads together: a multiple of a word's, so that theirs begin alike
         if strided:
@@ -221,7 +222,7 @@ def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: t
                 for row in range(packed):
                     begin = before + source.engine.offset + source.layout(j, tScS((0, row), 0, 0)[1])
                     covers = Tensor(words + begin // packed, Layout((2, blocks), (1, rows * source.layout.stride[1] // packed)))
-                    k.copy(k.pin(f"tSg{name}{row}", covers, settled=True), covering[None, row, None], width=1)
+                    k.copy(Vector(1), k.pin(f"tSg{name}{row}", covers, settled=True), covering[None, row, None])
             with k.otherwise(), k.loops((blocks,)) as (block,):
                 first = corner[1] + block * rows
                 with k.when(all_of(less(-rows, first), less(first, extents[1]))):
@@ -238,8 +239,8 @@ def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: t
     with k.otherwise(), k.loop("column", packed, unroll=False) as column:
         single = k.registers("tSrE", pointer.dtype.name, Layout((packed, blocks)))
         guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
-        k.copy(tSgS[(column, None), 0, None], single, width=1, guard=guard)
-        k.copy(single, by_element.partition(shared[1], k.thread)[(column, None), 0, None], width=1)
+        k.copy(Vector(1), tSgS[(column, None), 0, None], single, guard=guard)
+        k.copy(Vector(1), single, by_element.partition(shared[1], k.thread)[(column, None), 0, None])
 
 
 def _rest(tile: TransposedTile) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.paired import PairBuilder
 from ...codegen.tiled import TiledCopy
@@ -115,13 +116,13 @@ def ragged_copy_kernel(config: RaggedCopyConfig) -> GeneratedKernel:
     for n, (_j, _begin, _i, at, whole) in enumerate(places):
         with k.when(whole.ne(0)):
             here = covering[None, n]
-            k.copy(Tensor(words + (ahead + at) // packed, here.layout), here, width=1)
+            k.copy(Vector(1), Tensor(words + (ahead + at) // packed, here.layout), here)
     k.comment("Out: vectors, or elements one by one where rows begin and end")
     for n, (j, begin, i, at, whole) in enumerate(places):
         with k.when(whole.ne(0)):
             cut = k.registers("tVrV", word, Layout(vector // packed))
             cut_words(k, covering[None, n], cut, 8 * config.item * ((ahead + at) % packed))
-            k.copy(cut, Tensor(vectors + (begin + i) // vector * (vector // packed), cut.layout), width=vector // packed)
+            k.copy(Vector(vector // packed), cut, Tensor(vectors + (begin + i) // vector * (vector // packed), cut.layout))
         with k.otherwise():
             single = k.registers("tVrE", element, Layout(vector))
             for tensor, into in ((source, True), (target, False)):
@@ -129,5 +130,5 @@ def ragged_copy_kernel(config: RaggedCopyConfig) -> GeneratedKernel:
                     with k.when(all_of(less(j, J), less(-1, i + e), less(i + e, I))):
                         held = Tensor(single.engine + e, Layout(1))
                         there = Tensor(tensor.engine + tensor.layout(i + e, j), Layout(1))
-                        k.copy(*((there, held) if into else (held, there)), width=1)
+                        k.copy(Vector(1), *((there, held) if into else (held, there)))
     return k.build()

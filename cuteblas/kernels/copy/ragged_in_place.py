@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy
@@ -121,12 +122,12 @@ def _columns_out(k: KernelBuilder, tile: TransposedTile, config: RaggedInPlaceCo
                 held = k.registers("tDrS", tile.word, Layout(words + (packed > 1)))
                 for w, place in enumerate(places):
                     word_at = sT.engine + (place ^ r * tile.writer.tile[0])
-                    k.copy(Tensor(word_at, Layout(1)), Tensor(held.engine + w, Layout(1)), width=1)
+                    k.copy(Vector(1), Tensor(word_at, Layout(1)), Tensor(held.engine + w, Layout(1)))
                 if packed > 1:
                     cut_words(k, held, held, 8 * config.item * (later % packed))
                 whole = Tensor(held.engine, Layout(words))
                 begin = k.let("begin", (column_begin(which) + border - 1) // border)
-                k.copy(whole, Tensor(lines + (begin * (border // packed) + word), whole.layout), width=words)
+                k.copy(Vector(words), whole, Tensor(lines + (begin * (border // packed) + word), whole.layout))
 
     k.comment("Before and behind them: of whole columns as many elements as a sector has")
     ends = TiledCopy(Layout((config.threads // border, border), (border, 1)), (1, 1))
@@ -134,8 +135,8 @@ def _columns_out(k: KernelBuilder, tile: TransposedTile, config: RaggedInPlaceCo
 
     def single(which: IntLike, e: IntLike) -> None:
         held = k.registers("tErE", element, Layout(1))
-        k.copy(along_i(sE, which, e, held), held, width=1)
-        k.copy(held, Tensor(target.engine + target.layout(corner[0] + which, corner[1] + e), held.layout), width=1)
+        k.copy(Vector(1), along_i(sE, which, e, held), held)
+        k.copy(Vector(1), held, Tensor(target.engine + target.layout(corner[0] + which, corner[1] + e), held.layout))
 
     with k.when(less(side - 1, end)), k.loop("r", side // ends.tile[0], unroll=True) as r:
         which, e = tEcD((0, 0), r, 0)

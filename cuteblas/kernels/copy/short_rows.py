@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor
@@ -168,10 +169,10 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         k.comment("Rows in")
         for x, j in enumerate(existing):
             for n, i in rows():
-                k.copy(Tensor(ps + at(j, i), Layout(1)), held[None, x, n], width=1)
+                k.copy(Vector(1), Tensor(ps + at(j, i), Layout(1)), held[None, x, n])
         for x in range(config.words[0]):
             for n, _ in rows():
-                k.copy(held[None, x, n], place(0, x, n), width=1)
+                k.copy(Vector(1), held[None, x, n], place(0, x, n))
     else:
         words, ahead = k.aligned_down("S_words", ps, word, config.word)
         top, bottom = k.let("top", at(first_j, 0)), k.let("bottom", at(first_j, I - 1))
@@ -184,21 +185,21 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
             single = k.registers("tSrE", element, Layout(packed))
             for x, j in enumerate(existing):
                 for n, i in rows():
-                    k.copy(Tensor(words + (ahead + at(j, i)) // packed, Layout(2)), covering[None, x, n], width=1)
+                    k.copy(Vector(1), Tensor(words + (ahead + at(j, i)) // packed, Layout(2)), covering[None, x, n])
             for x, j in enumerate(existing):
                 for n, i in rows():
                     cut_words(k, covering[None, x, n], held[None, x, n], 8 * item * ((ahead + at(j, i)) % packed))
                     split_words(k, held[None, x, n], single)
                     for c in range(packed):
-                        k.copy(Tensor(single.engine + c, Layout(1)), place(c, x, n), width=1)
+                        k.copy(Vector(1), Tensor(single.engine + c, Layout(1)), place(c, x, n))
         k.comment("Where words would reach beyond the array's memory: elements")
         with k.otherwise():
             single = k.registers("tSrE", element, Layout(1))
             for x, c in ((x, c) for x in range(config.words[0]) for c in range(packed)):
                 j = first_j + columns[x] + c
                 for n, i in rows(unroll=False):
-                    k.copy(Tensor(ps + at(minimum(j, J - 1), i), Layout(1)), single, width=1)
-                    k.copy(single, place(c, x, n), width=1)
+                    k.copy(Vector(1), Tensor(ps + at(minimum(j, J - 1), i), Layout(1)), single)
+                    k.copy(Vector(1), single, place(c, x, n))
     k.barrier()
 
     k.comment("The piece out: whole vectors")
@@ -210,10 +211,11 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         fragment = k.registers("tDrD", word, Layout(per_vector))
         if config.twos:
             for w in range(per_vector):
-                k.copy(Tensor(sW.engine + sW(v * per_vector + w).index, Layout(1)), Tensor(fragment.engine + w, Layout(1)), width=1)
+                one = Tensor(sW.engine + sW(v * per_vector + w).index, Layout(1))
+                k.copy(Vector(1), one, Tensor(fragment.engine + w, Layout(1)))
         else:
-            k.copy(Tensor(sW.engine + v * per_vector, fragment.layout), fragment, width=per_vector)
-        k.copy(fragment, Tensor(vectors + (begin // vector + v) * per_vector, fragment.layout), width=per_vector)
+            k.copy(Vector(per_vector), Tensor(sW.engine + v * per_vector, fragment.layout), fragment)
+        k.copy(Vector(per_vector), fragment, Tensor(vectors + (begin // vector + v) * per_vector, fragment.layout))
     if vector > 1:
         k.comment("Vectors in which it begins and ends: their elements, one by one")
         with k.when(less(k.thread, vector)):
@@ -222,6 +224,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
                 at_end = k.let(what, e)
                 with k.when(all_of(less(start - 1, at_end), less(at_end, stop))):
                     single = k.registers("tDrE", element, Layout(1))
-                    k.copy(Tensor(sE.engine + sE(at_end).index, Layout(1)), single, width=1)
-                    k.copy(single, Tensor(pd + (target.engine.offset + target.layout(first_j, at_end - shift)), Layout(1)), width=1)
+                    k.copy(Vector(1), Tensor(sE.engine + sE(at_end).index, Layout(1)), single)
+                    there = target.engine.offset + target.layout(first_j, at_end - shift)
+                    k.copy(Vector(1), single, Tensor(pd + there, Layout(1)))
     return k.build()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...codegen.builder import KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.engine import Pointer
 from ...layout import Layout, Tensor, _, size
 from ...layout.symbolic import Expr, IntLike, equal, less, maximum, minimum, select
@@ -113,7 +114,7 @@ class Share:
         flags = Tensor(self._divided.flags, Layout((groups, self._blocks)))
         with k.when(less(end, self._k_tiles)):
             k.comment("Another block ends this tile")
-            k.copy(mine, k.pin("tSgS", sums[_, lane, _, _, group, block]), width=_VECTOR)
+            k.copy(Vector(_VECTOR), mine, k.pin("tSgS", sums[_, lane, _, _, group, block]))
             k.group_barrier(1 + group, GROUP)
             with k.when(equal(lane, 0)):
                 k.do("store_flag", flags(group, block), 1)
@@ -126,7 +127,7 @@ class Share:
                 with k.loop("other", block, start=first_block) as other:
                     tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
                     with k.loops((rounds,), "r") as (r,):
-                        k.copy(tOgS[_, _, r], others, width=_VECTOR)
+                        k.copy(Vector(_VECTOR), tOgS[_, _, r], others)
                         with k.loops((_VECTOR, vectors // rounds)) as (i, j):
                             k.assign(mine(i, j, r), k.call("add", mine(i, j, r), others(i, j)))
             yield

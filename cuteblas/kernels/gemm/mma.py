@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ...codegen.builder import KernelBuilder
+from ...codegen.copies import CpAsync, Ldmatrix, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
@@ -146,9 +147,9 @@ class _Fragment:
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         """Load what one step along K multiplies."""
         if self._by_rows:
-            self._k.load_matrices(self._source[_, _, step, stage], self._target[_, _, buffer], transposed=not self._k_major)
+            self._k.copy(Ldmatrix(not self._k_major), self._source[_, _, step, stage], self._target[_, _, buffer])
         else:
-            self._k.copy(self._source[_, step, stage], self._target[_, buffer], width=1)
+            self._k.copy(Vector(1), self._source[_, step, stage], self._target[_, buffer])
 
 
 @cache
@@ -195,8 +196,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
         here, exists = (_, _, _, k_tile), block.exists(k_tile)
-        k.copy(tAgA[here], tAsA[_, _, _, stage], width=config.a.width, guard=tAcA and tAcA[here], when=exists)
-        k.copy(tBgB[here], tBsB[_, _, _, stage], width=config.b.width, guard=tBcB and tBcB[here], when=exists)
+        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here], when=exists)
+        k.copy(CpAsync(config.b.width), tBgB[here], tBsB[_, _, _, stage], guard=tBcB and tBcB[here], when=exists)
 
     k.comment("Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)")
     fragment_a = _Fragment(k, "A", config, 0, sA, majors[0])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
+from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
@@ -162,8 +163,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
         here, exists = (_, _, _, k_tile), block.exists(k_tile)
-        k.copy(tAgA[here], tAsA[_, _, _, stage], width=load_a.values[0], guard=tAcA and tAcA[here], when=exists)
-        k.copy(tBgB[here], tBsB[_, _, _, stage], width=load_b.values[0], guard=tBcB and tBcB[here], when=exists)
+        k.copy(CpAsync(load_a.values[0]), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here], when=exists)
+        k.copy(CpAsync(load_b.values[0]), tBgB[here], tBsB[_, _, _, stage], guard=tBcB and tBcB[here], when=exists)
 
     k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")
     tCsA, tCsB = k.pin("tCsA", mma.partition_a(sA, tid)), k.pin("tCsB", mma.partition_b(sB, tid))
@@ -175,8 +176,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     width_a, width_b = _vector(vm, item_a), _vector(vn, item_b)
 
     def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        k.copy(tCsA[_, _, step, stage], tCrA[_, _, buffer], width=width_a)
-        k.copy(tCsB[_, _, step, stage], tCrB[_, _, buffer], width=width_b)
+        k.copy(Vector(width_a), tCsA[_, _, step, stage], tCrA[_, _, buffer])
+        k.copy(Vector(width_b), tCsB[_, _, step, stage], tCrB[_, _, buffer])
 
     plain = {element_a, element_b, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
     in_order = tile.in_order and plain

@@ -20,6 +20,7 @@ from functools import cache
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
@@ -28,7 +29,7 @@ from ...codegen.pipeline import Pipeline, PipelineState
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
-from ...codegen.tma import TmaBox, tma_load
+from ...codegen.tma import TmaBox, TmaLoad
 from ...codegen.values import Value, choose
 from ...codegen.wgmma import (
     WgmmaOperand,
@@ -183,7 +184,7 @@ class _Source:
         _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
             some = (_, i, _) if mode == 1 else (_, _, i)
-            k.copy(tXgX[some], tXsX[(*some, stage)], width=access.width, guard=exists[some])
+            k.copy(CpAsync(access.width), tXgX[some], tXsX[(*some, stage)], guard=exists[some])
 
 
 @cache
@@ -248,7 +249,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     def load(tile: TileOfC, k_tile: IntLike, stage: PipelineState) -> None:
         for x in by_tma:
-            tma_load(k, x.tensor_map, x.box, x.tile(tile, k_tile), x.ring[_, _, stage.index], pipeline.barrier(stage))
+            k.copy(TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage)), x.tile(tile, k_tile), x.ring[_, _, stage.index])
 
     in_range = k.declare("in_range", "bool", True)
 
@@ -277,12 +278,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             planes_of_b.acquire(buffer)
             for i in range(across):
                 with k.loops((along,)) as (j,):
-                    k.copy(tPsB[_, i, j, stage.index], pairs_of_b[_, j], width=2 if config.k_major[1] else 1)
+                    k.copy(Vector(2 if config.k_major[1] else 1), tPsB[_, i, j, stage.index], pairs_of_b[_, j])
                 with k.loops((along,)) as (j,):
                     k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j), *(plane(0, j) for plane in planes), *range_)
                 with k.loops((along,)) as (j,):
                     for p, plane in enumerate(planes):
-                        k.copy(plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p], width=1)
+                        k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
             fence_proxy_async(k)
             k.group_barrier(1, GROUP)
             if threads:
@@ -372,7 +373,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.loop("k_tile", work.end) as k_tile:
                 pipeline.wait(stage)
                 for step in range(last + 1):
-                    k.copy(tCsA[_, step, stage.index], values, width=mma.width)
+                    k.copy(Vector(mma.width), tCsA[_, step, stage.index], values)
                     if step == last:
                         if threads:
                             pipeline.release(stage.index)

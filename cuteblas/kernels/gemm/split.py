@@ -17,13 +17,14 @@ from functools import cache
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.signature import TensorParam
 from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox, tma_load
+from ...codegen.tma import TmaBox, TmaLoad
 from ...codegen.values import Value, complex_of, number
 from ...codegen.wgmma import (
     WgmmaMma,
@@ -220,8 +221,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         pair, half, column = (size(elements[i]) for i in range(rank(elements)))
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
         tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
-        k.copy(tCgRA[0, _, 0], tCrRA, width=1, guard=guard[0, _, 0])
-        k.copy(tCgRB[_, 0, _], tCrRB, width=1, guard=guard[_, 0, _])
+        k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=guard[0, _, 0])
+        k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=guard[_, 0, _])
 
         def scale(factor: Callable[[Value, Value], Value]) -> None:
             with k.loops((pair, half, column)) as (i, h, n):
@@ -262,8 +263,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                     pipeline.acquire(stage, form.planes * (box_a.nbytes + box_b.nbytes))
                     for x in (a, b):
                         for p in range(form.planes):
-                            tma_load(k, x.tensor_map, x.box, x.tile(work.tile, k_tile, p),
-                                     x.ring[_, _, stage.index * form.planes + p], pipeline.barrier(stage))
+                            k.copy(TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage)), x.tile(work.tile, k_tile, p),
+                                   x.ring[_, _, stage.index * form.planes + p])
                     stage.advance()
         if verdict is not None and status is not None and config.lacking is not None:
             with k.when(equal(k.thread // WARP, first_thread // WARP + 1)):

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.swizzled import longest_row, swizzle_over
 from ...codegen.tiled import TiledCopy, partition
-from ...codegen.tma import TmaBox, tma_store, tma_store_wait
+from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
 from ...codegen.wgmma import WgmmaMma
 from ...layout import ComposedLayout, Layout, Tensor, _, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import IntLike, equal
@@ -101,7 +102,7 @@ class StagedC:
                 k.group_barrier(1 + group, GROUP)
                 with k.when(equal(lane, 0)):
                     coordinates = local_tile(make_identity_tensor((*extents, *batch)), (64, self._columns), (*at, *tile.batch))
-                    tma_store(k, self._map, self._box, coordinates, stage)
+                    k.copy(TmaStore(self._map, self._box), stage, coordinates)
 
     def _write_rows(self, stage: Tensor, matrix: Tensor, extents: tuple[IntLike, IntLike], at: tuple[IntLike, IntLike],
                     lane: IntLike) -> None:
@@ -118,10 +119,10 @@ class StagedC:
         taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
             with k.loops((_ROWS_AT_ONCE,)) as (j,):
-                k.copy(tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _], width=1)
+                k.copy(Vector(1), tWsC[_, _ROWS_AT_ONCE * i + j, _], taken[_, j, _])
             with k.loops((_ROWS_AT_ONCE,)) as (j,):
                 row = _ROWS_AT_ONCE * i + j
-                k.copy(taken[_, j, _], tWgC[_, row, _], width=1, guard=exists[_, row, _])
+                k.copy(Vector(1), taken[_, j, _], tWgC[_, row, _], guard=exists[_, row, _])
 
     def leave(self) -> None:
         """Wait until TMA has read everything."""

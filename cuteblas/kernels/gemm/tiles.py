@@ -83,7 +83,7 @@ def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], clu
     """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes.
 
     A block's part has fewer rows, or less of K if lines of an MN-major operand cannot be dealt out evenly. Boxes that are to be
-    ``clipped`` (:func:`~cuteblas.codegen.tma.tma_load`) are short.
+    ``clipped`` (:class:`~cuteblas.codegen.tma.TmaLoad`) are short.
     """
     most = (_CLIPPED_ROWS,) if clipped else ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.engine import Pointer
 from ...codegen.mbarrier import Mbarriers
 from ...codegen.tiled import TiledCopy
@@ -34,7 +35,7 @@ class Verdict:
         k = self._k
         self.barrier.wait(0, 0)
         given = k.registers("given", "uint32", Layout(1))
-        k.copy(self._word, given, width=1)
+        k.copy(Vector(1), self._word, given)
         k.stop(given(0).differs(0))
 
 
@@ -58,7 +59,7 @@ def judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Poi
         exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((RECORD, count)))), (None, count)))
     with k.loop("i", ceil_div(maximum(*(count for _pointer, count in operands)), step[1]), unroll=False) as i:
         for source, fragment, exists in zip(sources, found, exist, strict=True):
-            k.copy(source[_, _, _, i], fragment, width=RECORD, guard=exists[_, _, _, i])
+            k.copy(Vector(RECORD), source[_, _, _, i], fragment, guard=exists[_, _, _, i])
         for need, offer, fragment, exists in zip(needs, offers, found, exist, strict=True):
             with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
                 k.assign(need, k.call("max", need, fragment(0, 0, j)))

@@ -21,7 +21,7 @@ from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox, tma_load
+from ...codegen.tma import TmaBox, TmaLoad
 from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import equal, less
@@ -172,8 +172,9 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
             pipeline.acquire(stage, tile_a.nbytes + tile_b.nbytes)
             for x in (a, b):
                 tile, stage_of_x = x.tile(work.tile, k_tile), x.ring[_, _, stage.index]
-                tma_load(k, x.tensor_map, x.box, place.part(x.mode, x.box, tile), place.part(x.mode, x.box, stage_of_x),
-                         pipeline.barrier(stage), place.receivers(x.mode), x.extents[0] if config.clipped else None)
+                brings = TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage), place.receivers(x.mode),
+                                 x.extents[0] if config.clipped else None)
+                k.copy(brings, place.part(x.mode, x.box, tile), place.part(x.mode, x.box, stage_of_x))
             stage.advance()
 
     with consumers(k, config.groups):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.epilogue import literal
@@ -142,7 +143,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     k.fill(total, _identity(config.op, accumulator))
     with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
         here = exists[_, _, _, step]
-        k.copy(tXgX[_, _, _, step], read, width=width, guard=here)
+        k.copy(Vector(width), tXgX[_, _, _, step], read, guard=here)
         # What does not exist was read as zero: nothing to a sum, not so to the largest or the smallest.
         with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum" or here.at((v, i, j))):
             fold(total, (v if vi > 1 else 0, 0, 0), k.convert(read(v, i, j), accumulator))
@@ -155,17 +156,17 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
         tRsR = k.pin("tRsR", folder.partition(shared, k.thread))
         along = tRcR(0, 0, 0)[1]
         vector = min(vi, _MAX_VECTOR_BYTES // dtype(accumulator).bytes)
-        k.copy(total, tRsR, width=vector)
+        k.copy(Vector(vector), total, tRsR)
         half = tj
         while half > 1:
             half //= 2
             k.barrier()
             with k.when(less(along, half)):
-                k.copy(folder.partition(domain_offset((0, half), shared), k.thread), part, width=vector)
+                k.copy(Vector(vector), folder.partition(domain_offset((0, half), shared), k.thread), part)
                 with k.loops((vi, 1, 1)) as at:
                     fold(total, at, part(*at))
                 if half > 1:
-                    k.copy(total, tRsR, width=vector)
+                    k.copy(Vector(vector), total, tRsR)
 
     k.comment("The first threads along j have the results")
 
@@ -176,5 +177,5 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
     with k.loops((vi, 1, 1)) as at:
         k.assign(result(*at), k.convert(total(*at), config.output))
-    k.copy(result, tRgR, width=1, guard=last)
+    k.copy(Vector(1), result, tRgR, guard=last)
     return k.build()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
@@ -102,7 +103,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
     k.fill(total)
     with k.loop("slice", S) as index:
-        k.copy(tWgW[_, _, _, index], part, width=1, guard=guard)
+        k.copy(Vector(1), tWgW[_, _, _, index], part, guard=guard)
         k.assign(total(0), k.call("add", total(0), part(0)))
     epilogue.clear(total)
     epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), item,

@@ -26,10 +26,11 @@ from math import prod
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import CpAsync, StoreAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Element, Pointer
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import Mbarriers, initialise, store_async
+from ...codegen.mbarrier import Mbarriers, initialise
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
@@ -441,7 +442,7 @@ class _Operand:
             first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
             tRgR = k.pin("tRgR", owned(self._r.at(item, (M, tj))))
             with k.when(equal(rank, 0)):
-                k.copy(shift, tRgR, width=1, guard=first)
+                k.copy(Vector(1), shift, tRgR, guard=first)
 
             def scaled(part: Value, row: tuple[IntLike, int, int]) -> Value:
                 return k.call("scaled", part, factor(*row))
@@ -502,7 +503,7 @@ class _Operand:
                                     k.assign(rest, k.call("plane_rest", rest, first, float(2**form.step)))
                     with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
                         for which, plane in planes.items():
-                            k.copy(plane, now[which][_, _, j], width=config.run * side_by_side)
+                            k.copy(Vector(config.run * side_by_side), plane, now[which][_, _, j])
                     if self._s:
                         # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
                         with k.when(least < narrow), k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
@@ -530,7 +531,7 @@ class _Operand:
             k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
-            k.copy(record, Tensor(records, Layout((RECORD, block + 1)))[_, block], width=RECORD)
+            k.copy(Vector(RECORD), record, Tensor(records, Layout((RECORD, block + 1)))[_, block])
 
 
 def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
@@ -649,13 +650,13 @@ class _Fold:
             found.append((seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1))))
         with k.when(equal(self._along % self._config.lanes, 0)):
             for (total, _combine), (seen, _own, _part) in zip(totals, found, strict=True):
-                k.copy(total, seen[_, _, _, self._along // self._config.lanes], width=1)
+                k.copy(Vector(1), total, seen[_, _, _, self._along // self._config.lanes])
         k.barrier()
         for _seen, _own, part in found:
             k.fill(part)
         with k.when(self.has_row):
             for _seen, own, part in found:
-                k.copy(own, part, width=1)
+                k.copy(Vector(1), own, part)
         for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
             self._shuffle(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
         return found
@@ -670,9 +671,9 @@ class _Fold:
             self._from_all(total, combine, part)
             return
         with self._k.when(self.has_row):
-            self._k.copy(part, own, width=1)
+            self._k.copy(Vector(1), part, own)
         self._k.barrier()
-        self._k.copy(seen[_, _, _, 0], total, width=1)
+        self._k.copy(Vector(1), seen[_, _, _, 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
@@ -683,14 +684,14 @@ class _Fold:
             names = [total.engine.name for total, _combine in totals]
             with k.when(all_of(self.has_row, equal(own, 0))):
                 for name, (_seen, _own, part) in zip(names, found, strict=True):
-                    store_async(k, part(0), self._word(name, row, self._rank), 0, self._came.barrier(1))
+                    k.copy(StoreAsync(0, self._came.barrier(1)), part, self._word(name, row, self._rank))
             k.end_block(integer(self._rank).differs(0))
             self._came.wait(1)
             for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
                 other = k.registers(f"other_{name}", _TOLD[name], Layout(1))
                 k.fill(part)
                 with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-                    k.copy(self._word(name, row, own + first), other, width=1)
+                    k.copy(Vector(1), self._word(name, row, own + first), other)
                     k.assign(part(0), k.call(combine, part(0), other(0)))
                 self._shuffle(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
         return row, [part(0) for _seen, _own, part in found]
@@ -700,15 +701,15 @@ class _Fold:
         k, parts, cluster, name = self._k, self._parts, self._config.cluster, total.engine.name
         row, own = k.thread // parts, k.thread % parts
         with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-            store_async(k, part(0), self._word(name, row, self._rank), own + first, self._came.barrier(0))
+            k.copy(StoreAsync(own + first, self._came.barrier(0)), part, self._word(name, row, self._rank))
         self._came.wait(0)
         told, everywhere = self._told[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
         seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(told.engine, everywhere), k.thread))
         other = k.registers(f"other_{name}", _TOLD[name], total.layout)
         vector = self._values[0]
-        k.copy(seen[_, _, _, 0], total, width=vector)
+        k.copy(Vector(vector), seen[_, _, _, 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:
-            k.copy(seen[_, _, _, rank], other, width=vector)
+            k.copy(Vector(vector), seen[_, _, _, rank], other)
             with k.loops(self._values) as at:
                 k.assign(total(*at), k.call(combine, total(*at), other(*at)))
 
@@ -724,10 +725,10 @@ class _Fold:
         records = k.shared("records", "float32", Layout((RECORD, warps)))
         other = k.registers("other", "float32", Layout(RECORD))
         with k.when(all_of(self.has_row, equal(k.thread % _WARP, 0))):
-            k.copy(record, records[_, k.thread // _WARP], width=RECORD)
+            k.copy(Vector(RECORD), record, records[_, k.thread // _WARP])
         k.barrier()
         with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
-            k.copy(records[_, i], other, width=RECORD)
+            k.copy(Vector(RECORD), records[_, i], other)
             for at, combine in enumerate(combines):
                 k.assign(record(at), k.call(combine, record(at), other(at)))
 
@@ -760,7 +761,7 @@ class _Strip:
         self._exchanged, self._unroll = config.exchanged, config.unroll
         self._source, self._exists, self._fragment = source, exists, fragment
         if not self._slots:
-            k.copy(source[_, _, _, 0], fragment, width=self._width, guard=exists[_, _, _, 0])
+            k.copy(Vector(self._width), source[_, _, _, 0], fragment, guard=exists[_, _, _, 0])
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
         ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
@@ -786,7 +787,7 @@ class _Strip:
             target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
             exists = _of_step(k, "behind", self._exists, step)
             with k.loop("j", self._unroll, unroll=True) as j:
-                k.copy(k.pin("tXgX_run", source[_, _, j]), target[_, _, j], width=self._width, guard=exists[_, _, j])
+                k.copy(CpAsync(self._width), k.pin("tXgX_run", source[_, _, j]), target[_, _, j], guard=exists[_, _, j])
         k.commit()
 
     def _arrived(self, pending: int) -> None:
@@ -802,7 +803,7 @@ class _Strip:
         if self._slots < 2:
             if not again and self._slots:
                 self._arrived(0)
-                k.copy(self._ring[_, _, _, 0], self._fragment, width=self._run)
+                k.copy(Vector(self._run), self._ring[_, _, _, 0], self._fragment)
             yield 0
             return
         first: IntLike = self._left if again else 0
@@ -816,5 +817,5 @@ class _Strip:
             else:
                 with k.when(less(0, position)):
                     self._bring(following, following, less(following, self._steps))
-            k.copy(self._ring[_, _, _, position % self._slots], self._fragment, width=self._run)
+            k.copy(Vector(self._run), self._ring[_, _, _, position % self._slots], self._fragment)
             yield k.let("step", select(less(position, self._steps), position, position - self._steps)) if again else position

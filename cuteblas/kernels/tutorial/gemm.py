@@ -18,6 +18,7 @@ from functools import cache
 from typing import Literal
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.dtypes import accumulator_of, dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
@@ -252,14 +253,14 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     # -- for all tiles along K --------------------------------------------------------------------------------------------------
     k.comment("Copy a tile of A and of B, multiply them, for every tile along K")
     with k.loop("k_tile", k.let("k_max", size(tAgA.layout[2]))) as k_tile:
-        k.copy(tAgA[_, _, k_tile], tArA, width=1, guard=tAcA and tAcA[_, _, k_tile])
-        k.copy(tBgB[_, _, k_tile], tBrB, width=1, guard=tBcB and tBcB[_, _, k_tile])
-        k.copy(tArA, tAsA, width=1)
-        k.copy(tBrB, tBsB, width=1)
+        k.copy(Vector(1), tAgA[_, _, k_tile], tArA, guard=tAcA and tAcA[_, _, k_tile])
+        k.copy(Vector(1), tBgB[_, _, k_tile], tBrB, guard=tBcB and tBcB[_, _, k_tile])
+        k.copy(Vector(1), tArA, tAsA)
+        k.copy(Vector(1), tBrB, tBsB)
         k.barrier()
         with k.loop("k_block", BK, unroll=shape.unroll or None) as k_block:
-            k.copy(tCsA[_, k_block], tCrA, width=1)
-            k.copy(tCsB[_, k_block], tCrB, width=1)
+            k.copy(Vector(1), tCsA[_, k_block], tCrA)
+            k.copy(Vector(1), tCsB[_, k_block], tCrB)
             k.gemm(Fma(*config.conj), _atoms(tCrC, 2), _atoms(tCrA, 1), _atoms(tCrB, 1))
         k.barrier()
 
@@ -268,10 +269,10 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
         tCrD = k.registers("tCrD", config.c, Layout(shape.values[0]))
         target, column = tCgC[_, j], tCcC and tCcC[_, j]
         if config.beta != "zero":
-            k.copy(target, tCrD, width=1, guard=column)
+            k.copy(Vector(1), target, tCrD, guard=column)
         with k.loops(shape.values[:1]) as (i,):
             k.assign(tCrD(i), combine(k, config.c, accumulator, tCrC(i, j), tCrD(i), alpha, beta, config.beta))
-        k.copy(tCrD, target, width=1, guard=column)
+        k.copy(Vector(1), tCrD, target, guard=column)
     return k.build()
 
 

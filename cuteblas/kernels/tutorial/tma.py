@@ -20,12 +20,13 @@ from functools import cache
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
-from ...codegen.tma import TmaBox, tma_load, tma_store, tma_store_wait
+from ...codegen.tma import TmaBox, TmaLoad, TmaStore, tma_store_wait
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
 from ..common import tile_of_block, transpose_words
 
@@ -83,9 +84,9 @@ def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
     with k.when(k.thread.eq(0)):
         initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, S.map, box, coordinates, sT, full.at(0))
+        k.copy(TmaLoad(S.map, box, full.at(0)), coordinates, sT)
         full.wait(0, 0)
-        tma_store(k, D.map, box, coordinates, sT)
+        k.copy(TmaStore(D.map, box), sT, coordinates)
         tma_store_wait(k)
     return k.build()
 
@@ -197,7 +198,7 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     with k.when(k.thread.eq(0)):
         initialise(k, full)
         full.expect(0, box.nbytes)
-        tma_load(k, S.map, box, coordinates, sT, full.at(0))
+        k.copy(TmaLoad(S.map, box, full.at(0)), coordinates, sT)
     k.barrier()
     full.wait(0, 0)
 
@@ -209,11 +210,11 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     guard = Guard(k.pin("tDcD", writer.partition(cD, k.thread)), (None, H, N))
     rest = (1, vectors // reader.tile[1], columns // reader.tile[2])
     tDrS = k.registers("tDrS", word, Layout((vector, *rest)))
-    k.copy(tDsT, tDrS, width=1)
+    k.copy(Vector(1), tDsT, tDrS)
     tDrD = tDrS
     if packed > 1:
         tDrD = k.registers("tDrD", word, Layout((vector, *rest)))
         along_n = select(Layout((words, packed, *rest)), 1, 0, 2, 3, 4)
         transpose_words(k, Tensor(tDrS.engine, Layout((packed, words, *rest))), Tensor(tDrD.engine, along_n))
-    k.copy(tDrD, tDgD, width=words, guard=guard)
+    k.copy(Vector(words), tDrD, tDgD, guard=guard)
     return k.build()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import CpAsync, Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
@@ -157,8 +158,8 @@ def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
     tSgS, tDgD = p.partition("tSgS", p.source, config.threads), p.partition("tDgD", p.target, config.threads)
     guard = p.guard("tScS", config.threads)
     fragment = _registers(k, config.item, config.threads)
-    k.copy(tSgS, fragment, width=1, guard=guard)
-    k.copy(fragment, tDgD, width=1, guard=guard)
+    k.copy(Vector(1), tSgS, fragment, guard=guard)
+    k.copy(Vector(1), fragment, tDgD, guard=guard)
     return k.build()
 
 
@@ -173,7 +174,7 @@ def shared_transpose(config: SharedConfig) -> GeneratedKernel:
 
     k.comment("Rows in")
     tSgS, tSsT = p.partition("tSgS", p.source, ALONG_N), p.partition("tSsT", sT, ALONG_N)
-    k.copy(tSgS, tSsT, width=1, guard=p.guard("tScS", ALONG_N))
+    k.copy(CpAsync(1), tSgS, tSsT, guard=p.guard("tScS", ALONG_N))
     k.commit()
     k.wait(0)
     k.barrier()
@@ -182,6 +183,6 @@ def shared_transpose(config: SharedConfig) -> GeneratedKernel:
     tDsT, tDgD = p.partition("tDsT", sT, ALONG_M), p.partition("tDgD", p.target, ALONG_M)
     guard = p.guard("tDcD", ALONG_M)
     fragment = _registers(k, config.item, ALONG_M)
-    k.copy(tDsT, fragment, width=1)
-    k.copy(fragment, tDgD, width=1, guard=guard)
+    k.copy(Vector(1), tDsT, fragment)
+    k.copy(Vector(1), fragment, tDgD, guard=guard)
     return k.build()

@@ -1,0 +1,196 @@
+"""Atoms of copies between global memory, shared memory and registers: vectors, ``cp.async``, ``ldmatrix``, ``st.async``.
+
+Those of tensor maps are in :mod:`~cuteblas.codegen.tma`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..layout import Tensor, size
+from ..layout.symbolic import Expr, IntLike, Var, all_of
+from .builder import Guard, KernelBuilder
+from .engine import CodegenError, Element, Pointer, static_extents
+from .intrinsics import Argument
+
+__all__ = ["CpAsync", "Ldmatrix", "StoreAsync", "Vector", "refuse_predicates"]
+
+_MOST_BYTES = 16                    # of a vector, and of a row that ldmatrix loads
+_REGISTERS = 4                      # that one ldmatrix fills
+_WORD = 4                           # bytes that st.async stores
+_CALLS = {("gmem", "rmem"): "load_global", ("rmem", "gmem"): "store_global", ("smem", "rmem"): "load_shared",
+          ("rmem", "smem"): "store_shared"}
+_ASYNCHRONOUS = {("gmem", "smem"): "cp_async"}
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Copies between registers and memory, so many elements along mode 0 at a time.
+
+    Under a guard, elements that do not exist are read as zero and not written; under a condition, none exists unless it holds.
+
+    Attributes
+    ----------
+    width : int
+        Elements of a vector.
+    """
+
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        _check_width(self.width)
+
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+        """Write the accesses.
+
+        Raises
+        ------
+        CodegenError
+            If extents differ, or a vector is not provably contiguous, aligned and as a whole inside or outside of the guard.
+        """
+        _by_vectors(k, _CALLS, self.width, source, target, guard, when, always=False)
+
+
+@dataclass(frozen=True)
+class CpAsync:
+    """Copies from global to shared memory that threads do not wait for (``cp.async``): :meth:`KernelBuilder.commit` closes a group
+    of them, :meth:`KernelBuilder.wait` waits. Else as :class:`Vector`.
+
+    Attributes
+    ----------
+    width : int
+        Elements of a vector.
+    """
+
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        _check_width(self.width)
+
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+        """Write the copies; see :meth:`Vector.copy`."""
+        _by_vectors(k, _ASYNCHRONOUS, self.width, source, target, guard, when, always=True)
+
+
+@dataclass(frozen=True)
+class Ldmatrix:
+    """Loads of 8 x 8 matrices of 16-bit elements from shared memory, four at a time, by whole warps (``ldmatrix``).
+
+    The source is (row, quadruple), the row of 16 bytes that a lane addresses in each quadruple of matrices; the target (4,
+    quadruple), 32-bit registers, one for each matrix.
+
+    Attributes
+    ----------
+    transposed : bool
+        Whether lanes get pairs of a column instead of pairs of a row.
+    """
+
+    transposed: bool = False
+
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+        """Write the loads.
+
+        Raises
+        ------
+        CodegenError
+            If a row is not provably 16 contiguous, aligned bytes.
+        """
+        refuse_predicates(self, guard, when)
+        width, quadruples = static_extents(source)
+        if width * source.engine.dtype.bytes != _MOST_BYTES or static_extents(target) != (_REGISTERS, quadruples):
+            raise CodegenError(f"ldmatrix loads rows of 16 bytes into 4 registers, got {source.layout} to {target.layout}")
+        _prove_vector(source, width)
+        with k.loops((quadruples,)) as (q,):
+            row = source(0, q)
+            k.count(row, width, "load_shared", source)
+            k.do("ldmatrix_x4_trans" if self.transposed else "ldmatrix_x4", target(0, q), row)
+
+
+@dataclass(frozen=True)
+class StoreAsync:
+    """A store of a word of 4 bytes, from a register, into the shared memory of a block of the cluster (PTX ISA, "st.async").
+
+    The target is one element, as it lies in this block's shared memory.
+
+    Attributes
+    ----------
+    rank : int or Expr
+        Of the block. It must have begun, and may not end before the word is there.
+    barrier : Element
+        The mbarrier on which this completes, as it lies in this block; that of the other one is meant.
+    """
+
+    rank: IntLike
+    barrier: Element
+
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+        """Write the store.
+
+        Raises
+        ------
+        CodegenError
+            If it is no word from a register to shared memory.
+        """
+        refuse_predicates(self, guard, when)
+        spaces = source.engine.space, target.engine.space
+        if spaces != ("rmem", "smem") or any(x.engine.dtype.bytes != _WORD or size(x.layout) != 1 for x in (source, target)):
+            raise CodegenError(f"a word of 4 bytes is stored from a register into shared memory, got {source} to {target}")
+        k.do("store_async", target(0), source(0), self.rank, self.barrier)
+
+
+def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> None:
+    """Refuse predicates of an atom that has none: the hardware knows what exists, or all does."""
+    if guard is not None or when is not True:
+        raise CodegenError(f"{type(atom).__name__} copies without predicates: write it under a condition")
+
+
+def _by_vectors(k: KernelBuilder, calls: Mapping[tuple[str, str], str], width: int, source: Tensor, target: Tensor,
+                guard: Guard | None, when: Expr | bool, *, always: bool) -> None:
+    """Copy between partitioned tensors of the same extents by one of the ``calls``, which ``always`` take a predicate or may."""
+    extents = static_extents(source)
+    if extents != static_extents(target):
+        raise CodegenError(f"copy: extents differ: {source.layout} to {target.layout}")
+    if extents[0] % width:
+        raise CodegenError(f"copy: mode 0 of {source.layout} does not split into vectors of {width}")
+    call = calls.get((source.engine.space, target.engine.space))
+    if call is None:
+        known = ", ".join(f"{a} to {b}" for a, b in calls)
+        raise CodegenError(f"copy: the atom copies {known}, not {source.engine.space} to {target.engine.space}")
+    for tensor in (source, target):
+        _prove_vector(tensor, width)
+    with k.loops((extents[0] // width, *extents[1:])) as (v, *rest):
+        at = (v * width, *rest)
+        s, d = source(*at), target(*at)
+        arguments: list[Argument] = [d, s]
+        if guard is not None and not guard.same_for(at, width):
+            raise CodegenError(f"copy: vectors of {width} elements may lie partly outside of the extents {guard.extents}")
+        if guard is not None or when is not True or always:
+            arguments.append(all_of(when, True if guard is None else guard.at(at)))
+        for element, tensor in ((s, source), (d, target)):
+            k.count(element, width, call, tensor)
+        k.do(call, *arguments, of=width)
+
+
+def _check_width(width: int) -> None:
+    if width not in (1, 2, 4, 8, 16):
+        raise CodegenError(f"a vector has 1, 2, 4, 8 or 16 elements, got {width}")
+
+
+def _prove_vector(tensor: Tensor, width: int) -> None:
+    """Refuse a vector access whose elements are not provably contiguous and aligned."""
+    pointer: Pointer = tensor.engine
+    nbytes = width * pointer.dtype.bytes
+    if nbytes > _MOST_BYTES:
+        raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are no vector of 1 to {_MOST_BYTES} bytes")
+    if width == 1 and pointer.space == "rmem":
+        return
+    extent, *rest = static_extents(tensor)
+    start = Var("_0", 0, extent // width - 1) * width
+    others = [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
+    first = tensor(start, *others).index
+    if any(tensor(start + v, *others).index - first != v for v in range(1, width)):
+        raise CodegenError(f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous")
+    if not pointer.aligned_to(first, nbytes):
+        raise CodegenError(f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
+                           f"to {nbytes} bytes")
