@@ -16,7 +16,7 @@ from .._forks import forget_in_children
 from ..codegen.epilogue import EpilogueGraph
 from ..planning.plan import Plan
 from ..planning.problem import ContractionProblem, DeviceInfo, GemmProblem
-from .copies import check_out
+from .copies import check_out, fast_copies
 from .counters import tally
 from .elementwise import cast_of, elementwise_parts, flushed_by_a_cast, roles
 from .engines import plan_for
@@ -33,7 +33,7 @@ from .routing import repeaters
 __all__ = ["CUPY", "MOST_READY", "UFUNCS",
            "Cupy", "Recorder", "arranged", "cast", "contiguous", "copied", "copied_into", "current_device",
            "current_stream", "judged", "key_of_call", "launcher_for", "matmul", "of_type", "on_device_of", "repeated",
-           "repeated_matmul", "require_one_device", "several_devices", "uploaded"]
+           "repeated_copy", "repeated_matmul", "require_one_device", "several_devices", "uploaded"]
 
 
 UFUNCS = frozenset({"matmul", "matvec", "vecdot", "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
@@ -265,7 +265,8 @@ class _Ready(NamedTuple):
     tick: Callable[[], Any]
     several_devices: bool
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int, ...] | None                     # none where they are those of the order
+    order: str
     dtype: np.dtype
     nbytes: int
     near: tuple[tuple[int, int, int], ...]              # the number of an input, and between which distances from it the result
@@ -275,6 +276,21 @@ class _Ready(NamedTuple):
 
 _ready: dict[tuple, _Ready] = {}
 _NDARRAY = cupy.ndarray                 # looked up where it is noticed
+_BARE = cupy.ndarray.__mro__[1]
+
+
+_new: Any = _BARE.__new__
+_fill_in: Any = getattr(_BARE, "_init", None)
+
+
+def _by_parts(shape: tuple[int, ...], dtype: np.dtype, memory: Any, strides: tuple[int, ...] | None, order: str) -> Any:
+    """``cupy.ndarray(shape, dtype, memory, strides, order)``, by the two calls that this constructor in Python comes to."""
+    made = _new(_NDARRAY)
+    _fill_in(made, shape, dtype, memory, strides, order)
+    return made
+
+
+_made: Callable[..., Any] = cupy.ndarray if _fill_in is None else _by_parts
 
 
 def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None:
@@ -337,7 +353,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
         return None
     if ready is None:
         return None
-    launch, pick, tick, several, shape, strides, dtype, nbytes, near, _types = ready
+    launch, pick, tick, several, shape, strides, order, dtype, nbytes, near, _types = ready
     if several and current_device() != data.device_id:
         return None
     if out is None:
@@ -346,7 +362,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
         if address & 15:
             return None
         addresses.append(address)
-        out = _NDARRAY(shape, dtype, memory, strides)
+        out = _made(shape, dtype, memory, strides, order)
     else:
         for i, below, above in near:
             if below < address - addresses[i] < above:
@@ -423,7 +439,11 @@ class Recorder(Cupy):
         if (key := key_of_call(head, inputs, out)) is None:
             return
         types = tuple(x.dtype for x in (*inputs, result))
-        ready = _Ready(launch, pick, tick, several_devices(), result.shape, result.strides, result.dtype, result.nbytes, near,
+        strides: tuple[int, ...] | None = result.strides
+        order = "F" if result.flags.f_contiguous and not result.flags.c_contiguous else "C"
+        if _made(result.shape, result.dtype, result.data, None, order).strides == strides:
+            strides = None
+        ready = _Ready(launch, pick, tick, several_devices(), result.shape, strides, order, result.dtype, result.nbytes, near,
                        types)
         if len(_ready) >= MOST_READY:
             _ready.clear()
@@ -496,15 +516,15 @@ def copied_into(a: Any, out: Any, variant: str | None) -> Any:
     return out
 
 
-def contiguous(a: Any, dtype: Any, variant: str | None) -> Any:
-    """``ascontiguousarray`` of a CuPy array: see :func:`cuteblas.ascontiguousarray`."""
+def contiguous(function: str, a: Any, order: str, dtype: Any, variant: str | None) -> Any:
+    """``ascontiguousarray`` or ``asfortranarray`` of a CuPy array: see :func:`cuteblas.ascontiguousarray`."""
     if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
-        return of_type("ascontiguousarray", cupy.ascontiguousarray, "C", a, target, variant)
-    with on_device_of(a):
-        if a.flags.c_contiguous:
-            tally("ascontiguousarray", "calls", "nothing").tick()
-            return a if a.ndim else a.reshape(1)
-    return arranged("ascontiguousarray", a, "C", variant)
+        return of_type(function, getattr(cupy, function), order, a, target, variant)
+    flags = a.flags
+    if flags.c_contiguous if order == "C" else flags.f_contiguous:
+        tally(function, "calls", "nothing").tick()
+        return a if a.ndim else a.reshape(1)
+    return arranged(function, a, order, variant)
 
 
 def of_type(function: str, call: Callable[..., Any], order: str, a: Any, dtype: np.dtype, variant: str | None) -> Any:
@@ -548,6 +568,21 @@ def arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
     return new
 
 
+def repeated_copy(function: str, a: Any, order: Any, out: Any = None) -> Any:
+    """A copy of a plain CuPy array in an order if the like of it has run before, or itself if that is asked for; else ``None``."""
+    if out is not None:
+        return repeated(("copy", "out", None), (a,), out) if type(order) is str and order == "K" else None
+    new = repeated((function, order, None), (a,), None)
+    if new is None and function != "copy" and a.ndim:
+        flags = a.flags
+        if flags.c_contiguous if order == "C" else flags.f_contiguous:
+            tally(function, "calls", "nothing").tick()
+            return a
+    return new
+
+
 forget_in_children(_ready.clear)
 fast_paths[cupy.ndarray] = repeated_matmul
+fast_copies[cupy.ndarray] = repeated_copy
+forget_in_children(lambda: fast_copies.pop(cupy.ndarray, None))
 repeaters[cupy.ndarray] = repeated

@@ -12,12 +12,11 @@ import numpy as np
 
 from . import _cupy
 from ._cupy_programs import ProgramRecorder, multiply
-from .counters import tally
 from .elementwise import flushed_by_a_product, product_of, scaled_of
 from .kinds import kind_of
 from .routing import Taken
 
-__all__ = ["CupyOfProducts", "fortran", "taken"]
+__all__ = ["CupyOfProducts", "taken"]
 
 _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
 """Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
@@ -110,14 +109,3 @@ def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
 def _is_no_array(x: Any) -> bool:
     """Whether it is something else than arrays, numbers and lists, and not made of numbers."""
     return kind_of(x) == "like" and not isinstance(x, (list, tuple)) and np.asarray(x).dtype.kind not in "biufc"
-
-
-def fortran(a: Any, dtype: Any, variant: str | None) -> Any:
-    """``asfortranarray`` of a CuPy array: see :func:`cuteblas.asfortranarray`."""
-    if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
-        return _cupy.of_type("asfortranarray", cupy.asfortranarray, "F", a, target, variant)
-    with _cupy.on_device_of(a):
-        if a.flags.f_contiguous:
-            tally("asfortranarray", "calls", "nothing").tick()
-            return a if a.ndim else a.reshape(1)
-    return _cupy.arranged("asfortranarray", a, "F", variant)

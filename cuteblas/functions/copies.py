@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,11 @@ from .kinds import kind_of, own_call
 from .memory import Memory, overlaps_itself
 from .named import BY_NUMPY, check_variant, refuse_variant
 
-__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
+__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "fast_copies", "why_not_words"]
+
+fast_copies: dict[type, Callable[..., Any]] = {}
+"""By the type of an array: a function of (name of ours, array, order) and perhaps ``out`` that answers a call without further
+arguments, or returns ``None`` for one that has to go the long way."""
 
 
 def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = None, variant: str | None = None) -> Any:
@@ -52,6 +57,8 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
     >>> cuteblas.copy(x.T, out=x) is x, x.tolist()
     (True, [[0, 2], [1, 3]])
     """
+    if variant is None and (fast := fast_copies.get(type(a))) is not None and (new := fast("copy", a, order, out)) is not None:
+        return new
     kind = kind_of(a)
     check_variant(variant, "copy")
     if out is not None:
@@ -146,14 +153,13 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
+    if dtype is None and like is None and variant is None and (fast := fast_copies.get(type(a))) is not None \
+            and (new := fast("ascontiguousarray", a, "C")) is not None:
+        return new
     check_variant(variant, "copy")
     if like is not None:
         refuse_variant(variant, "like= names who makes the result")
         return np.ascontiguousarray(a, dtype, like=like)
-    if kind_of(a) == "cupy":
-        from ._cupy import contiguous
-
-        return contiguous(a, dtype, variant)
     return _contiguous("ascontiguousarray", np.ascontiguousarray, "C", a, dtype, variant)
 
 
@@ -183,19 +189,22 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
+    if dtype is None and like is None and variant is None and (fast := fast_copies.get(type(a))) is not None \
+            and (new := fast("asfortranarray", a, "F")) is not None:
+        return new
     check_variant(variant, "copy")
     if like is not None:
         refuse_variant(variant, "like= names who makes the result")
         return np.asfortranarray(a, dtype, like=like)
-    if kind_of(a) == "cupy":
-        from ._cupy_products import fortran
-
-        return fortran(a, dtype, variant)
     return _contiguous("asfortranarray", np.asfortranarray, "F", a, dtype, variant)
 
 
 def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None) -> Any:
-    """An array on the host, contiguous in that order."""
+    """An array that is contiguous in that order."""
+    if kind_of(a) == "cupy":
+        from ._cupy import contiguous
+
+        return contiguous(function, a, order, dtype, variant)
     if current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
         return _by_numpy(function, "numpy", call, a, dtype)
@@ -211,6 +220,23 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
     from .execution import EMULATOR, new_like
 
     return new_like(function, EMULATOR, array, order, variant)
+
+
+_NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
+           for call in (np.copy, np.ascontiguousarray, np.asfortranarray)}
+
+
+def _plain_array(function: str, a: np.ndarray, order: Any, out: Any = None) -> Any:
+    """A plain NumPy array by NumPy's function, without further questions; ``None`` if there are some."""
+    if out is not None or current_backend() != "numpy":
+        return None
+    call, tick = _NUMPYS[function]
+    result = call(a, order) if function == "copy" else call(a)
+    tick()
+    return result
+
+
+fast_copies[np.ndarray] = _plain_array
 
 
 def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -303,6 +304,36 @@ def test_a_repeated_copy_takes_the_fast_path(monkeypatch):
     for other, order in ((x[:5], "C"), (x.view("i4"), "C"), (x, "F"), (x[1:], "C")):
         with pytest.raises(TypeError):
             cuteblas.copy(on_gpu(other).T, order=order)
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "permuted", "padded"])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (1, 5), (5,), ()])
+def test_repeated_copies_are_numpys(shape, layout):
+    """The first call and those after it: the array itself where NumPy returns that, else its order of axes."""
+    x = laid_out(shape, "f", layout)
+    for ours, numpys in ((cuteblas.ascontiguousarray, np.ascontiguousarray), (cuteblas.asfortranarray, np.asfortranarray),
+                         *((partial(cuteblas.copy, order=order), partial(np.copy, order=order)) for order in "KCFA")):
+        expected = numpys(x)
+        for _ in range(3):
+            gpu = on_gpu(x)
+            result = ours(gpu)
+            assert (result is gpu) == (expected is x)
+            assert (result.shape, result.flags.c_contiguous, result.flags.f_contiguous) == (
+                expected.shape, expected.flags.c_contiguous, expected.flags.f_contiguous)
+            check_same_strides(on_host(result), expected)
+            np.testing.assert_array_equal(on_host(result), expected)
+
+
+def test_a_repeated_copy_into_an_array():
+    x, out = laid_out((6, 5), "f", "C"), on_gpu(np.empty((5, 6), "f"))
+    for number in range(3):
+        assert cuteblas.copy(on_gpu(x + number).T, out=out) is out
+        np.testing.assert_array_equal(on_host(out), x.T + number)
+        with pytest.raises(ValueError, match="order must be one of 'C', 'F', 'A', or 'K'"):
+            cuteblas.copy(on_gpu(x).T, "X", out=out)
+        with pytest.raises(ValueError, match="order must be one of 'C', 'F', 'A', or 'K'"):
+            cuteblas.copy(on_gpu(x).T, "X")
+    assert cuteblas.stats()["copy"]["calls"] == {"reference": 3}
 
 
 def test_contiguous():
