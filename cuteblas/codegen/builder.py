@@ -464,6 +464,18 @@ class KernelBuilder:
         """``c += a b^T`` on what the atom multiplies: fragments, or operands in shared memory."""
         atom.gemm(self, c, a, b)
 
+    def fold(self, total: Tensor, part: Tensor, by: str = "add") -> None:
+        """Add a fragment to another one of the same extents, or fold it into that by another function of two values."""
+        if static_extents(total) != static_extents(part):
+            raise CodegenError(f"fold: extents differ: {part.layout} into {total.layout}")
+        with self.loops(static_extents(total)) as at:
+            self.assign(total(*at), self.call(by, total(*at), part(*at)))
+
+    def fold_lanes(self, x: Value, by: str, masks: Iterable[int]) -> None:
+        """Fold a variable with that of another lane, whose number differs in a mask: for one mask after the other."""
+        for mask in masks:
+            self.assign(x, self.call(by, x, self.call("shuffle_xor", x, mask)))
+
     def barrier(self) -> None:
         """Wait for all threads of the block."""
         self.do("syncthreads")

@@ -157,6 +157,18 @@ def test_operators_are_those_of_cpp():
     assert cast(u >> 8, "b8").c == "static_cast<unsigned char>(u >> 8)"
 
 
+def test_folds(k):
+    total, part, wrong = (k.registers(name, "float32", Layout(n)) for name, n in (("total", 2), ("part", 2), ("wrong", 3)))
+    k.fold(total, part)
+    k.fold(total, part, "maximum")
+    k.fold_lanes(total(1), "max", (1, 2))
+    assert [line for line in lines(k) if "cb::" in line] == [
+        "total[i] = cb::add(total[i], part[i]);", "total[i] = cb::maximum(total[i], part[i]);",
+        *(f"total[1] = cb::max(total[1], cb::shuffle_xor(total[1], {mask}));" for mask in (1, 2))]
+    with pytest.raises(CodegenError, match="fold: extents differ: 3:1 into 2:1"):
+        k.fold(total, wrong)
+
+
 def test_statements(k):
     flag = k.declare("flag", "bool", False)
     x = k.declare("x", "float32", 2.0**127)

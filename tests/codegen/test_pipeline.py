@@ -43,7 +43,7 @@ def column_sums():
         with k.loop("row", N):
             pipeline.wait(stage)
             k.copy(Vector(1), ring[_, lane, stage.index], value)
-            k.assign(total(0), k.call("add", total(0), value(0)))
+            k.fold(total, value)
             pipeline.release(stage.index)
             stage.advance()
         k.copy(Vector(1), total, Tensor(S, Layout((1, WARP)))[_, lane])

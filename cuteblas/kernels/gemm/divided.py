@@ -128,8 +128,7 @@ class Share:
                     tOgS = k.pin("tOgS", sums[_, lane, _, _, group, other])
                     with k.loops((rounds,), "r") as (r,):
                         k.copy(Vector(_VECTOR), tOgS[_, _, r], others)
-                        with k.loops((_VECTOR, vectors // rounds)) as (i, j):
-                            k.assign(mine(i, j, r), k.call("add", mine(i, j, r), others(i, j)))
+                        k.fold(mine[_, _, r], others)
             yield
 
     def _block_of(self, step: IntLike) -> IntLike:

@@ -363,8 +363,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 planes_of_b.release(released)
             for part in (corrections, main):
                 wgmma_delivered(k, part)
-                with k.loops((2, 2, config.columns // 8)) as at:
-                    k.assign(total(*at), k.call("add", total(*at), part(*at)))
+                k.fold(total, part)
 
         with schedule.works() as work:
             tile = work.tile

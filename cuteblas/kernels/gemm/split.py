@@ -311,8 +311,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                     wgmma_wait(k, 0)
                     release()
                 wgmma_delivered(k, chunk)
-                with k.loops((2, 2, config.columns // 8)) as at:
-                    k.assign(total(*at), k.call("add", total(*at), chunk(*at)))
+                k.fold(total, chunk)
                 stage.advance()
             if overlap:
                 wgmma_wait(k, 0)

@@ -65,8 +65,7 @@ def judge(k: KernelBuilder, operands: list[tuple[Pointer, IntLike]], status: Poi
                 k.assign(need, k.call("max", need, fragment(0, 0, j)))
                 k.assign(offer, k.call("min", offer, fragment(1, 0, j)))
     for x, combine in (*((need, "max") for need in needs), *((offer, "min") for offer in offers)):
-        for mask in (1 << i for i in range(WARP.bit_length() - 1)):
-            k.assign(x, k.call(combine, x, k.call("shuffle_xor", x, mask)))
+        k.fold_lanes(x, combine, (1 << i for i in range(WARP.bit_length() - 1)))
     lacks = k.declare("is_lacking", "bool", (needs[0] > offers[1]) | (needs[1] > offers[0]), const=True)
     worst = choose(k.call("max", *needs) > PLENTY, 2, choose(lacks, lacking, 0, "uint32"))
     found_out = k.declare("verdict", "uint32", worst, const=True)

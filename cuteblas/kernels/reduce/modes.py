@@ -137,16 +137,14 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     read = k.registers("tXrX", config.element, Layout((vi * vj, 1, _UNROLL)))
     total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
 
-    def fold(into: Tensor, at: tuple[IntLike, ...], value: Value) -> None:
-        k.assign(into(*at), k.call(OPERATIONS[config.op], into(*at), value))
-
     k.fill(total, _identity(config.op, accumulator))
     with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
         here = exists[_, _, _, step]
         k.copy(Vector(width), tXgX[_, _, _, step], read, guard=here)
         # What does not exist was read as zero: nothing to a sum, not so to the largest or the smallest.
         with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum" or here.at((v, i, j))):
-            fold(total, (v if vi > 1 else 0, 0, 0), k.convert(read(v, i, j), accumulator))
+            into = total(v if vi > 1 else 0, 0, 0)
+            k.assign(into, k.call(OPERATIONS[config.op], into, k.convert(read(v, i, j), accumulator)))
 
     results = config.tile[0], tj
     tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
@@ -163,8 +161,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
             k.barrier()
             with k.when(less(along, half)):
                 k.copy(Vector(vector), folder.partition(domain_offset((0, half), shared), k.thread), part)
-                with k.loops((vi, 1, 1)) as at:
-                    fold(total, at, part(*at))
+                k.fold(total, part, OPERATIONS[config.op])
                 if half > 1:
                     k.copy(Vector(vector), total, tRsR)
 

@@ -104,7 +104,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     k.fill(total)
     with k.loop("slice", S) as index:
         k.copy(Vector(1), tWgW[_, _, _, index], part, guard=guard)
-        k.assign(total(0), k.call("add", total(0), part(0)))
+        k.fold(total, part)
     epilogue.clear(total)
     epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), item,
                    lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))

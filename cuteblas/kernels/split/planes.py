@@ -629,13 +629,9 @@ class _Fold:
         if self._config.cluster > 1:
             self._came.meet()
 
-    def _shuffle(self, x: Value, combine: str, masks: Iterable[int]) -> None:
-        for mask in masks:
-            self._k.assign(x, self._k.call(combine, x, self._k.call("shuffle_xor", x, mask)))
-
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
-            self._shuffle(total(*at), combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
+            self._k.fold_lanes(total(*at), combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
 
     def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Leave parts of rows in shared memory: as those who split see them, and this thread's; fold the latter in registers."""
@@ -658,7 +654,7 @@ class _Fold:
             for _seen, own, part in found:
                 k.copy(Vector(1), own, part)
         for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
-            self._shuffle(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
+            k.fold_lanes(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
         return found
 
     def to_all(self, total: Tensor, combine: str) -> None:
@@ -692,8 +688,8 @@ class _Fold:
                 k.fill(part)
                 with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
                     k.copy(Vector(1), self._word(name, row, own + first), other)
-                    k.assign(part(0), k.call(combine, part(0), other(0)))
-                self._shuffle(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
+                    k.fold(part, other, combine)
+                k.fold_lanes(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
         return row, [part(0) for _seen, _own, part in found]
 
     def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
@@ -710,8 +706,7 @@ class _Fold:
         k.copy(Vector(vector), seen[_, _, _, 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:
             k.copy(Vector(vector), seen[_, _, _, rank], other)
-            with k.loops(self._values) as at:
-                k.assign(total(*at), k.call(combine, total(*at), other(*at)))
+            k.fold(total, other, combine)
 
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
@@ -719,7 +714,7 @@ class _Fold:
         combines = ("max", "min")
         masks = [1 << i for i in range(self._parts.bit_length() - 1, _WARP.bit_length() - 1)]
         for at, combine in enumerate(combines):
-            self._shuffle(record(at), combine, masks)
+            k.fold_lanes(record(at), combine, masks)
         if warps == 1:
             return
         records = k.shared("records", "float32", Layout((RECORD, warps)))
