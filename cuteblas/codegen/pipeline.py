@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ..layout.symbolic import IntLike, equal, select
+from ..layout.symbolic import Expr, IntLike, equal, select
 from .builder import KernelBuilder
 from .engine import Element
 from .mbarrier import Mbarriers
 
-__all__ = ["Pipeline", "PipelineState"]
+__all__ = ["Pipeline", "PipelineState", "RingIndex"]
 
 
-class PipelineState:
-    """The stage that a role works on, and the parity of its phase, which changes whenever the role has gone round the ring.
+class RingIndex:
+    """The stage of a ring that something is at.
 
     Parameters
     ----------
@@ -20,19 +20,41 @@ class PipelineState:
     stages : int
         Stages of the ring.
     name : str
-        What a stage is called.
+        What the stage is called.
+    start : int
+        The first one.
+    """
+
+    def __init__(self, k: KernelBuilder, stages: int, name: str, start: int = 0):
+        self._k, self._stages = k, stages
+        self.index = k.variable(name, start % stages, hi=stages - 1)
+
+    @property
+    def _is_last(self) -> Expr | bool:
+        return equal(self.index, self._stages - 1)
+
+    def advance(self) -> None:
+        """To the next stage."""
+        self._k.assign(self.index, select(self._is_last, 0, self.index + 1))
+
+
+class PipelineState(RingIndex):
+    """The stage that a role works on, and the parity of its phase, which changes whenever the role has gone round the ring.
+
+    Parameters
+    ----------
+    k, stages, name
+        See :class:`RingIndex`.
     """
 
     def __init__(self, k: KernelBuilder, stages: int, name: str):
-        self._k, self._stages = k, stages
-        self.index = k.variable(name, 0, hi=stages - 1)
+        super().__init__(k, stages, name)
         self.parity = k.variable("parity" if name == "stage" else f"parity_of_{name}", 0, hi=1)
 
     def advance(self) -> None:
         """To the next stage."""
-        last = equal(self.index, self._stages - 1)
-        self._k.assign(self.parity, select(last, self.parity ^ 1, self.parity))
-        self._k.assign(self.index, select(last, 0, self.index + 1))
+        self._k.assign(self.parity, select(self._is_last, self.parity ^ 1, self.parity))
+        super().advance()
 
 
 class Pipeline:

@@ -17,11 +17,11 @@ from ...codegen.grouped import TableBuilder
 from ...codegen.nested import by_coordinate
 from ...codegen.signature import GlobalTensor
 from ...layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, ceil_div, equal, less, minimum, select
+from ...layout.symbolic import IntLike, ceil_div, less, minimum
 from ..common import OperandAccess, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue
 
-__all__ = ["GemmBlock", "GemmConfig", "Ring", "builder", "pipeline"]
+__all__ = ["GemmBlock", "GemmConfig", "builder"]
 
 
 @dataclass(frozen=True)
@@ -209,87 +209,3 @@ class GemmBlock:
         self._epilogue.store(accumulators, partition, self.gC, self.guard("tCcC", "mn", partition),
                              (self._extents["m"], self._extents["n"]), self._item,
                              lambda matrix: local_tile(matrix, self._tile[:2], self._at))
-
-
-class Ring:
-    """A stage of the shared-memory ring, as a variable of the kernel."""
-
-    def __init__(self, k: KernelBuilder, name: str, start: int, stages: int):
-        self._k, self._stages = k, stages
-        self.stage = k.variable(name, start % stages, hi=stages - 1)
-
-    def advance(self) -> None:
-        """To the next stage."""
-        self._k.assign(self.stage, select(equal(self.stage, self._stages - 1), 0, self.stage + 1))
-
-
-def pipeline(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLike, IntLike], None],
-             fetch: Callable[[IntLike, IntLike, IntLike], None], multiply: Callable[[IntLike], None],
-             spelled: bool = False) -> None:
-    """The main loop: three streams of instructions, each a step ahead of the next.
-
-    Tiles come from global into shared memory ``stages - 1`` steps along K ahead; fragments come from shared memory into one of two
-    register buffers one step ahead of the multiplication. With more than one buffer of each, one barrier a tile is enough.
-
-    Parameters
-    ----------
-    block : GemmBlock
-        What the block works on.
-    stages : int
-        Tiles in shared memory, at least 2.
-    steps : int
-        Steps of the multiplication in a tile: an even number, so that every tile begins with the same register buffer.
-    load : callable
-        Starts the copies of (k tile, stage) from global to shared memory; beyond the last tile, of zeros.
-    fetch : callable
-        Loads the fragments of (step, stage) into the registers of a buffer.
-    multiply : callable
-        Multiplies the fragments of a buffer.
-    spelled : bool
-        Whether the steps of a tile are written one after the other instead of as an unrolled loop: in a swizzled address, a step
-        that is a constant costs nothing.
-
-    Raises
-    ------
-    CodegenError
-        For fewer than two stages or an odd number of steps.
-    """
-    k, ahead = block.k, stages - 1
-    if ahead < 1 or steps % 2:
-        raise CodegenError(f"{k.name}: the pipeline needs two stages or more and an even number of steps in a tile, got {stages} "
-                           f"and {steps}")
-
-    def start(k_tile: IntLike, stage: IntLike) -> None:
-        load(k_tile, stage)
-        k.commit()
-
-    k.comment("Fill the ring")
-    k_tiles = block.k_tiles
-    for stage in range(ahead):
-        start(stage, stage)
-    k.wait(ahead - 1)
-    k.barrier()
-    fetch(0, 0, 0)
-
-    k.comment("Main loop: copy a tile ahead, multiply this one, operands fetched one step early")
-    read, write = Ring(k, "read", 0, stages), Ring(k, "write", ahead, stages)
-    last = steps - 1
-
-    def step(i: IntLike) -> None:
-        fetch(i + 1, read.stage, (i + 1) % 2)
-        multiply(i % 2)
-
-    with k.loop("k_tile", k_tiles) as k_tile:
-        start(k_tile + ahead, write.stage)
-        if spelled:
-            for constant in range(last):
-                step(constant)
-        else:
-            with k.loop("step", last, unroll=True) as i:
-                step(i)
-        k.wait(ahead - 1)
-        k.barrier()
-        read.advance()
-        write.advance()
-        fetch(0, read.stage, (last + 1) % 2)
-        multiply(last % 2)

@@ -24,7 +24,8 @@ from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike
 from ..common import OperandAccess
-from .block import GemmBlock, GemmConfig, builder, pipeline
+from .block import GemmBlock, GemmConfig, builder
+from .main_loop import main_loop
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
@@ -214,7 +215,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, fragment_a.registers[_, _, buffer],
                fragment_b.registers[_, _, buffer])
 
-    pipeline(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
+    main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
     if config.a.conj and dtype(atom.element).is_complex:
         k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
         with k.loops((pairs, *tiled.atoms)) as at:

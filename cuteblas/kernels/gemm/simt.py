@@ -23,7 +23,8 @@ from ...codegen.tiled import TiledCopy, TiledMma
 from ...layout import Layout, _, make_layout
 from ...layout.symbolic import IntLike
 from ..common import OperandAccess
-from .block import GemmBlock, GemmConfig, builder, pipeline
+from .block import GemmBlock, GemmConfig, builder
+from .main_loop import main_loop
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
 
@@ -185,7 +186,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     def multiply(buffer: IntLike) -> None:
         k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer])
 
-    pipeline(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+    main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
 
     def runs(fragment: Layout) -> Layout:
         """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""

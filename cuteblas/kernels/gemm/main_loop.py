@@ -1,0 +1,84 @@
+"""The main loop of blocks whose threads load A and B themselves, by asynchronous copies into a ring of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...codegen.engine import CodegenError
+from ...codegen.pipeline import RingIndex
+from ...layout.symbolic import IntLike
+from .block import GemmBlock
+
+__all__ = ["main_loop"]
+
+
+def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLike, IntLike], None],
+              fetch: Callable[[IntLike, IntLike, IntLike], None], multiply: Callable[[IntLike], None],
+              spelled: bool = False) -> None:
+    """Three streams of instructions, each a step ahead of the next.
+
+    Tiles come from global into shared memory ``stages - 1`` steps along K ahead; fragments come from shared memory into one of two
+    register buffers one step ahead of the multiplication. With more than one buffer of each, one barrier a tile is enough.
+
+    Parameters
+    ----------
+    block : GemmBlock
+        What the block works on.
+    stages : int
+        Tiles in shared memory, at least 2.
+    steps : int
+        Steps of the multiplication in a tile: an even number, so that every tile begins with the same register buffer.
+    load : callable
+        Starts the copies of (k tile, stage) from global to shared memory; beyond the last tile, of zeros.
+    fetch : callable
+        Loads the fragments of (step, stage) into the registers of a buffer.
+    multiply : callable
+        Multiplies the fragments of a buffer.
+    spelled : bool
+        Whether the steps of a tile are written one after the other instead of as an unrolled loop: in a swizzled address, a step
+        that is a constant costs nothing.
+
+    Raises
+    ------
+    CodegenError
+        For fewer than two stages or an odd number of steps.
+    """
+    k, ahead = block.k, stages - 1
+    if ahead < 1 or steps % 2:
+        raise CodegenError(f"{k.name}: the main loop needs two stages or more and an even number of steps in a tile, got {stages} "
+                           f"and {steps}")
+
+    def start(k_tile: IntLike, stage: IntLike) -> None:
+        load(k_tile, stage)
+        k.commit()
+
+    k.comment("Fill the ring")
+    k_tiles = block.k_tiles
+    for stage in range(ahead):
+        start(stage, stage)
+    k.wait(ahead - 1)
+    k.barrier()
+    fetch(0, 0, 0)
+
+    k.comment("Main loop: copy a tile ahead, multiply this one, operands fetched one step early")
+    read, write = RingIndex(k, stages, "read"), RingIndex(k, stages, "write", ahead)
+    last = steps - 1
+
+    def step(i: IntLike) -> None:
+        fetch(i + 1, read.index, (i + 1) % 2)
+        multiply(i % 2)
+
+    with k.loop("k_tile", k_tiles) as k_tile:
+        start(k_tile + ahead, write.index)
+        if spelled:
+            for constant in range(last):
+                step(constant)
+        else:
+            with k.loop("step", last, unroll=True) as i:
+                step(i)
+        k.wait(ahead - 1)
+        k.barrier()
+        read.advance()
+        write.advance()
+        fetch(0, read.index, (last + 1) % 2)
+        multiply(last % 2)
