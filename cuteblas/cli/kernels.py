@@ -126,6 +126,7 @@ def _show(v: Variant, with_picture: bool, with_source: bool) -> None:
         print(f"\n{launch.kernel.name} was generated from")
         for line in _head(launch.kernel):
             print(wrapped(f"  {line}"))
+        print(launch.kernel.signature)
     if with_source:
         print(plan.source)
 

@@ -55,6 +55,8 @@ class TensorParam:
         Which of the batch modes, innermost first, it has a stride for; elsewhere it is 0.
     lowest : int, optional
         What strides are known not to be below.
+    extents : tuple of str
+        The names by which the extents of its modes are bound, empty where they are not; known once it is declared.
     """
 
     name: str
@@ -67,6 +69,7 @@ class TensorParam:
     addressed: bool = True
     batch: bool | tuple[bool, ...] = True
     lowest: int | None = None
+    extents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.strides is not None and len(self.strides) != len(self.modes):
@@ -208,71 +211,54 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
             multiples: Mapping[str, int] | None = None, nested: Mapping[str, int] | None = None,
             suffix: str = "") -> tuple[GlobalTensor, ...]:
     """Declare tensors together: see :meth:`~cuteblas.codegen.builder.KernelBuilder.tensors`."""
-    known, multiples, nested = k.declarations, multiples or {}, nested or {}
-    pointers: dict[str, Pointer] = {}
-    for t in tensors:
-        if t.name in known.tensors:
-            raise TypeError(f"{k.name} has two tensors with the name {t.name}")
-        known.tensors[t.name] = t
+    known, multiples, counts = k.declarations, multiples or {}, nested or {}
+    if twice := [t.name for i, t in enumerate(tensors) if t.name in {*known.tensors, *(other.name for other in tensors[:i])}]:
+        raise TypeError(f"{k.name} has two tensors with the name {twice[0]}")
     for t in tensors:
         if t.map:
             known.parts[k.tensor_map(t.map)] = Part(t.name, "map")
+    pointers: dict[str, Pointer] = {}
     for t in sorted(tensors, key=lambda t: t.written):
         if t.addressed:
-            pointers[t.name] = k.pointer(t.name, t.element, const=not t.written, alignment=t.width * dtype(t.element).bytes)
             known.parts[t.name] = Part(t.name, "address")
+            pointers[t.name] = k.pointer(t.name, t.element, const=not t.written, alignment=t.width * dtype(t.element).bytes)
 
-    def integers(name: str, part: Part, leaves: int, first: int, rest: int, lowest: int | None) -> Nested:
-        """A parameter of a mode, or one for each mode that is nested in it."""
-        def one(own: str, leaf: int | None, multiple: int) -> IntLike:
-            known.parts[own] = replace(part, leaf=leaf, multiple=multiple)
-            return k.integer(own, lo=lowest, multiple=multiple)
+    def integer(name: str, part: Part, lowest: int | None) -> IntLike:
+        known.parts[name] = part
+        return k.integer(name, lo=lowest, multiple=part.multiple)
 
-        return one(name, None, first) if leaves == 1 else tuple(one(f"{name}{i}", i, rest if i else first) for i in range(leaves))
+    def of_mode(name: str, mode: str, part: Part, lowest: int | None, first: int | None = None) -> Nested:
+        """A parameter, or one for each of the modes that are nested in a mode; the first may be known."""
+        if (count := counts.get(mode, 1)) == 1:
+            return integer(name, part, lowest) if first is None else first
+        rest = part.multiple if part.kind == "stride" else 1
+        return tuple(first if leaf == 0 and first is not None else
+                     integer(f"{name}{leaf}", replace(part, leaf=leaf, multiple=rest if leaf else part.multiple), lowest)
+                     for leaf in range(count))
 
     for mode in modes:
         name = f"{mode.upper() if any(mode in t.modes for t in tensors) else mode}{suffix}"
-        kind: Any = "value" if nested.get(mode, 1) == 1 else "element"
         multiple = max([multiples.get(mode, 1), *(t.along(mode) for t in tensors)])
-        known.extents[mode + suffix] = integers(name, Part(name, kind), nested.get(mode, 1), multiple, 1, 0)
-
-    def strides(t: TensorParam) -> tuple[Nested, ...]:
-        found: list[Nested] = []
-        for at, (mode, stride) in enumerate(zip(t.modes, t.known_strides, strict=True)):
-            name, leaves = f"d{t.name}_{mode}", nested.get(mode, 1)
-            part = Part(t.name, "stride", at, extent=f"{mode.upper()}{suffix}" if mode + suffix in known.extents else "")
-            if stride is None:
-                found.append(integers(name, part, leaves, t.width, t.width, t.lowest))
-            elif leaves == 1:
-                found.append(stride)
-            else:
-                rest = []
-                for leaf in range(1, leaves):
-                    known.parts[f"{name}{leaf}"] = replace(part, leaf=leaf, multiple=t.width)
-                    rest.append(k.integer(f"{name}{leaf}", lo=t.lowest, multiple=t.width))
-                found.append((stride, *rest))
-        return tuple(found)
-
-    by_mode = {t.name: strides(t) if t.addressed else () for t in tensors}
+        part = Part(name, "value" if counts.get(mode, 1) == 1 else "element", multiple=multiple)
+        known.extents[mode + suffix] = of_mode(name, mode, part, 0)
+    strides: dict[str, tuple[Nested, ...]] = {}
+    for t in tensors:
+        extents = tuple(f"{mode.upper()}{suffix}" if mode + suffix in known.extents else "" for mode in t.modes)
+        known.tensors[t.name] = replace(t, extents=extents)
+        strides[t.name] = tuple(
+            of_mode(f"d{t.name}_{mode}", mode, Part(t.name, "stride", at, None, t.width, extent), t.lowest, stride)
+            for at, (mode, stride, extent) in enumerate(zip(t.modes, t.known_strides, extents, strict=True))) if t.addressed else ()
     if suffix not in known.batch:
-        known.batch[suffix] = tuple(k.integer(f"L{suffix}{i}") for i in range(batch))
-        known.parts |= {f"L{suffix}{i}": Part(f"L{suffix}", "element", leaf=i) for i in range(batch)}
-    extents = known.batch[suffix]
-
-    def steps(t: TensorParam) -> tuple[IntLike, ...]:
-        present = (t.batch,) * len(extents) if isinstance(t.batch, bool) else t.batch
-        known.tensors[t.name] = replace(t, batch=present)
-        found: list[IntLike] = []
-        for i, has in enumerate(present):
-            if has:
-                known.parts[f"d{t.name}_l{i}"] = Part(t.name, "batch", i, i, t.width, f"L{suffix}")
-            found.append(k.integer(f"d{t.name}_l{i}", lo=t.lowest, multiple=t.width) if has else 0)
-        return tuple(found)
-
-    by_batch = {t.name: steps(t) if t.addressed else () for t in tensors}
-    return tuple(GlobalTensor(t, pointers.get(t.name), tuple(known.extents.get(mode + suffix, 1) for mode in t.modes),
-                              by_mode[t.name], extents[:len(by_batch[t.name])] if t.addressed else extents, by_batch[t.name])
-                 for t in tensors)
+        known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", "element", leaf=i), 0) for i in range(batch))
+    found: list[GlobalTensor] = []
+    for t in tensors:
+        present = (t.batch,) * len(known.batch[suffix]) if isinstance(t.batch, bool) else t.batch
+        known.tensors[t.name] = replace(known.tensors[t.name], batch=present)
+        steps = tuple(integer(f"d{t.name}_l{i}", Part(t.name, "batch", i, i, t.width, f"L{suffix}"), t.lowest) if has else 0
+                      for i, has in enumerate(present)) if t.addressed else ()
+        found.append(GlobalTensor(t, pointers.get(t.name), tuple(known.extents.get(mode + suffix, 1) for mode in t.modes),
+                                  strides[t.name], known.batch[suffix][:len(present)], steps))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -333,11 +319,11 @@ class Signature:
             wrong = [f"{said} {_listed(names)}" for said, names in (("is not given", missing), ("takes no", unknown)) if names]
             raise TypeError(f"{self.kernel} {' and '.join(wrong)}; it takes {', '.join(self.names)}")
         for name, value in values.items():
-            self._check(name, value)
+            self._check(name, value, values)
         return tuple(self._argument(param, part, values) for param, part in zip(self.params, self.parts, strict=True))
 
-    def _check(self, name: str, value: Any) -> None:
-        """Refuse what is of the wrong kind."""
+    def _check(self, name: str, value: Any, values: Mapping[str, Any]) -> None:
+        """Refuse what is of the wrong kind, and other strides than those that are known."""
         if (tensor := self.tensors.get(name)) is None:
             if isinstance(value, View):
                 raise TypeError(f"{name} of {self.kernel} is no tensor, got {value}")
@@ -356,12 +342,16 @@ class Signature:
         if len(value.strides) != len(tensor.modes) or (any(present) and len(value.batch) != len(present)):
             raise TypeError(f"{name} of {self.kernel} has the modes {', '.join(tensor.modes)} and {len(present)} batch modes, "
                             f"got {value}")
+        for mode, known, stride, extent in zip(tensor.modes, tensor.known_strides, value.strides, tensor.extents, strict=True):
+            first = stride[0] if isinstance(stride, Sequence) else stride
+            if known not in (None, first) and not self._single(extent, 0, values):
+                raise ValueError(f"{name} of {self.kernel} has the stride {known} along {mode}, got {first}")
 
     @staticmethod
-    def _single(part: Part, values: Mapping[str, Any]) -> bool:
-        """Whether there is but one element along the mode of a stride, so that any will do."""
-        extent = values.get(part.extent, 2)
-        return (extent if part.leaf is None or not isinstance(extent, Sequence) else extent[part.leaf]) <= 1
+    def _single(extent: str, leaf: int | None, values: Mapping[str, Any]) -> bool:
+        """Whether there is but one element along a mode, so that any stride will do."""
+        found = values.get(extent, 2)
+        return (found[leaf or 0] if isinstance(found, Sequence) else found) <= 1
 
     def _argument(self, param: Param, part: Part, values: Mapping[str, Any]) -> Any:
         """What one parameter takes of the value of its name."""
@@ -379,7 +369,7 @@ class Signature:
                 found = value.strides[part.at] if part.leaf is None else value.strides[part.at][part.leaf]
             case "batch":
                 found = value.batch[part.at]
-        if part.multiple > 1 and found % part.multiple and not self._single(part, values):
+        if part.multiple > 1 and found % part.multiple and not self._single(part.extent, part.leaf, values):
             raise ValueError(f"{param.name} of {self.kernel} is a multiple of {part.multiple}, got {found}")
         return found
 

@@ -24,6 +24,7 @@ def test_every_kernel_has_an_example(name, capsys):
     text = capsys.readouterr().out
     assert f"\n{name}: " in text and "was generated from" in text and "  problem  " in text
     assert "\n  launch " in text or "\n  launch\n" in text           # a long name begins a line of its own
+    assert " takes\n  " in text
 
 
 def test_examples_of_what_planning_chooses():

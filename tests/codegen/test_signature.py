@@ -94,6 +94,19 @@ def test_values_that_the_kernel_was_not_generated_for_are_refused():
     assert kernel.signature.bind({**strided, "A": View("a", (1, 6))}, M=4, N=3, K=1), "any stride will do for one column"
 
 
+def test_a_stride_that_is_known_is_not_another():
+    strided = {**views(), "A": View("a", (5, 2))}
+    with pytest.raises(ValueError, match=r"A of .* has the stride 1 along k, got 2"):
+        product().signature.bind(strided, EXTENTS)
+    assert product().signature.bind(strided, {**EXTENTS, "K": 1}), "any stride will do for one column"
+
+
+def test_what_is_read_comes_before_what_is_written():
+    k = KernelBuilder("k", 32)
+    k.tensors(TensorParam("D", "m", "int32", written=True), TensorParam("S", "m", "int32"), modes="m", batch=1)
+    assert [q.name for q in k.build().params] == ["S", "D", "M", "dD_m", "dS_m", "L0", "dD_l0", "dS_l0"]
+
+
 def test_a_plan_with_a_role_that_nobody_asked_for_is_refused():
     """What is neither constant nor memory of a role is forgotten, not a role of its own name."""
     with pytest.raises(TypeError, match="is not given C"):

@@ -165,7 +165,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Its parameters are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
+        Its matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
 
     Raises
     ------

@@ -128,7 +128,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Its parameters are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
+        Its matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
 
     Raises
     ------

@@ -315,12 +315,9 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
     The first ``blocks_first`` blocks, whole clusters, split the first of :attr:`SplitConfig.sides`, the others the second one; what
-    fills the last cluster has nothing to do. Parameters of the kernel: the gate if there is one; ``blocks_first``; a pointer to the
-    words that are cleared, if any are, and their number; then for A and for B (names end in ``A`` and ``B``) pointers X (the
-    operand), P (planes), R (int32, the exponents of the rows) and, if they are judged, S (float32, a :data:`RECORD` of each block,
-    or of each cluster that shares rows); extents M (rows), K of the operand; the strides of X that are not fixed at 1; that of P
-    along the mode in which it is not contiguous, that from plane to plane; the extents of the batch modes, then the strides of X
-    there, of P and of R; behind a gate, the number of blocks.
+    fills the last cluster has nothing to do. Names end in ``A`` and ``B``: of each side X is the operand, P its planes, R the
+    exponents of the rows, and S, if they are judged, a :data:`RECORD` of each block, or of each cluster that shares rows. The words
+    at ``flags``, if there are any, are set to zero.
     """
     form = FORMATS[config.format]
     k = KernelBuilder(config.name, prod(config.a.threads), arch=oldest_with("clusters"), min_blocks=config.min_blocks,
