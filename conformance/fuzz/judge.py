@@ -45,6 +45,8 @@ def judge(call: Call, side: Side) -> Fault | None:
         return None                                 # what two elements in one place are is up to the order of the writes
     if call.function.startswith(("method.", "attribute.", "operator.getitem", "operator.setitem")) and not _is_ours(call):
         return None
+    if call.function.startswith("np.") and not any(call.views[i].holder == "ours" for i in call.used()):
+        return None                                 # a call of NumPy's or CuPy's own
     if call.function.startswith("np.") and isinstance(next(iter(call.arguments), None), Code) and call.base not in FUNCTIONS:
         return None                                 # NumPy looks at some arguments only, and never asks ours
     if side.on_gpu:                                 # where no array is read-only

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .backends import current_backend
 from .copies import ascontiguousarray
+from .counters import tally
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .gufunc import shadow
 from .kinds import kind_of
@@ -19,6 +21,7 @@ from .routing import answer
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 
 Axes = Sequence[str]
+_by_numpy = tally("dot", "calls", "numpy")
 
 
 def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, variant: str | None = None) -> Any:
@@ -52,6 +55,11 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
     >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
+    if type(a) is type(b) is np.ndarray and precision is variant is None and (out is None or type(out) is np.ndarray) \
+            and current_backend() == "numpy":
+        result = np.dot(a, b, out)
+        _by_numpy.tick()
+        return result
     return dot_for("dot", a, b, out, checked_how(precision, variant))
 
 
@@ -106,7 +114,8 @@ def vdot(a: Any, b: Any, /) -> Any:
     TypeError, ValueError
         What ``numpy.vdot`` raises, in its words and before anything runs; also for operands on different devices.
     """
-    if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.size == b.size and _split(a.shape, b.shape) is None:
+    if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.shape != b.shape and a.size == b.size \
+            and _split(a.shape, b.shape) is None:
         a = ascontiguousarray(a).reshape(-1)
     return answer("vdot", np.vdot, _settle_vdot, _typed(a, b))
 
