@@ -14,7 +14,7 @@ from functools import cached_property
 from .builder import KernelBuilder
 from .dtypes import dtype
 from .errors import CodegenError
-from .intrinsics import INTRINSICS, called
+from .intrinsics import INTRINSICS, called, result_of
 from .values import Rendered, Term, Value, complex_of, rendered
 
 __all__ = ["FUNCTIONS", "LEAVES", "EpilogueGraph", "Node", "emit", "epilogue_role", "literal"]
@@ -25,7 +25,7 @@ over C, a number that each call supplies, a number of the graph."""
 
 FUNCTIONS: dict[str, int] = {"add": 2, "cast": 1, **{
     row.name: len(row.parameters) for row in INTRINSICS.values() if row.cuda == "values" and not row.of}}
-"""Functions of a graph, under NumPy's names, and how many arguments they take. Arguments of the two-place ones have one type."""
+"""Functions of a graph, under NumPy's names, and how many arguments they take. Types are those of the rows of the table."""
 
 _LONGEST_TEXT = 400                     # a value that is used twice is spelled out twice
 
@@ -70,7 +70,9 @@ class Node:
     def __post_init__(self) -> None:
         if self.op not in LEAVES and len(self.args) != FUNCTIONS.get(self.op):
             raise CodegenError(f"an epilogue has no function {self.op} of {len(self.args)} arguments")
-        dtype(self.dtype)
+        kind = dtype(self.dtype)
+        if self.op not in LEAVES and self.op != "cast" and result_of(self.op, tuple(a.dtype for a in self.args)) != kind:
+            raise CodegenError(f"{self.op} of {' and '.join(a.dtype for a in self.args)} is not of type {self.dtype}")
         # What would be found recursively is found here, once: a value may be shared, and a chain of them long.
         parts = repr((self.op, self.dtype, self.name, self.value)).encode(), *(a.digest for a in self.args)
         object.__setattr__(self, "digest", hashlib.sha256(b"\0".join(parts)).digest())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 from ..layout import Tensor
@@ -18,9 +19,9 @@ from .architectures import number_of, oldest_with
 from .dtypes import DTYPES, DType, dtype
 from .engine import Element, Pointer
 from .errors import CodegenError
-from .values import Operand, Rendered, Use, Value, rendered
+from .values import Operand, Rendered, Use, Value, local, rendered
 
-__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of", "uses_in"]
+__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of", "result_of", "uses_in"]
 
 Argument: TypeAlias = Operand | Tensor | Pointer | str
 """What a call is given: a value; for an address an element, a variable or a pointer; for all of a fragment a tensor; the name of a
@@ -375,6 +376,18 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
 
 
 _NO_NUMBER = (Tensor, Pointer, str)
+
+
+@cache
+def result_of(name: str, elements: tuple[str, ...]) -> DType | None:
+    """The type of a function's value, of arguments with these element types.
+
+    Raises
+    ------
+    CodegenError
+        If it does not take them.
+    """
+    return called(name, (), tuple(local("x", element) for element in elements)).dtype
 
 
 def _type_of(x: Argument) -> DType | None:

@@ -3,10 +3,11 @@
 import re
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from cuteblas import emulator
+from cuteblas import emulator, kernels
 from cuteblas.codegen import prelude
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.engine import CodegenError
@@ -182,3 +183,10 @@ def test_statements(k):
         "bool flag = false;", "float x = 1.7014118346046923e+38f;", "if (flag || x < 1.0f) return;",
         "while (cb::load_flag(flags) == 0u) {}", "if (flag) {", "x = -x;", "}", "unsigned w[2] = {a, b};",
         "cb::transpose_b16x2(w);"]
+
+
+def test_kernels_have_no_statement_of_cpp():
+    """They ask the builder for them."""
+    for path in Path(kernels.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"cb::|static_cast|reinterpret_cast|\.emit\(|_line\(", text), path
