@@ -299,7 +299,7 @@ class Signature:
         Parameters
         ----------
         *groups, **named
-            By name: a :class:`View` for each tensor; for an extent the integer, or a sequence where modes are nested in it; the
+            By name: a :class:`View` for each tensor; for an extent the integer, or a tuple where modes are nested in it; the
             extents of the batch modes, innermost first, as ``L``; and the value of every other parameter.
 
         Raises
@@ -328,7 +328,7 @@ class Signature:
             if isinstance(value, View):
                 raise TypeError(f"{name} of {self.kernel} is no tensor, got {value}")
             elements = sum(self.parts[at].kind == "element" for at in self.names[name])
-            if elements and (not isinstance(value, Sequence) or len(value) != elements):
+            if elements and (not isinstance(value, tuple) or len(value) != elements):
                 raise TypeError(f"{name} of {self.kernel} is {elements} extents, got {value!r}")
             return
         if not isinstance(value, View):
@@ -343,7 +343,7 @@ class Signature:
             raise TypeError(f"{name} of {self.kernel} has the modes {', '.join(tensor.modes)} and {len(present)} batch modes, "
                             f"got {value}")
         for mode, known, stride, extent in zip(tensor.modes, tensor.known_strides, value.strides, tensor.extents, strict=True):
-            first = stride[0] if isinstance(stride, Sequence) else stride
+            first = stride[0] if isinstance(stride, tuple) else stride
             if known not in (None, first) and not self._single(extent, 0, values):
                 raise ValueError(f"{name} of {self.kernel} has the stride {known} along {mode}, got {first}")
 
@@ -351,7 +351,7 @@ class Signature:
     def _single(extent: str, leaf: int | None, values: Mapping[str, Any]) -> bool:
         """Whether there is but one element along a mode, so that any stride will do."""
         found = values.get(extent, 2)
-        return (found[leaf or 0] if isinstance(found, Sequence) else found) <= 1
+        return (found[leaf or 0] if isinstance(found, tuple) else found) <= 1
 
     def _argument(self, param: Param, part: Part, values: Mapping[str, Any]) -> Any:
         """What one parameter takes of the value of its name."""
@@ -389,6 +389,9 @@ class Signature:
             access = "written" if tensor.written else "read"
             yield (f"{name} ({', '.join(tensor.modes)}) {tensor.element}, {access}{vectors}{by}{said}"
                    + (f", of batch modes ({', '.join(steps)})" if steps else ""))
+            return
+        if len(params) > 1 or params[0][1].kind == "element":
+            yield f"{name} ({', '.join(q.name for q, _part in params)}) {params[0][0].dtype.name}"
             return
         for q, part in params:
             what = f"address of {q.dtype.name}" if q.kind == "pointer" else "tensor map" if q.kind == "tensor_map" else q.dtype.name

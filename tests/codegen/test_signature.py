@@ -144,7 +144,7 @@ def test_a_signature_prints_itself():
         "  A (m, k) float32, read, strides (dA_m, 1), of batch modes (dA_l0)",
         "  B (n, k) float32, read, strides (dB_n, 1), of batch modes (dB_l0)",
         "  C (m, n) float32, written, strides (1, dC_n), of batch modes (dC_l0)",
-        "  M int32", "  N int32", "  K int32", "  L0 int32", "  alpha float32"]
+        "  M int32", "  N int32", "  K int32", "  L (L0) int32", "  alpha float32"]
 
 
 @given(data=st.data())
