@@ -518,7 +518,7 @@ class KernelBuilder:
         comment = "\n".join(f"// {line}" for text in head if text for line in text.splitlines())
         parameters = ", ".join(_declaration(p) for p in self._params)
         # setmaxnreg needs both bounds: ptxas has to know how many registers there are at entry.
-        both = self.min_blocks > 1 or self.arch.endswith("a")
+        both = self.min_blocks > 1 or any(use.name.startswith("setmaxnreg") for use in self._uses)
         bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
         clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
         begin = ["next_launch_may_begin", "wait_for_launch_before"] if self._waits else []
