@@ -34,7 +34,8 @@ from .command import CommandError, positive, refuse_unwritable
 from .explain import shape
 from .figure import chart, figure, number_of_clusters
 from .machines import Gpu, Host, host_versions, versions
-from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Permutation, Row, Selection, number_of_cases
+from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selection, number_of_cases
+from .permutations import Permutation
 from .progress import Progress
 from .terminal import wrapped
 
@@ -62,6 +63,9 @@ def configure(parser: ArgumentParser) -> None:
                         help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
                         help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)")
+    parser.add_argument("--random", type=positive, default=0, metavar="COUNT",
+                        help="of transposes: so many random permutations of 1 to 256 MiB and 2 to 26 modes, some of slices")
+    parser.add_argument("--seed", type=int, default=0, help="of random permutations (default: %(default)s)")
     parser.add_argument("--variants", action="store_true",
                         help="measure products and transposes by the named kernels, side by side")
     parser.add_argument("--repeats", type=positive, default=11, help="timings of which the median is taken (default: %(default)s)")
@@ -83,8 +87,8 @@ def run(options: Namespace) -> int:
         Without a GPU, and for what a group does not take.
     """
     which, groups = selected(options), options.groups
-    if which.permutations and groups != ["transpose"]:
-        raise CommandError("permutations of axes and transposes in place are sizes of the group transpose alone")
+    if (which.permutations or which.random) and groups != ["transpose"]:
+        raise CommandError("permutations of axes, random ones too, and transposes in place are those of the group transpose alone")
     if options.sustained and (groups != ["gemm"] or options.variants):
         raise CommandError("--sustained times the products of the group gemm alone, without --variants")
     if options.svg is not None and "figure" not in groups:
@@ -115,7 +119,8 @@ def selected(options: Namespace) -> Selection:
     """What the options select."""
     return Selection(tuple(size for size in options.sizes if not isinstance(size, Permutation)), tuple(options.dtypes),
                      tuple(options.orders), options.precision, options.repeats, options.variants,
-                     tuple(size for size in options.sizes if isinstance(size, Permutation)), options.sustained)
+                     tuple(size for size in options.sizes if isinstance(size, Permutation)), options.sustained, options.random,
+                     options.seed)
 
 
 def measure(machine: Any, groups: list[str], which: Selection, file: Path | None, about: Mapping[str, str],

@@ -29,8 +29,9 @@ from ..planning.variants import variants
 from ..runtime.architectures import target_architecture
 from .grading import Grade, grade
 from .machines import medians
+from .permutations import Permutation, random_permutations
 
-__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Permutation", "Row", "Selection", "bank_conflicts", "number_of_cases"]
+__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection", "bank_conflicts", "number_of_cases"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
@@ -44,29 +45,6 @@ _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 
 Row = dict[str, Any]
 """One line of a table: times in seconds under keys that end in ``_s``."""
-
-
-@dataclass(frozen=True)
-class Permutation:
-    """A permutation of the axes of an array, written out or in place.
-
-    Attributes
-    ----------
-    extents : tuple of int
-        Of the array, which is C contiguous.
-    axes : tuple of int
-        As ``numpy.transpose`` takes them.
-    in_place : bool
-        Whether the array itself is overwritten.
-    """
-
-    extents: tuple[int, ...]
-    axes: tuple[int, ...] = (1, 0)
-    in_place: bool = False
-
-    def __str__(self) -> str:
-        how = ":inplace" if self.in_place else "" if self.axes == (1, 0) else f":{','.join(map(str, self.axes))}"
-        return "x".join(map(str, self.extents)) + how
 
 
 @dataclass(frozen=True)
@@ -89,6 +67,8 @@ class Selection:
         Whether products and transposes are those of the named kernels.
     permutations : tuple of Permutation
         Transposes of any shape, after those of the sizes.
+    random, seed : int
+        How many random permutations follow, and of which choice.
     sustained : float
         Seconds for which each product is called without a pause before it is timed, as long again; 0 for turns of single calls.
     """
@@ -101,6 +81,8 @@ class Selection:
     variants: bool = False
     permutations: tuple[Permutation, ...] = ()
     sustained: float = 0.0
+    random: int = 0
+    seed: int = 0
 
 
 # -- the groups -------------------------------------------------------------------------------------------------------------------
@@ -111,7 +93,7 @@ def _usual(group: str, which: Selection) -> Selection:
                        orders=which.orders if which.orders != ORDERS else ("NN",))
     if not which.variants or group not in ("gemm", "transpose"):
         return which
-    usual = _PRODUCT_SIZES if group == "gemm" else () if which.permutations else _TRANSPOSE_SIZES
+    usual = _PRODUCT_SIZES if group == "gemm" else () if which.permutations or which.random else _TRANSPOSE_SIZES
     return replace(which, sizes=which.sizes or usual, dtypes=which.dtypes or _VARIANT_DTYPES)
 
 
@@ -202,14 +184,17 @@ class _Move:
 def _moves(machine: Any, which: Selection) -> Iterator[_Move]:
     """The array of every transpose and permutation, and what becomes of it."""
     for dtype, size in _move_cases(which):
-        x = _random(machine.rival, size.extents, dtype, 0)
-        yield _Move(f"{dtype} {size}", x, x.transpose(size.axes), x if size.in_place else None)
+        x = _random(machine.rival, size.memory(), dtype, 0)
+        moved = machine.rival.empty(size.extents, x.dtype) if size.beyond else x
+        yield _Move(f"{dtype} {size}", moved, size.of(x), x if size.in_place else None)
 
 
 def _move_cases(which: Selection) -> list[tuple[str, Permutation]]:
-    chosen = which.sizes or (() if which.permutations else _COPY_SIZES)
+    chosen = which.sizes or (() if which.permutations or which.random else _COPY_SIZES)
     sizes = [Permutation(tuple(size) * 2 if len(size) == 1 else size) for size in chosen if len(size) < 3]
-    return list(product(which.dtypes or COPY_DTYPES, (*sizes, *which.permutations)))
+    dtypes = which.dtypes or COPY_DTYPES
+    drawn = random_permutations(which.random, which.seed, {name: dtype_named(name).itemsize for name in dtypes})
+    return [*product(dtypes, (*sizes, *which.permutations)), *drawn]
 
 
 def _moved(machine: Any, which: Selection, move: _Move) -> Row:

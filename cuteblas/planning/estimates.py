@@ -39,7 +39,7 @@ _SHARES: dict[str, tuple[float, ...]] = {
     "FromShortRowsConfig": (0.84, 0.92, 0.94, 0.94, 0.94),
     "InPlaceConfig": (0.76, 0.8, 0.83, 0.85, 0.87),
     "RaggedInPlaceConfig": (0.6, 0.7, 0.8, 0.82, 0.82),
-    "BoxConfig": (0.84, 0.88, 0.9, 0.91, 0.91),
+    "RearrangeConfig": (0.84, 0.88, 0.9, 0.91, 0.91),
     "ReductionChoice": (0.5, 0.71, 0.91, 0.96, 0.96),
 }
 # Of named kernels, by what their names contain: h200-transpose-variants.json, for elements of 4 bytes.

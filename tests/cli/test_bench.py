@@ -10,7 +10,8 @@ import pytest
 import cuteblas
 from cuteblas import emulator
 from cuteblas.cli import bench, main, measurements
-from cuteblas.cli.measurements import Permutation, Selection
+from cuteblas.cli.measurements import Selection
+from cuteblas.cli.permutations import Permutation, random_permutations
 from cuteblas.runtime.cache import cache_directory
 
 from .fakes import FakeGpu
@@ -121,6 +122,20 @@ def test_sizes():
     assert bench._size("64x1024x1024:inplace") == Permutation((64, 1024, 1024), (0, 2, 1), True)
 
 
+def test_random_permutations_are_those_of_their_seed():
+    drawn = random_permutations(200, 3, {"int8": 1, "float64": 8})
+    assert drawn == random_permutations(200, 3, {"int8": 1, "float64": 8}) != random_permutations(200, 4, {"int8": 1, "float64": 8})
+    for dtype, moved in drawn:
+        nbytes = np.prod(moved.extents, dtype=float) * {"int8": 1, "float64": 8}[dtype]
+        assert 2**19 <= nbytes <= 2**29 and 2 <= len(moved.extents) <= 26
+        assert sorted(moved.axes) == list(range(len(moved.extents)))
+    assert any(moved.beyond for _, moved in drawn) and any(moved.backwards is not None for _, moved in drawn)
+    moved = Permutation((2, 3, 4), (2, 0, 1), beyond=1, backwards=1)
+    x = np.arange(30).reshape(2, 3, 5)
+    assert moved.memory() == x.shape and (moved.of(x) == x[:, ::-1, :4].transpose(2, 0, 1)).all()
+    assert str(moved) == "2x3x4:2,0,1 of rows of 5 with axis 1 reversed"
+
+
 @pytest.mark.parametrize("size, sentence", [
     ("8191x8193:inplace", "square matrices are transposed in place, got '8191x8193:inplace'"),
     ("3x4x5:0,1", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4x5:0,1'"),
@@ -139,7 +154,8 @@ def test_sizes_are_checked(size, sentence, capsys):
 @pytest.mark.parametrize("groups", [[], ["gemm"], ["transpose", "reduce"]])
 def test_permutations_are_transposes(groups, capsys):
     assert main(["bench", *groups, "--sizes", "64", "64:inplace"]) == 2
-    assert capsys.readouterr() == ("", "permutations of axes and transposes in place are sizes of the group transpose alone\n")
+    assert capsys.readouterr() == ("", "permutations of axes, random ones too, and transposes in place are those of the group "
+                                       "transpose alone\n")
 
 
 @pytest.mark.usefixtures("emulated")

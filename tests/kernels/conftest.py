@@ -15,3 +15,16 @@ def engine(request):
     if not emulator.available():
         pytest.skip(emulator.why_unavailable())
     return Emulator()
+
+
+@pytest.fixture
+def without_boxes(monkeypatch):
+    """What planning gives to boxes, and to tiles of matrices so small as tests move, goes to the kernel of its kind of rows."""
+    from cuteblas.planning import plan_copy
+
+    plan_copy.cache_clear()
+    monkeypatch.setattr("cuteblas.planning.copy.dispatch._in_boxes", lambda *_: False)
+    monkeypatch.setattr("cuteblas.planning.copy.dispatch._MEDIUM", 2)
+    monkeypatch.setattr("cuteblas.planning.copy.dispatch._SMALL_MATRIX", 0)
+    yield
+    plan_copy.cache_clear()

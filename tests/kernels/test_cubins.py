@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 import pytest
 
@@ -14,8 +15,8 @@ from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import mma_atom
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.copy.boxes import BoxConfig
 from cuteblas.kernels.copy.from_short_rows import FromShortRowsConfig
+from cuteblas.kernels.copy.rearrange import RearrangeConfig
 from cuteblas.kernels.copy.short_rows import ShortRowsConfig
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
 from cuteblas.kernels.gemm.cluster import Cluster
@@ -203,22 +204,9 @@ def test_transposes_fill_the_multiprocessor(item, tmp_path):
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
-def test_transposes_of_two_modes_that_are_one_in_the_target(item, tmp_path):
-    """Registers for four blocks of 256 threads, or three of 512."""
-    for columns, threads in ((128, 512), (256, 256)):
-        source, target = (1, columns * 100, columns), (800, 1, 8)
-        plan = plan_copy(CopyProblem((columns, 8, 100), source, target, item), H200)
-        assert plan.config.nested == 8, plan.config
-        kernel = plan.launches[0].kernel
-        registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
-        assert kernel.threads == {1: threads, 16: 512}.get(item, 256)
-        assert stack == 0 and registers * kernel.threads * (4 if kernel.threads == 256 else 3) <= 65536, kernel.name
-
-
-@pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
-    """Two blocks of 40 KiB at least, without spills; of few rows or columns too. All reads of a thread are in registers at once."""
-    for rows, columns, src_gap, dst_gap in ((8191, 8193, 0, 0), (3, 10**7, 0, 1), (10**7, 3, 1, 0)):
+    """Two blocks of 40 KiB at least, without spills. All reads of a thread are in registers at once."""
+    for rows, columns, src_gap, dst_gap in ((8191, 8193, 0, 0), (8193, 8191, 1, 1)):
         plan = plan_copy(CopyProblem((columns, rows), (1, columns + src_gap), (rows + dst_gap, 1), item), H200)
         kernel, config = plan.launches[0].kernel, plan.config
         registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
@@ -227,7 +215,7 @@ def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8])
-@pytest.mark.parametrize("rows", [3, 35, 36, 48, 61])
+@pytest.mark.parametrize("rows", [9, 35, 36, 48, 61])
 def test_transposes_to_short_rows(item, rows, tmp_path):
     """Five blocks of 256 threads at least, without spills."""
     plan = plan_copy(CopyProblem((10**6 + 1, rows), (1, 10**6 + 1), (rows, 1), item), H200)
@@ -238,7 +226,7 @@ def test_transposes_to_short_rows(item, rows, tmp_path):
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8])
-@pytest.mark.parametrize("columns", [3, 4, 35, 36, 61])
+@pytest.mark.parametrize("columns", [9, 16, 35, 36, 61])
 def test_transposes_from_short_rows(item, columns, tmp_path):
     """Six blocks of 256 threads at least, without spills."""
     plan = plan_copy(CopyProblem((columns, 10**6 + 1), (1, columns), (10**6 + 1, 1), item), H200)
@@ -248,17 +236,19 @@ def test_transposes_from_short_rows(item, columns, tmp_path):
     assert stack == 0 and registers * kernel.threads * 6 <= 65536 and kernel.shared_bytes <= 40 * 1024, kernel.name
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (16, 16), (7, 13), (10, 50)])
+@pytest.mark.parametrize("shape, axes", [
+    ((10**6, 3, 3), (0, 2, 1)), ((10**5, 7, 13), (0, 2, 1)), ((100, 200, 300, 10), (3, 2, 1, 0)),
+    ((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)), ((2,) * 22, (*range(0, 22, 2), *range(21, 0, -2)))])
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
-def test_transposes_of_small_matrices(item, shape, tmp_path):
-    """Five blocks of 256 threads at least, without spills: what each thread moves of a box stays in registers."""
-    rows, columns = shape
-    each = rows * columns
-    plan = plan_copy(CopyProblem((10**6, columns, rows), (each, 1, columns), (each, rows, 1), item), H200)
-    assert isinstance(plan.config, BoxConfig)
+def test_permutations_by_boxes(item, shape, axes, tmp_path):
+    """Two blocks of 256 threads at least, without spills."""
+    target = tuple(shape[a] for a in axes)
+    strides, dense = ([prod(extents[n + 1:]) for n in range(len(axes))] for extents in (shape, target))
+    plan = plan_copy(CopyProblem(target, tuple(strides[a] for a in axes), tuple(dense), item), H200)
+    assert isinstance(plan.config, RearrangeConfig)
     kernel = plan.launches[0].kernel
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
-    assert stack == 0 and registers * kernel.threads * 5 <= 65536 and kernel.shared_bytes <= 8192, (kernel.name, registers)
+    assert stack == 0 and registers * kernel.threads * 2 <= 65536, (kernel.name, registers)
 
 
 @pytest.mark.parametrize("n", [8192, 8191, 8184, 8188])

@@ -13,6 +13,8 @@ from cuteblas.planning import H200, CopyProblem, plan_copy
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, moved_by, plan_of_matrix, scrambled, transactions
 
+pytestmark = pytest.mark.usefixtures("without_boxes")
+
 SHORT = [1, 2, 4, 8]
 LONG = 256                           # rows from which on they are many
 moved = partial(moved_by, FromShortRowsConfig)
@@ -121,8 +123,4 @@ def test_which_transposes_are_of_this_kind():
         gaps = CopyProblem((35, 10**6), (1, 36), (10**6, 1), item)
         assert not isinstance(plan_copy(gaps, H200).config, FromShortRowsConfig)
         assert planned(item, 35).config.tile[0] >= 35
-    tiles, anywhere = planned(1, 36).config, planned(1, 36, 10**6 + 1).config
-    assert not isinstance(tiles, FromShortRowsConfig) and isinstance(anywhere, FromShortRowsConfig)
-    few, many = planned(4, 32, 2**14).config, planned(4, 32, 2**16).config
-    assert not isinstance(few, FromShortRowsConfig) and isinstance(many, FromShortRowsConfig)
     assert planned(4, 35, 2**25).config.wide and not planned(4, 35).config.wide

@@ -12,6 +12,8 @@ from cuteblas.planning import H200, CopyProblem, plan_copy
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, moved_by, plan_of_matrix, scrambled, transactions
 
+pytestmark = pytest.mark.usefixtures("without_boxes")
+
 SHORT = [1, 2, 4, 8]
 moved = partial(moved_by, ShortRowsConfig)
 

@@ -100,7 +100,7 @@ def test_problems_that_cannot_be_planned(problem, error, message):
 
 def test_a_copy_of_too_many_blocks():
     with pytest.raises(ValueError, match=r"needs .* blocks; a grid has at most"):
-        plan_copy(CopyProblem((2**40, 5), (5, 1), (7, 1), 4), H200)
+        plan_copy(CopyProblem((2**44, 5), (5, 1), (7, 1), 4), H200)
 
 
 def test_the_reason_tells_what_was_chosen_and_what_was_not():

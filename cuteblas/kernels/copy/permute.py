@@ -9,7 +9,6 @@ batches.
     A tile of (J, I) passes through shared memory: rows along J come in, columns along I go out, both as wide vectors. Elements
     smaller than 4 bytes are first transposed in registers in blocks that fill a 4-byte word along I, so that shared memory only
     sees words. The tile is swizzled so that neither side meets a bank twice.
-    Where a short mode is continued by another in the target, I nests both, so that a tile has several of its rows.
 ``transpose_in_place``
     Square matrices are transposed where they lie: a block reads two tiles, each the target of the other, and writes both.
 """
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import gcd
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Vector
@@ -103,8 +101,6 @@ class TransposeConfig:
         In strips of one tile, batch modes of which all indices have a strip before the next strip begins.
     min_blocks : int
         Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put off reads to save registers.
-    nested : int
-        Where I nests two modes, which are one in the target: the extent of the first, which divides the tile; else 0.
     """
 
     item: int
@@ -120,15 +116,12 @@ class TransposeConfig:
     group: int = 0
     inner: int = 0
     min_blocks: int = 1
-    nested: int = 0
 
     def __post_init__(self) -> None:
         if self.word % self.item or self.load % self.word or self.store % self.word:
             raise CodegenError(f"a word is a multiple of an element and vectors are multiples of a word, got {self}")
         if self.inner > (self.modes if self.group == 1 else 0):
             raise CodegenError(f"batch modes share strips of one tile, got {self}")
-        if self.nested and (not self.dst_unit or self.tile[1] % self.nested):
-            raise CodegenError(f"the first of two modes nested in I is contiguous and divides the tile, got {self}")
 
     @property
     def packed(self) -> int:
@@ -161,7 +154,7 @@ class TransposeConfig:
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
                 f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}"
-                f"{f'_n{self.inner}' if self.inner else ''}{f'_i{self.nested}' if self.nested else ''}"
+                f"{f'_n{self.inner}' if self.inner else ''}"
                 f"{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}{'_wide' if self.wide else ''}")
 
 
@@ -209,26 +202,21 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
 def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I in D.
 
-    Extents are counted in elements, strides in words. Where I nests two modes, those of S are I0, whose extent is known, and I1.
+    Extents are counted in elements, strides in words.
     """
     k, tile = transposed_tile(config, "D[j, i, batch] = S[j, i, batch], J contiguous in S and I in D")
     word, per_word = tile.word, config.packed
-    vector, nested = tile.vs * per_word, config.nested
     along_j, along_i = 1 if config.src_unit else None, 1 if config.dst_unit else None
-    rows = ("i0", "i1") if nested else ("i",)
-    S, D = k.tensors(TensorParam("S", ("j", *rows), word, (along_j, *(None for _ in rows)), tile.vl),
+    S, D = k.tensors(TensorParam("S", "ji", word, (along_j, None), tile.vl),
                      TensorParam("D", "ji", word, (None, along_i), tile.vs, written=True),
-                     modes=("j", rows[-1]), batch=config.modes,
-                     multiples={"j": tile.vl * per_word, "i": vector, "i1": vector // gcd(vector, max(nested, 1))})
-    J, I = k.extent("j"), max(nested, 1) * k.extent(rows[-1])
+                     modes="ji", batch=config.modes, multiples={"j": tile.vl * per_word, "i": tile.vs * per_word})
+    J, I = k.extent("j"), k.extent("i")
     bj, bi, index = tile_of_block(k, (J, I), config.tile, config.modes > 0, config.group, inner_batch(k, config, S.batch))
 
     source, target = (J // per_word, I), (J, I // per_word)                     # extents in words
     sT = k.shared("sT", word, config.shared)
     k.comment("Rows in: (words along j x rows, rest)")
-    read = S.at(index, (J // per_word, *([nested] if nested else []), k.extent(rows[-1])))
-    read = read.map_domain(lambda layout: make_layout(layout[0], make_layout(layout[1], layout[2]))) if nested else read
-    fragment = tile.rows_in(k, read, (bj, bi), source)
+    fragment = tile.rows_in(k, S.at(index, source), (bj, bi), source)
     k.comment("Words along i into shared memory")
     tile.staged(k, fragment, sT)
     k.barrier()

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
+from typing import Any, Literal
 
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
-from ...kernels.copy.boxes import boxes_kernel
 from ...kernels.copy.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
 from ...kernels.copy.permute import (
     CopyConfig,
@@ -23,6 +22,7 @@ from ...kernels.copy.permute import (
 from ...kernels.copy.ragged import RaggedConfig, ragged_transpose_kernel
 from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ...kernels.copy.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
+from ...kernels.copy.rearrange import rearrange_kernel
 from ...kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
 from ..estimates import moving_seconds
 from ..modes import Mode, merged
@@ -30,7 +30,7 @@ from ..operands import batch_values, launch
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import variant
-from .boxes import box_of
+from .rearrange import Permuted, boxes_of
 
 __all__ = ["canonical_modes", "is_wide", "plan_copy", "square_modes"]
 
@@ -40,10 +40,11 @@ _WORD = 4                            # bytes
 # multiprocessor has so many blocks; and elements of rows from which they are worth it.
 _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8), (256, 1)), 8, 64
 
-# Bytes of a mode that both sides run along, and of a matrix that is transposed, up to which boxes span more modes than these; how
-# many there should be for each multiprocessor, and threads that work on them. Their kernels have the extents of short modes, so
-# that every shape of them is compiled: which it is not worth for fewer bytes.
-_SHORT_RUN, _SMALL_MATRIX, _BOXES, _MOST_THREADS, _BOXED_FROM = 64, 8192, 16, 2048, 1 << 17
+# Bytes of a mode that both sides run along up to which boxes span more modes than this one, and where rows of several modes are no
+# whole vectors of 16; the part of a tile of two modes that has to be full, of the smallest sides by bytes of an element; and the
+# bytes from which permutations go by boxes: their kernels have the extents of short modes, so that every shape is compiled.
+_SHORT_RUN, _ODD_RUN, _VECTOR, _FULL, _BOXED_FROM = 64, 512, 16, 0.7, 1 << 17
+_SIDES = {1: 64, 2: 64, 4: 64, 8: 32, 16: 32}
 
 
 def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
@@ -112,13 +113,11 @@ def _plan_modes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...
     """The plan for canonical modes, and the offsets of their first elements, in elements of the problem's size."""
     if (wider := _wider(problem, modes, offsets)) is not None:
         return _plan_modes(wider[0], device, *wider[1:])
-    i = 0                                                              # smallest stride in the target: the order of `modes`
     j = min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
-    transposed = j != i and modes[j].src == 1
-    if _are_short(problem.itemsize, modes, j if transposed else None):
-        boxes = _plan_boxes(problem, device, modes, offsets)
-        if boxes is not None:
-            return boxes
+    transposed = j != 0 and modes[j].src == 1
+    if _in_boxes(problem.itemsize, modes, j if transposed else None) \
+            and (boxes := _plan_boxes(problem, device, modes, offsets)) is not None:
+        return boxes
     if transposed:
         return _plan_transpose(problem, device, modes, j, offsets)
     return _plan_straight(problem, device, modes, offsets)
@@ -139,52 +138,56 @@ def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
     return replace(problem, itemsize=nbytes), scaled, (offsets[0] // n, offsets[1] // n)
 
 
-def _are_short(item: int, modes: tuple[Mode, ...], j: int | None) -> bool:
-    """Whether most of a tile would be empty: of two modes that change places, or of one that both sides run along."""
+def _in_boxes(item: int, modes: tuple[Mode, ...], j: int | None) -> bool:
+    """Whether most of a tile would be empty, of two modes that change places, or runs that both sides have are short."""
     first = modes[0]
     if len(modes) == 1 or prod(m.extent for m in modes) * item < _BOXED_FROM:
         return False
     if j is None:
-        return first.src == first.dst == 1 and first.extent * item <= _SHORT_RUN
-    last, others = modes[j], [m for q, m in enumerate(modes) if q not in (0, j)]
-    shorter, nbytes = min(first.extent, last.extent), first.extent * last.extent * item
-    most = 4 * _SMALL_MATRIX if shorter <= _FEW else _SMALL_MATRIX if shorter < _WARP else _SMALL_MATRIX // 2 - 1
-    if not others or nbytes > most:
+        odd = gcd(*(stride for m in modes[1:] for stride in (m.src, m.dst)), first.extent) * item % _VECTOR > 0
+        longest = _ODD_RUN if odd and len(modes) > 2 else _SHORT_RUN
+        return first.src == first.dst == 1 and first.extent * item <= longest
+    last, side = modes[j], _SIDES[item]
+    if _rows_of_medium_length(item, first, last):
         return False
-    if others[0].dst == first.extent and last.extent >= _SHORT:          # one mode of a tile: nested
-        return False
-    # Kernels for short rows that follow each other without gaps have all of a larger matrix that lies so.
-    short_rows = item in _SHORT_ROWS and first.extent < _SHORT and last.dst == first.extent and last.extent >= _FROM_SHORT_ROWS_FROM
-    from_short = item in _FROM_SHORT_ROWS and first.src == last.extent and first.extent >= _FROM_SHORT_ROWS_FROM
-    return not ((short_rows or from_short) and nbytes > _SMALL_MATRIX // 2)
+    return prod(n / (-(-n // side) * side) for n in (first.extent, last.extent)) < _FULL
+
+
+def _rows_of_medium_length(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
+    """Whether rows of the source or of the target follow each other without gaps, and there are kernels for their length."""
+    if item not in _SHORT_ROWS or mode_i.dst != 1 or mode_j.src != 1 or mode_i.extent * mode_j.extent * item < _SMALL_MATRIX:
+        return ""
+    if mode_i.src == mode_j.extent and _MEDIUM <= mode_j.extent < _SHORT and mode_i.extent >= _FROM_SHORT_ROWS_FROM:
+        return "source"
+    follow = mode_j.dst == mode_i.extent and _MEDIUM <= mode_i.extent < _SHORT and mode_j.extent >= _SHORT_ROWS_FROM
+    return "target" if follow else ""
 
 
 def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan | None:
-    """A permutation of short modes by boxes, if these can be small enough."""
-    alignments = {"S": (problem.src_alignment, offsets[0]), "D": (problem.dst_alignment, offsets[1])}
+    """A permutation by boxes, if these can be small enough."""
+    item = problem.itemsize
+    alignments = (problem.src_alignment, offsets[0]), (problem.dst_alignment, offsets[1])
 
-    def widest(name: str, run: int, strides: Iterable[int]) -> int:
-        alignment, offset = alignments[name]
+    def widest(side: int, run: int, strides: Iterable[int]) -> int:
+        alignment, offset = alignments[side]
         return _vector(problem, alignment, offset, run, list(strides), 16)
 
-    found = box_of(modes, problem.itemsize, _BOXES * device.multiprocessors, widest)
+    # Arrays of which 16 bytes divide the address begin where sectors do: allocations are aligned to 512.
+    source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * item) for alignment, offset in alignments)
+    found = boxes_of(Permuted(modes, item, (source, target)), device, widest)
     if found is None:
         return None
-    config, spanned = found
-    config = replace(config, wide=is_wide(modes))
-    others = [m for q, m in enumerate(modes) if q not in spanned]
-    numbers = {f"N{n}": modes[spanned[n]].extent for n in config.cut}
-    for n, q in enumerate(spanned):
-        numbers |= {f"dS_{n}": modes[q].src, f"dD_{n}": modes[q].dst}
-    boxes = prod(m.extent for m in others) * prod(-(-modes[q].extent // n) for q, n in zip(spanned, config.box, strict=True))
-    if boxes >= 2**31:
+    config, spanned = replace(found.config, wide=is_wide(modes)), found.spanned
+    numbers: dict[str, Any] = {f"N{n}": modes[spanned[n]].extent for n in config.cut}
+    numbers |= {"S": tuple(modes[q].src for q in spanned), "D": tuple(modes[q].dst for q in spanned)}
+    boxes = prod(-(-modes[q].extent // n) for q, n in zip(spanned, config.box, strict=True))
+    others = [modes[q] for q in found.batch]
+    if boxes * prod(m.extent for m in others) >= 2**31:
         return None
-    numbers["boxes"] = boxes
-    blocks = min(boxes, device.multiprocessors * (_MOST_THREADS // config.threads))
-    plan = _finish(problem, device, config.family, config, boxes_kernel(config), numbers, others, 1, offsets,
-                   f"short modes: boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
-                   f"{config.source.vector * problem.itemsize} and writes of {config.target.vector * problem.itemsize} bytes")
-    return replace(plan, launches=(replace(plan.launches[0], grid=(blocks, 1, 1)),))
+    return _finish(problem, device, config.family, config, rearrange_kernel(config), numbers, others, boxes, offsets,
+                   f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
+                   f"{config.source.word * item} and writes of {config.target.word * item} bytes, of sectors that have "
+                   f"{100 * (found.touched - 1):.0f} % more bytes than are moved")
 
 
 def is_wide(modes: tuple[Mode, ...]) -> bool:
@@ -268,105 +271,67 @@ class _Tiling:
 # each thread ends up with 16 bytes to put into shared memory.
 _TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1), 4: _Tiling((64, 64), 16, group=1),
           8: _Tiling((64, 32), 16, group=1), 16: _Tiling((32, 32), 16, 512, 32)}
-# Tiles of bytes where they are full along both modes; where J and I, or J alone, are short; and where the target's rows have less
-# than _SHORT elements.
+# Tiles of bytes where they are full along both modes, and where J and I, or J alone, are short.
 _FULL_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 128), 4, 512, 1)
 _SMALL_BYTES, _NARROW_BYTES = _Tiling((64, 64), 4, 128, 1), _Tiling((64, 256), 4, 512, 1)
-_SHORT_BYTES = _Tiling((128, 32), 8, 128, 1)
-_SHORT = 64
 # The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
 _RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
            8: _Tiling((64, 64), 8, 256, 1, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
-_RAGGED_SHORT = {16: _Tiling((32, 64), 16, 128, 0, 5)}
-_CUTS = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}
-# Extents along J and I from which tiles of that kind are worth it.
-_RAGGED_FROM = {1: (32, _SHORT), 2: (32, _SHORT), 4: (32, _SHORT), 8: (32, 32), 16: (32, 32)}
-# Few and long: columns (J up to 8), cut at lines, and rows (I up to 8), where a thread reads as many bytes at once as it can and
-# its warp writes elements of neighbouring rows.
-_FEW_COLUMNS = {1: _Tiling((8, 1024), 4, 64), 2: _Tiling((8, 1024), 4, 128), 4: _Tiling((8, 1024), 4), 8: _Tiling((8, 512), 8, 128),
-                16: _Tiling((8, 128), 16, 64, 0, 10)}
-_FEW, _MANY, _LINE = 8, 1024, 128
-_SECTOR, _WARP = 32, 32
+_CUTS, _RAGGED_FROM = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}, 32
+_MANY, _LINE, _SECTOR, _WARP = 1024, 128, 32, 32
 # Rows of the target that follow each other without gaps: by bytes of an element, words that a thread reads, how many of them lie
 # along I if that is more, and the blocks of which a multiprocessor has to hold the registers; threads; how many rows there have to
-# be, and elements of the longest where rows are whole sectors (elsewhere less than _SHORT).
+# be, from how many elements on and below how many rows are for these kernels, and bytes of the matrix, of target and source.
 _SHORT_ROWS = {1: (12, 12, 1), 2: (8, 10, 1), 4: (16, 16, 5), 8: (8, 8, 5)}
-_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT_WHOLE_ROWS = 256, 32, 16
+_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _MEDIUM, _SHORT, _SMALL_MATRIX = 256, 32, 9, 64, 16384
 # The same of the source: words that a thread writes; how many rows there have to be, and blocks for each multiprocessor before they
-# are large; from how many columns on there are tiles that are as fast where vectors are aligned, for bytes and for matrices of less
-# than so many bytes.
+# are large.
 _FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}
-_FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS, _FULL_COLUMNS, _LARGE_MATRIX = 256, 2, 32, 4 << 20
+_FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS = 256, 2
 
 
 def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
     mode_i, mode_j = modes[0], modes[j]
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
     item = problem.itemsize
+    rows = _rows_of_medium_length(item, mode_i, mode_j)
+    if rows:
+        plan = _plan_from_short_rows if rows == "source" else _plan_short_rows
+        return plan(problem, device, (mode_j, mode_i), others, offsets)
     strides = [mode_i.src, *(m.src for m in others)]
 
     def reads(limit: int) -> int:
         return _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, strides, limit) * item
 
-    def writes(rows: int, others: list[Mode]) -> tuple[int, bool]:
-        """Bytes written at once to rows of so many elements, and whether they are whole sectors."""
-        if mode_i.dst != 1:
-            return item, False
-        store = _vector(problem, problem.dst_alignment, offsets[1], rows, [m.dst for m in (mode_j, *others)], 16) * item
-        return store, store == 16 and all(m.dst * item % _SECTOR == 0 for m in (mode_j, *others))
-
-    store, whole = writes(mode_i.extent, others)
+    targets = [m.dst for m in (mode_j, *others)]
+    store, whole = item, False
+    if mode_i.dst == 1:
+        store = _vector(problem, problem.dst_alignment, offsets[1], mode_i.extent, targets, 16) * item
+        whole = store == 16 and all(stride * item % _SECTOR == 0 for stride in targets)
     tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
-    aligned = whole and reads(tiling.load) == tiling.load
-    small = item == 1 or mode_i.extent * mode_j.extent * item < _LARGE_MATRIX
-    if item in _FROM_SHORT_ROWS and mode_i.dst == 1 and mode_i.src == mode_j.extent < _SHORT \
-            and mode_i.extent >= _FROM_SHORT_ROWS_FROM and not (aligned and small and mode_j.extent >= _FULL_COLUMNS):
-        return _plan_from_short_rows(problem, device, (mode_j, mode_i), others, offsets)
-    if mode_i.dst == 1 and mode_j.extent <= _FEW and mode_i.extent >= _MANY:
-        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, _FEW_COLUMNS[item], _LINE)
-    nested = None
-    if others and others[0].dst == mode_i.extent:        # it continues I: the two are one mode of the target, and one of a tile
-        rows = mode_i.extent * others[0].extent
-        larger = _tiling(item, mode_j.extent, rows, reads(16))
-        if writes(rows, others[1:])[1] and reads(larger.load) == larger.load \
-                and mode_i.extent < larger.tile[1] and larger.tile[1] % mode_i.extent == 0:
-            nested, others, tiling, store, whole = others[0], others[1:], larger, 16, True
     load = reads(tiling.load)
-    longest = _SHORT_WHOLE_ROWS if load == tiling.load and whole else _SHORT - 1
-    if item in _SHORT_ROWS and mode_i.dst == 1 and mode_j.dst == mode_i.extent <= longest and mode_j.extent >= _SHORT_ROWS_FROM:
-        return _plan_short_rows(problem, device, (mode_j, mode_i), others, offsets)
-    if mode_i.dst == 1 and not (load == tiling.load and whole) \
-            and mode_j.extent >= _RAGGED_FROM[item][0] and mode_i.extent >= _RAGGED_FROM[item][1]:
-        ragged = _RAGGED_SHORT.get(item, _RAGGED[item]) if mode_i.extent < _SHORT else _RAGGED[item]
-        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets, ragged, _CUTS[item])
+    if mode_i.dst == 1 and not (load == tiling.load and whole) and min(mode_i.extent, mode_j.extent) >= _RAGGED_FROM:
+        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets)
     packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item
-    tile, threads = tiling.tile, tiling.threads
-    group, inner = _order(tiling, mode_j, others)
-    if mode_i.dst == 1 and mode_i.extent <= _FEW and mode_j.extent >= _MANY and nested is None:
-        load, word, store, threads = reads(16), item, item, 256
-        tile, group, inner = (threads * load // item, max(4, 1 << (mode_i.extent - 1).bit_length())), 0, 0
-    elif not packed:                                     # one vector for both sides, so that neither meets a bank twice
+    if not packed:                                       # one vector for both sides, so that neither meets a bank twice
         load = store = item if item < 4 else min(load, store)
-    config = TransposeConfig(item, word, load, store, tile, threads, True, mode_i.dst == 1, len(others), is_wide(modes),
-                             group, inner, tiling.min_blocks if (load, store) == (tiling.load, 16) else 1,
-                             mode_i.extent if nested else 0)
+    group, inner = _order(tiling, mode_j, others)
+    config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, True, mode_i.dst == 1, len(others),
+                             is_wide(modes), group, inner, tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
     per_word = config.packed
-    modes_i = (mode_i, nested) if nested else (mode_i,)
-    numbers = {"J": mode_j.extent, "I1" if nested else "I": modes_i[-1].extent,
-               "S": (mode_j.src, *(m.src // per_word for m in modes_i)), "D": (mode_j.dst // per_word, mode_i.dst)}
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (mode_j.src, mode_i.src // per_word),
+               "D": (mode_j.dst // per_word, mode_i.dst)}
     scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
-    blocks = -(-mode_j.extent // tile[0]) * -(-prod(m.extent for m in modes_i) // tile[1])
+    blocks = -(-mode_j.extent // tiling.tile[0]) * -(-mode_i.extent // tiling.tile[1])
     return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
-                   f"source and target run along different modes: tiles of {tile} elements through swizzled shared memory, "
+                   f"source and target run along different modes: tiles of {tiling.tile} elements through swizzled shared memory, "
                    f"reads of {load} and writes of {store} bytes")
 
 
 def _tiling(item: int, columns: int, rows: int, load: int) -> _Tiling:
     """The tiling where sectors of the target are written whole, extents along J and I are these and ``load`` bytes can be read."""
     if item == 1:
-        if load >= _SHORT_BYTES.load and rows < _SHORT:
-            return _SHORT_BYTES
         if load >= _SMALL_BYTES.load and columns <= _SMALL_BYTES.tile[0]:
             if rows <= _SMALL_BYTES.tile[1]:
                 return _SMALL_BYTES
@@ -387,9 +352,10 @@ def _order(tiling: _Tiling, mode_j: Mode, others: list[Mode]) -> tuple[int, int]
 
 
 def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                 offsets: tuple[int, int], tiling: _Tiling, cut: int) -> Plan:
+                 offsets: tuple[int, int]) -> Plan:
     """A transpose between rows that begin anywhere, along (J, I)."""
     (mode_j, mode_i), item = modes, problem.itemsize
+    tiling, cut = _RAGGED[item], _CUTS[item]
     word = max(item, 4)
     halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may lie beyond the array
     reach = Mode(1 + mode_i.extent + halo, mode_i.src, 1), Mode(1 + mode_j.extent + tiling.tile[0], 1, mode_j.dst), *others

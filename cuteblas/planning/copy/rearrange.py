@@ -1,0 +1,321 @@
+"""Which boxes a permutation is cut into: by what they cost, counted.
+
+Candidates are boxes whose runs reach so many bytes in the source and so many in the target. What each would cost is the sectors
+of memory that it touches, the instructions of its threads, and how much of the time that a box takes to come and go others hide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import gcd, inf, prod
+
+from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
+from ..modes import Mode
+from ..problem import DeviceInfo
+
+__all__ = ["Boxes", "Permuted", "boxes_of"]
+
+_REACHES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
+_SIZES, _MOST = (4096, 8192, 16384), 16384         # bytes up to which boxes grow, once they have these; the most of a box
+_MOST_HELD = 49152                                 # bytes that it may take in shared memory
+_SECTOR, _WARP, _BANKS, _WORD = 32, 32, 32, 4
+_THREADS, _MANY = (256, 512), 32                   # of a block, and of one whose threads would move more words than so many
+_GRAIN_FROM = 64                                   # bytes of runs that begin anywhere, from which threads begin where sectors do
+
+# Of a multiprocessor: threads, blocks, registers, bytes of shared memory; what a block takes of them besides its box, and the
+# registers of a thread and for each word that it moves; the instructions that it issues for a clock, of 128 at best.
+_RESIDENT, _BLOCKS, _REGISTERS, _SHARED = 2048, 16, 65536, 232448
+_BLOCK_BYTES, _THREAD_REGISTERS, _WORD_REGISTERS = 1024, 32, 2
+_ISSUED = 80.0
+# Fitted to 130 permutations on an H200: clocks of a box from its first read to its last write, and for each word of a thread;
+# instructions for a word, and for each element of it if it has several; parts of a sector that count as more traffic, in the source
+# (others read the rest soon) and in the target; bytes that a run costs besides its own; the part of the smaller of two times, of
+# memory and of multiprocessors, that the larger does not hide.
+_LATENCY, _WORD_CLOCKS, _FOR_WORD, _FOR_ELEMENT = 2600.0, 37.0, 20.0, 2.0
+_PART_READ, _PART_WRITTEN, _RUN, _BOTH = 0.4, 1.0, 6.0, 0.1
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """A permutation to cut into boxes.
+
+    Attributes
+    ----------
+    modes : tuple of Mode
+        With the smallest stride in the target first.
+    item : int
+        Bytes of an element.
+    alignments : (int, int)
+        Bytes that divide the address of the first element, in the source and in the target.
+    """
+
+    modes: tuple[Mode, ...]
+    item: int
+    alignments: tuple[int, int]
+
+    @cached_property
+    def orders(self) -> tuple[list[int], list[int]]:
+        """Modes with the smallest stride first, in the source and in the target."""
+        every = range(len(self.modes))
+        return sorted(every, key=lambda q: (self.modes[q].src == 0, abs(self.modes[q].src), q)), list(every)
+
+    def stride(self, side: int, q: int) -> int:
+        """The stride of a mode in the source (0) or in the target (1)."""
+        return self.modes[q].dst if side else self.modes[q].src
+
+    def run(self, side: int, extents: Sequence[int]) -> list[int]:
+        """The modes of a box that make up its runs on a side: all but the last of them are whole."""
+        found, at = [], 1
+        for q in self.orders[side]:
+            if extents[q] == 1 and self.modes[q].extent == 1:
+                continue
+            if self.stride(side, q) != at or extents[q] == 1:
+                break
+            found.append(q)
+            if extents[q] < self.modes[q].extent:
+                break
+            at *= extents[q]
+        return found
+
+    def begins(self, side: int, extents: Sequence[int], run: Sequence[int]) -> int:
+        """Bytes, at most a sector, at multiples of which runs of a box begin on a side."""
+        found = gcd(_SECTOR, self.alignments[side])
+        for q, mode in enumerate(self.modes):
+            step = self.stride(side, q) * self.item
+            if q not in run:
+                found = gcd(found, step)
+            elif extents[q] < mode.extent:
+                found = gcd(found, step * extents[q])
+        return found
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """How a permutation is cut into boxes.
+
+    Attributes
+    ----------
+    config : RearrangeConfig
+        What the kernel is specialised on, but for the width of offsets.
+    spanned : tuple of int
+        The modes of the permutation that a box spans, those of its extents.
+    batch : tuple of int
+        The other modes, in the order of batch modes.
+    touched : float
+        Bytes of the sectors that boxes touch, as a multiple of the bytes that they move.
+    """
+
+    config: RearrangeConfig
+    spanned: tuple[int, ...]
+    batch: tuple[int, ...]
+    touched: float
+
+
+Widest = Callable[[int, int, Iterable[int]], int]
+"""Elements of a word on a side, of runs of so many elements, beside other strides."""
+
+
+def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest) -> Boxes | None:
+    """The boxes that cost least; ``None`` if no box is small enough."""
+    candidates = sorted(_candidates(permuted))
+    if not candidates:
+        return None
+    extents = min(candidates, key=lambda each: _seconds(permuted, each, device))
+    modes, item = permuted.modes, permuted.item
+    spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
+    box = tuple(extents[q] for q in spanned)
+    raster = _raster(permuted, extents)
+    batch = tuple(q for q in raster if q not in spanned)
+    sides: list[BoxSide] = []
+    for side, order in enumerate(permuted.orders):
+        inside = [q for q in order if q in spanned]
+        run = permuted.run(side, extents)
+        others = [permuted.stride(side, q) for q in range(len(modes)) if q not in run]
+        length, before = prod(extents[q] for q in run), prod(extents[q] for q in run[:-1])
+        whole = gcd(length, *(modes[q].extent * before for q in run[-1:]))
+        word = min(widest(side, whole, others), max(1, _WORD // item))     # elements are gathered one by one: wider gains nothing
+        odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
+        sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run), word, 1, 1, _SECTOR if odd else 0))
+    words = prod(box) // min(each.word for each in sides)
+    threads = min(_THREADS[words > _MANY * _THREADS[0]], -(-words // _WARP) * _WARP)
+    source, target = (_manned(side, box, item, threads) for side in sides)
+    cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
+    config = RearrangeConfig(item, box, cut, source, target, _held(box, item, source, target),
+                             tuple(spanned.index(q) if q in spanned else -1 for q in raster), threads,
+                             len(batch))
+    touched = sum(runs.touched() for runs in _runs(permuted, extents)) / 2
+    return Boxes(config, spanned, batch, touched)
+
+
+# -- candidates -------------------------------------------------------------------------------------------------------------------
+def _candidates(permuted: Permuted) -> set[tuple[int, ...]]:
+    """Extents of boxes to choose from."""
+    item, found = permuted.item, set()
+    for source in _reaching(permuted, 0):
+        for target in _reaching(permuted, 1):
+            extents = tuple(map(max, source, target))
+            if prod(extents) * item <= _MOST:
+                found |= {extents, *(_grown(permuted, extents, size) for size in _SIZES)}
+    if not found:
+        found.add(_grown(permuted, (1,) * len(permuted.modes), _SIZES[0]))
+    return {extents for extents in found if prod(extents) * item <= _MOST}
+
+
+def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
+    """Extents whose runs on a side have so many bytes, as far as modes follow each other: the last mode in equal parts, of whole
+    sectors if they can be.
+    """
+    found = set()
+    for reach in _REACHES:
+        extents, at = [1] * len(permuted.modes), 1
+        for q in permuted.orders[side]:
+            nbytes, extent = at * permuted.item, permuted.modes[q].extent
+            if permuted.stride(side, q) != at or nbytes >= reach:
+                break
+            wanted, unit = -(-reach // nbytes), max(1, _SECTOR // gcd(_SECTOR, nbytes))
+            part = -(-extent // max(1, extent // wanted))
+            extents[q] = min(extent, -(-part // unit) * unit if unit <= part < extent else part)
+            at *= extent
+        found.add(tuple(extents))
+    return found
+
+
+def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> tuple[int, ...]:
+    """The same box with more of further modes, those with the smallest strides first, up to so many bytes."""
+    grown = list(extents)
+    for q in (q for pair in zip(*reversed(permuted.orders), strict=True) for q in pair):
+        room, extent = size // (prod(grown) * permuted.item), permuted.modes[q].extent
+        if room < 2:
+            break
+        most = grown[q] * room
+        if most >= extent:
+            grown[q] = extent
+        elif grown[q] == 1:                             # equal parts; else runs that are whole sectors stay it
+            most = -(-extent // -(-extent // most))
+        grown[q] = min(extent, most)
+    return tuple(grown)
+
+
+# -- what they cost ---------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Runs:
+    """What a box has of a side: bytes of its runs, and at multiples of how many bytes of a sector they begin."""
+
+    length: int
+    begins: int
+
+    def touched(self, part: float = 1.0) -> float:
+        """Bytes of sectors for each byte that is moved; sectors of which a part is moved count for so much of the rest."""
+        rest = _SECTOR - self.begins if self.begins < _SECTOR else -self.length % _SECTOR
+        return 1 + part * rest / self.length
+
+
+def _runs(permuted: Permuted, extents: Sequence[int]) -> list[_Runs]:
+    """The runs of a box on both sides."""
+    spanned = [permuted.run(side, extents) for side in (0, 1)]
+    return [_Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run))
+            for side, run in enumerate(spanned)]
+
+
+def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -> float:
+    """The time of a permutation by boxes of these extents."""
+    item, elements = permuted.item, prod(extents)
+    boxes = prod(-(-m.extent // n) for m, n in zip(permuted.modes, extents, strict=True))
+    traffic = words = instructions = 0.0
+    for runs, part in zip(_runs(permuted, extents), (_PART_READ, _PART_WRITTEN), strict=True):
+        traffic += prod(m.extent for m in permuted.modes) * item * (runs.touched(part) + _RUN / runs.length)
+        word = max(item, min(_WORD, gcd(runs.begins, runs.length)))
+        words += elements * item / word
+        instructions += elements * item / word * _FOR_WORD + elements * _FOR_ELEMENT * (word > item)
+    threads = _THREADS[words > 2 * _MANY * _THREADS[0]]
+    each = words / threads
+    resident = max(1.0, min(_BLOCKS, _RESIDENT // threads, _SHARED // (elements * item + _BLOCK_BYTES),
+                            _REGISTERS / threads / (_THREAD_REGISTERS + each * _WORD_REGISTERS)))
+    share = boxes / device.multiprocessors
+    clocks = max(share * instructions / _ISSUED, max(1.0, share / resident) * (_LATENCY + each * _WORD_CLOCKS))
+    times = traffic / device.bandwidth, clocks / device.clock_hz
+    return max(times) + _BOTH * min(times)
+
+
+# -- who moves what, and where it lies meanwhile ----------------------------------------------------------------------------------
+@lru_cache(maxsize=1024)
+def _lanes(words: int, extents: tuple[int, ...], threads: int, multiple: int) -> tuple[int, int]:
+    """Threads along a run of so many words, a multiple of some, and along rows of these extents: the fewest words for each thread,
+    rather in rows whose coordinates are a thread's own and a number.
+    """
+    count, at, even = prod(extents), 1, {1}
+    for n in extents:
+        even |= {at * f for f in range(1, n + 1) if n % f == 0}
+        at *= n
+    best: tuple[float, int, int] | None = None
+    fewest = -(-words // threads)
+    for pieces in range(fewest, fewest + 4):
+        each = -(-words // pieces)
+        lanes = min(threads, -(-each // multiple) * multiple)
+        if best is not None and lanes < _WARP:
+            break
+        most = min(count, threads // lanes)
+        for rows in sorted({most} | {r for r in even if r <= most}, reverse=True)[:4]:
+            passes = -(-words // lanes) * -(-count // rows)
+            cost = passes * (1.0 if rows in even else 1.15) * (1 + 0.02 * pieces)
+            if best is None or cost < best[0]:
+                best = cost, lanes, rows
+    assert best is not None
+    return best[1], best[2]
+
+
+def _manned(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> BoxSide:
+    """A side with the threads that move it."""
+    rows = tuple(box[q] for q in side.order[side.run:])
+    lanes, along = _lanes(side.words(item, box), rows, threads, max(1, side.grain // item))
+    return replace(side, lanes=lanes, rows=along)
+
+
+def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> tuple[int, ...]:
+    """Strides of a box in shared memory, in the order of the source: neighbours in the target are in different banks.
+
+    Neighbouring lanes of the target's side read elements that are a word apart. Modes that they lie along get strides as if each
+    continued the one before, the first an odd number of banks. Of those, and of strides without gaps, the ones are taken by which
+    fewest lanes meet in a bank, and rather the smaller.
+    """
+    unit = max(item, _WORD) // item                             # elements of a bank, or of an access that is wider
+    slots = _BANKS * _WORD // max(item, _WORD)                  # of these, before banks repeat
+
+    def strides_of(odd: int) -> tuple[int, ...]:
+        """For a first mode that is this many banks; 0: without gaps."""
+        wanted, lanes = {}, 1
+        for n, q in enumerate(target.order):
+            word = target.word if n == 0 else 1
+            if odd and lanes < slots:
+                wanted[q] = odd * lanes * unit // word, slots * unit // word
+                lanes *= max(1, box[q] // word)
+        strides, stride = [1] * len(box), 1
+        for n, q in enumerate(source.order):
+            if q in wanted and n > 0:
+                stride += (wanted[q][0] - stride) % wanted[q][1]
+            strides[q] = stride
+            stride *= box[q]
+        return tuple(strides)
+
+    lanes = [[(lane * target.word // prod(box[x] for x in target.order[:n])) % box[q] for n, q in enumerate(target.order)]
+             for lane in range(_WARP)]
+
+    def cost(strides: tuple[int, ...]) -> float:
+        reach = 1 + sum(stride * (n - 1) for stride, n in zip(strides, box, strict=True))
+        if reach * item > _MOST_HELD:
+            return inf
+        at = {sum(c * strides[q] for c, q in zip(lane, target.order, strict=True)) // unit for lane in lanes}
+        meeting = max(Counter(slot % slots for slot in at).values())
+        return meeting * (1 + reach / prod(box))
+
+    return min(dict.fromkeys(map(strides_of, (0, *range(1, slots, 2)))), key=cost)
+
+
+def _raster(permuted: Permuted, extents: Sequence[int]) -> list[int]:
+    """The modes that boxes are counted along: first those that continue runs of the target, then of the source."""
+    outer = [q for q in permuted.orders[1] if extents[q] < permuted.modes[q].extent]
+    first = [next((q for q in order if q in outer), None) for order in reversed(permuted.orders)]
+    return sorted(outer, key=lambda q: (first.index(q) if q in first else len(first), q))
