@@ -231,7 +231,7 @@ def _has_out_of_another_kind(call: Call, result: Seen) -> bool:
 def _any_order(call: Call, side: Side) -> bool:
     """Whether the order of a new result in memory follows from steps of a library's own."""
     name = call.base
-    scaled = name in ("dot", "inner") and any(
+    scaled = name in ("dot", "inner", "method.dot") and any(
         not isinstance(x, Operand) or not call.views[x.view].shape for x in call.arguments[:2])
     inverted = side.on_gpu and power_of(call) < 0       # in the order that cuSOLVER leaves
     return scaled or inverted or name == "kron" or (name == "einsum" and call.keyword("optimize") is not None)
