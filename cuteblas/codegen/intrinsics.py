@@ -422,7 +422,7 @@ def _passed(row: Intrinsic, parameter: Parameter, x: Argument, kind: DType | Non
     if isinstance(x, Pointer) and parameter.kind == "address":
         return (x.name, frozenset()) if x.offset == 0 and (parameter.const or not x.const) else _passed(row, parameter, x[0], kind)
     if isinstance(x, _NO_NUMBER) or parameter.kind != "value":
-        raise CodegenError(f"cb::{row.name} takes a {parameter.kind} of type {parameter.type}, got {x!r}")
+        raise CodegenError(f"cb::{row.name} takes {parameter.type} as {parameter.kind}, got {x!r}")
     number = rendered(x, kind)
     return number.c, number.uses
 

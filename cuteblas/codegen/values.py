@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple, TypeAlias
 
-from ..layout.symbolic import Expr, IntLike, called, is_condition, spelled, to_c
+from ..layout.symbolic import Expr, IntLike, functions_of, is_condition, spelled, to_c
 from .dtypes import DType, dtype
 from .errors import CodegenError
 
@@ -163,7 +163,7 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
     if isinstance(x, Value):
         return x.rendered()
     if isinstance(x, Expr):
-        return Rendered(*_spelled(x), frozenset(Use(name) for name in called(x)))
+        return Rendered(*_spelled(x), frozenset(Use(name) for name in functions_of(x)))
     if isinstance(x, bool):
         return Rendered(str(x).lower(), _BOOL)
     suffix = "" if like is None else _SUFFIX.get(like.ctype, "")

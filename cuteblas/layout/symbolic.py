@@ -32,9 +32,9 @@ from math import gcd
 
 from .errors import LayoutError, described
 
-__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "called", "ceil_div", "disjoint_bits", "entry", "equal",
-           "evaluate", "is_condition", "is_static", "less", "maximum", "minimum", "select", "spelled", "substitute", "to_c",
-           "variables", "xor_parts"]
+__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "entry", "equal",
+           "evaluate", "functions_of", "is_condition", "is_static", "less", "maximum", "minimum", "select", "spelled", "substitute",
+           "to_c", "variables", "xor_parts"]
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _BINARY: dict[str, Callable[[int, int], int]] = {
@@ -702,12 +702,12 @@ def is_condition(x: IntLike) -> bool:
 
 
 @lru_cache(4096)
-def called(x: IntLike) -> frozenset[str]:
+def functions_of(x: IntLike) -> frozenset[str]:
     """The names of the functions that :func:`to_c` calls."""
     if isinstance(x, int) or x.op == "var":
         return frozenset()
     own = frozenset({x.op}) if x.op in ("min", "max") else frozenset()
-    return own.union(*(called(part) for part in _parts(x)))
+    return own.union(*(functions_of(part) for part in _parts(x)))
 
 
 def _parts(x: Expr) -> Iterable[IntLike]:
