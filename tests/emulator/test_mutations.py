@@ -97,6 +97,18 @@ def _in_place(n: int) -> Trial:
     return Trial(plan_copy(CopyProblem((n, n), (1, n), (n, 1), 4, 16, 16, in_place=True), H200), {"dst": place(x)}, "dst", x, x.T)
 
 
+def _boxes(shape: tuple[int, ...], axes: tuple[int, ...], kind: str, offset: int = 0) -> Trial:
+    """A permutation by boxes, into a target that begins at an element."""
+    x = (np.arange(np.prod(shape)) % 251).astype(kind).reshape(shape)
+    src, want = place(x), x.transpose(axes)
+    dst = place(np.full(want.shape, 252, kind), offset=offset)
+    moved = Strided(src.base, src.offset, want.shape, tuple(src.strides[axis] for axis in axes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cuteblas.planning.copy.dispatch._BOXED_FROM", 0)
+        plan = plan_copy.__wrapped__(copy_problem(moved, dst), H200)
+    return Trial(plan, {"src": moved, "dst": dst}, "dst", dst.view.copy(), want)
+
+
 def _on(multiprocessors: int):
     return replace(H200, multiprocessors=multiprocessors)
 
@@ -115,6 +127,9 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "slices": lambda: product(lambda p: plan_simt(p, H200), 16, 16, 1024, "f4"),
     "transpose": lambda: _transpose(plan_copy),
     "tma_transpose": lambda: _transpose(plan_tma_transpose),
+    # Boxes that end beyond the permutation, of rows that begin anywhere; and of bytes by words.
+    "boxes": lambda: _boxes((37, 5, 7, 11), (3, 1, 2, 0), "f4", 3),
+    "boxes_of_bytes": lambda: _boxes((40, 3, 14, 8), (3, 1, 2, 0), "u1"),
     "in_place": lambda: _in_place(124),
 }
 
@@ -286,6 +301,26 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     "transpose": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
         "another swizzle": (r"(\(tDsT_offset & \d+\)) >> (\d)", r"\1 >> (\2 - 1)"),
+    },
+    "boxes": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "copies are not awaited": (r"cb::cp_async_wait<0>\(\);", NOTHING),
+        "a box is a part too long": (r"(limit_0 = cb::min\()N0 - start_0", r"\1N0 - start_0 + 1"),
+        "a box is a part too short": (r"(limit_0 = cb::min\()N0 - start_0", r"\1N0 - start_0 - 1"),
+        "rows that do not exist are read": (r"S_row < \d+ && S_row < limit_0", "true"),
+        "lanes begin two words early": (r"D_lane - D_early_0", "D_lane - D_early_0 - 2"),
+        "a word in front of a row": (r"-1 < D_at_0_0 && ", NOTHING),
+        "a word behind a row": (r" && D_at_0_0 < limit_0", NOTHING),
+        "a row that does not exist is written": (r"D_row \+ 8 < 11 && ", NOTHING),
+        "another stride in shared memory": (r"D_at_0_0 \* 11", "D_at_0_0 * 10"),
+        "a box in the place of its neighbour": (r"(int const D_first = start_0) \+", r"\1 - 16 * (start_0 > 0) +"),
+    },
+    "boxes_of_bytes": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "a word is not loaded": (r"cb::load_global<4>[^;]*;", NOTHING, 1),
+        "two bytes of a word are exchanged": (r"(S_above_0 \+ )1\]", r"\g<1>2]"),
+        "the last word of a run": (r" && S_at_0 < S_end", NOTHING),
+        "a word behind a run": (r" && D_at_0 < D_end", NOTHING),
     },
     "tma_transpose": {
         "fewer bytes are expected": ("16384\\);", "8192);"),
