@@ -18,7 +18,7 @@ from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
 from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Element, Pointer, static_extents
-from .intrinsics import Argument, called, intrinsic, uses_in
+from .intrinsics import Argument, called, intrinsic
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
 from .signature import Declarations, GlobalTensor, TensorParam, declare
@@ -284,13 +284,9 @@ class KernelBuilder:
         self._access.parameter(name, extent=True)
         return self._declare(name, f"gridDim.{axis}", Var(name, 1))
 
-    def flag(self, name: str, condition: Value | Expr | str) -> Expr:
+    def flag(self, name: str, condition: Value | Expr) -> Expr:
         """An integer that is 1 if a condition holds, else 0."""
-        if isinstance(condition, str):
-            self._record(uses_in(condition))
-            text = condition
-        else:
-            text = self._recorded(rendered(condition)).at(_CONDITION)
+        text = self._recorded(rendered(condition)).at(_CONDITION)
         return self._declare(name, f"{text} ? 1 : 0", Var(name, 0, 1))
 
     def variable(self, name: str, value: IntLike, hi: int | None = None) -> Expr:

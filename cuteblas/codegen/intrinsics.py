@@ -8,7 +8,6 @@ calls; ``?`` marks what may be left out. The builder checks a call against the r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +20,7 @@ from .engine import Element, Pointer
 from .errors import CodegenError
 from .values import Operand, Rendered, Use, Value, local, rendered
 
-__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of", "result_of", "uses_in"]
+__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of", "result_of"]
 
 Argument: TypeAlias = Operand | Tensor | Pointer | str
 """What a call is given: a value; for an address an element, a variable or a pointer; for all of a fragment a tensor; the name of a
@@ -425,11 +424,3 @@ def _passed(row: Intrinsic, parameter: Parameter, x: Argument, kind: DType | Non
         raise CodegenError(f"cb::{row.name} takes {parameter.type} as {parameter.kind}, got {x!r}")
     number = rendered(x, kind)
     return number.c, number.uses
-
-
-_CALLED = re.compile(r"cb::(\w+)(?:<((?:[^<>()]|<[^<>]*>)*)>)?\(")
-
-
-def uses_in(text: str) -> set[Use]:
-    """What a line calls that was written as text."""
-    return {Use(name, tuple(of.split(", ")) if of else ()) for name, of in _CALLED.findall(text) if name in INTRINSICS}

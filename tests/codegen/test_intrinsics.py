@@ -11,7 +11,7 @@ from cuteblas import emulator, kernels
 from cuteblas.codegen import prelude
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.codegen.intrinsics import INTRINSICS, uses_in
+from cuteblas.codegen.intrinsics import INTRINSICS
 from cuteblas.codegen.prelude import cuda_prelude
 from cuteblas.codegen.values import Use, cast, choose, complex_of, integer, local, number
 from cuteblas.kernels.gemm.clear_words import clear_words
@@ -70,6 +70,12 @@ PLANS = {
         ReductionProblem(512, 512, Operand("float32", (512, 1)), Operand("float32", (1, 0)), op="max"), H200),
     "in place": lambda: plan_copy(CopyProblem((4096, 4096), (1, 4096), (4096, 1), 2, 16, 16, in_place=True), H200),
 }
+
+
+def uses_in(text):
+    """What a kernel's text calls."""
+    called = re.findall(r"cb::(\w+)(?:<((?:[^<>()]|<[^<>]*>)*)>)?\(", text)
+    return {Use(name, tuple(of.split(", ")) if of else ()) for name, of in called if name in INTRINSICS}
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -21,8 +21,9 @@ from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.values import integer
 from ...layout import ComposedLayout, Layout, Tensor
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, minimum, to_c
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, minimum
 from ..common import join_words, matrix_at
 from .permute import batch_modes
 from .short_rows import PieceConfig
@@ -129,7 +130,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         k.wait(0)
     if vector > 1:
         k.comment("Vectors that are not whole in the matrix: their elements, one by one")
-        ends = k.flag("ends", f"{to_c(at(0))} < 0 || {to_c(at(count))} > {to_c(I * J)}")
+        ends = k.flag("ends", (integer(at(0)) < 0) | (integer(at(count)) > I * J))
         with k.when(ends.ne(0)):
             if config.twos:
                 k.barrier()

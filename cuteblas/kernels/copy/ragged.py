@@ -22,8 +22,9 @@ from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy
+from ...codegen.values import integer
 from ...layout import Layout, Tensor, composition, domain_offset, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, all_of, less, maximum, minimum, to_c
+from ...layout.symbolic import IntLike, all_of, less, maximum, minimum
 from ..common import cut_words, matrix_at, tile_of_block
 from .permute import TransposeConfig, TransposedTile, batch_modes, inner_batch, transposed_tile
 
@@ -145,7 +146,7 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
     if vector > 1:
         lanes = tile.writer.tile[1] // words
         k.comment("Vectors in which rows begin and end: their elements, one by one")
-        ends = k.flag("ends", f"{to_c(corner[1])} < 0 || {to_c(corner[1] + (config.rows - 1))} >= {to_c(I)}")
+        ends = k.flag("ends", (integer(corner[1]) < 0) | (integer(corner[1] + (config.rows - 1)) >= I))
         with k.when(ends.ne(0)), k.loop("r", rows, unroll=False) as r, column(r) as (which, j, begin, later):
             lane = k.let("lane", tDcD((0, 0), r, 0)[1] // words)
             for what, partly in (("first", (-begin) % vector - vector), ("last", (begin + I) // vector * vector - begin)):
@@ -203,8 +204,8 @@ def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: t
         return source.engine.offset + source.layout(j, existing(row))
 
     top, bottom = (k.let(f"{row}_{name}", at(corner[0], corner[1] + i)) for row, i in (("top", 0), ("bottom", along_i - 1)))
-    inside = k.flag(f"inside_{name}", f"{to_c(minimum(top, bottom))} >= {to_c(lowest + (packed - 1))} && "
-                                      f"{to_c(maximum(top, bottom) + (along_j + packed))} <= {to_c(end)}")
+    inside = k.flag(f"inside_{name}", (integer(minimum(top, bottom)) >= lowest + (packed - 1))
+                    & (integer(maximum(top, bottom) + (along_j + packed)) <= end))
     k.comment("Rows in: the aligned words that cover the thread's words")
     with k.when(inside.ne(0)), k.when(less(j, extents[0])):
         covering = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
@@ -217,7 +218,7 @@ def words_in(k: KernelBuilder, tile: TransposedTile, pointer: Pointer, memory: t
 
         rows = by_element.tile[1]                     # of all threads together: a multiple of a word's, so that theirs begin alike
         if strided:
-            every = k.flag(f"every_{name}", f"{to_c(corner[1])} >= 0 && {to_c(corner[1] + along_i)} <= {to_c(extents[1])}")
+            every = k.flag(f"every_{name}", (integer(corner[1]) >= 0) & (integer(corner[1] + along_i) <= extents[1]))
             with k.when(every.ne(0)):
                 for row in range(packed):
                     begin = before + source.engine.offset + source.layout(j, tScS((0, row), 0, 0)[1])

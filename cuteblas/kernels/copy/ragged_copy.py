@@ -14,8 +14,9 @@ from ...codegen.copies import Vector
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.paired import PairBuilder
 from ...codegen.tiled import TiledCopy
+from ...codegen.values import integer
 from ...layout import Layout, Tensor, make_identity_tensor
-from ...layout.symbolic import IntLike, all_of, less, to_c
+from ...layout.symbolic import IntLike, all_of, less
 from ..common import cut_words, matrix_at, tile_of_block
 from .permute import batch_modes
 
@@ -107,9 +108,9 @@ def ragged_copy_kernel(config: RaggedCopyConfig) -> GeneratedKernel:
         begin = k.let(f"begin_{n}", before + row_of(target, j))
         i = k.let(f"i_{n}", (bi * config.tile[0] + column) * vector - begin % vector)
         at = k.let(f"at_{n}", row_of(source, j) + i)
-        exists = f"{to_c(less(j, J))} && {to_c(i)} >= 0 && {to_c(i + vector)} <= {to_c(I)}"
-        inside = f"{to_c(at)} >= {to_c(lowest + (packed - 1))} && {to_c(at + (vector + packed))} <= {to_c(end)}"
-        whole = k.flag(f"whole_{n}", f"{exists} && {inside}")
+        exists = (integer(j) < J) & (integer(i) >= 0) & (integer(i + vector) <= I)
+        inside = (integer(at) >= lowest + (packed - 1)) & (integer(at + (vector + packed)) <= end)
+        whole = k.flag(f"whole_{n}", exists & inside)
         places.append((j, begin, i, at, whole))
     k.comment("In: the aligned words that cover vectors of which all elements exist")
     covering = k.registers("tVrC", word, Layout((vector // packed + 1, rows)))

@@ -16,8 +16,9 @@ from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy
+from ...codegen.values import integer
 from ...layout import Layout, Tensor, make_identity_tensor
-from ...layout.symbolic import IntLike, all_of, less, maximum, minimum, to_c
+from ...layout.symbolic import IntLike, all_of, less, maximum, minimum
 from ..common import cut_words, matrix_at
 from .permute import InPlaceConfig, TransposedTile, pair_of_block, transposed_tile
 from .ragged import along_i, words_in
@@ -75,7 +76,7 @@ def ragged_in_place_kernel(config: RaggedInPlaceConfig) -> GeneratedKernel:
     words, before = k.aligned_down("D_words", pointer, tile.word, _SECTOR)
     if config.packed == 1:
         k.comment("Rows of both tiles in; on the diagonal the second has none")
-        other = k.let("other", N * k.flag("two", "p < q"))
+        other = k.let("other", N * k.flag("two", integer(p) < q))
         rows_t = tile.rows_in(k, read, (q, p), (N, N))
         rows_u = tile.rows_in(k, read, (p, q), (other, other), "U")
         tile.staged(k, rows_t, sT)
@@ -142,7 +143,7 @@ def _columns_out(k: KernelBuilder, tile: TransposedTile, config: RaggedInPlaceCo
         which, e = tEcD((0, 0), r, 0)
         later = k.let("later", (-column_begin(which)) % border)
         with k.when(all_of(less(corner[0] + which, extent), less(0, later))):
-            behind = k.flag("behind", f"{to_c(e)} >= {to_c(later)}")
+            behind = k.flag("behind", integer(e) >= later)
             single(which, e + behind * (side - border))
     with k.otherwise(), k.loop("r", side // ends.tile[0], unroll=False) as r:
         which, e = tEcD((0, 0), r, 0)

@@ -21,8 +21,9 @@ from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy
+from ...codegen.values import integer
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor
-from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum, select, to_c
+from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum, select
 from ..common import cut_words, matrix_at, split_words
 from .permute import batch_modes
 
@@ -177,8 +178,8 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         words, ahead = k.aligned_down("S_words", ps, word, config.word)
         top, bottom = k.let("top", at(first_j, 0)), k.let("bottom", at(first_j, I - 1))
         across = k.let("across", minimum(J - first_j, config.tile[0]))
-        inside = k.flag("inside", f"{to_c(minimum(top, bottom))} >= {to_c(memory[0] + (packed - 1))} && "
-                                  f"{to_c(maximum(top, bottom) + across + 2 * packed)} <= {to_c(memory[1])}")
+        inside = k.flag("inside", (integer(minimum(top, bottom)) >= memory[0] + (packed - 1))
+                        & (integer(maximum(top, bottom) + across + 2 * packed) <= memory[1]))
         k.comment("Rows in: the aligned words that cover the thread's words")
         with k.when(inside.ne(0)):
             covering = k.registers("tSrC", word, Layout((2, *config.words)))
