@@ -234,6 +234,6 @@ def test_tensor_cores_of_64_bits_take_tiles_that_fill_the_device(element):
 
 
 def test_element_wise_copies_do_not_count_against_small_tiles():
-    """At 256 the small tile is the fastest (docs/performance/gemm-simt.md), although one operand is copied element by element."""
+    """At 256 the small tile is the fastest (docs/performance/history.md), although one operand is copied element by element."""
     config = plan_gemm(square(256), H200).config
     assert (config.tile.m, config.tile.n, config.slices) == (32, 32, 1) and config.seconds < 10.8e-6

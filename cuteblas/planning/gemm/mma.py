@@ -131,7 +131,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: 
 
     A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
     m x n, up to that of 64 x 64: an estimate that was not fitted to measurements. Those of float64
-    and complex128 were measured from 256 to 4096; docs/performance/gemm-mma.md has the figures.
+    and complex128 were measured from 256 to 4096; docs/performance/history.md has the figures.
     """
     outputs = p.m * p.n * prod(p.batch)
     total_bytes = dtype(atom.accumulator).bytes

@@ -40,7 +40,7 @@ class Candidate:
 
     Notes
     -----
-    Rates and ramps were fitted to square products of 64 to 3072 on an H200; docs/performance/gemm-simt.md has the
+    Rates and ramps were fitted to square products of 64 to 3072 on an H200; docs/performance/history.md has the
     measurements. A block that runs alone on a multiprocessor takes ``1 + ramp`` block times, ``c`` blocks take ``c + ramp``.
     """
 

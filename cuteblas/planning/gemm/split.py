@@ -420,7 +420,7 @@ class _Tiling:
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
-    """The fastest tiling by estimate; docs/performance/gemm-split.md has the measurements behind it."""
+    """The fastest tiling by estimate; docs/performance/history.md has the measurements behind it."""
     return min((tiling for tile in _SHARE for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
 
 
