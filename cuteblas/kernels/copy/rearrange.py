@@ -197,9 +197,9 @@ class _Side:
         lane = k.let(f"{self.name}_lane", k.thread % side.lanes)
         row_of_thread = k.let(f"{self.name}_row", k.thread // side.lanes)
         busy = less(k.thread, side.lanes * side.rows)
-        pieces = [k.let(f"{self.name}_at_{c}", (lane + c * side.lanes) * side.word)
-                  for c in range(-(-side.words(config.item, config.box) // side.lanes))]
-        placed = [] if side.grain else [self._places(in_run, at, f"{self.name}_place_{c}") for c, at in enumerate(pieces)]
+        indices = [lane + c * side.lanes for c in range(-(-side.words(config.item, config.box) // side.lanes))]
+        pieces = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
+        placed = [] if side.grain else [self._places(in_run, index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
         before = k.aligned_down(f"{self.name}_lines", self.pointer, f"b{8 * config.item}", side.grain)[1] if side.grain else 0
         for r in range(-(-count // side.rows)):
             row = row_of_thread + r * side.rows
@@ -220,14 +220,14 @@ class _Side:
                 yield _Word(Tensor(self.pointer + (start + at), Layout(side.word)), tuple(p + above for p in places),
                             all_of(exists, inside))
 
-    def _places(self, in_run: Layout, at: IntLike, name: str) -> tuple[IntLike, ...]:
-        """Where the elements of a word lie in shared memory, in their run."""
+    def _places(self, in_run: Layout, index: IntLike, name: str) -> tuple[IntLike, ...]:
+        """Where the elements of a word of a run lie in shared memory."""
         k, word = self._k, self.side.word
-        first, step = in_run.shape[0], in_run.stride[0]
+        (first, *extents), (step, *strides) = in_run.shape, in_run.stride
         if first % word == 0:
-            place = k.let(name, in_run(at))
+            place = k.let(name, Layout((first // word, *extents), (step * word, *strides))(index))
             return tuple(place + e * step for e in range(word))
-        return tuple(k.let(f"{name}_{e}", in_run(at + e)) for e in range(word))
+        return tuple(k.let(f"{name}_{e}", in_run(index * word + e)) for e in range(word))
 
 
 def _flat(x: IntLike | tuple[IntLike, ...]) -> tuple[IntLike, ...]:

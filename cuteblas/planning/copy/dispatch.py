@@ -115,8 +115,7 @@ def _plan_modes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...
         return _plan_modes(wider[0], device, *wider[1:])
     j = min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
     transposed = j != 0 and modes[j].src == 1
-    if _in_boxes(problem.itemsize, modes, j if transposed else None) \
-            and (boxes := _plan_boxes(problem, device, modes, offsets)) is not None:
+    if _in_boxes(problem.itemsize, modes, j) and (boxes := _plan_boxes(problem, device, modes, offsets)) is not None:
         return boxes
     if transposed:
         return _plan_transpose(problem, device, modes, j, offsets)
@@ -138,15 +137,20 @@ def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
     return replace(problem, itemsize=nbytes), scaled, (offsets[0] // n, offsets[1] // n)
 
 
-def _in_boxes(item: int, modes: tuple[Mode, ...], j: int | None) -> bool:
-    """Whether most of a tile would be empty, of two modes that change places, or runs that both sides have are short."""
+def _in_boxes(item: int, modes: tuple[Mode, ...], j: int) -> bool:
+    """Whether most of a tile would be empty, of two modes that change places, or runs that both sides have are short.
+
+    Mode ``j`` has the smallest stride in the source.
+    """
     first = modes[0]
     if len(modes) == 1 or prod(m.extent for m in modes) * item < _BOXED_FROM:
         return False
-    if j is None:
+    if j == 0:
         odd = gcd(*(stride for m in modes[1:] for stride in (m.src, m.dst)), first.extent) * item % _VECTOR > 0
-        longest = _ODD_RUN if odd and len(modes) > 2 else _SHORT_RUN
-        return first.src == first.dst == 1 and first.extent * item <= longest
+        longest = _ODD_RUN if (odd or first.src != 1) and len(modes) > 2 else _SHORT_RUN
+        return abs(first.src) == first.dst == 1 and first.extent * item <= longest
+    if modes[j].src != 1:
+        return modes[j].src != 0                        # no kernel for tiles reads along it
     last, side = modes[j], _SIDES[item]
     if _rows_of_medium_length(item, first, last):
         return False
@@ -283,7 +287,7 @@ _MANY, _LINE, _SECTOR, _WARP = 1024, 128, 32, 32
 # along I if that is more, and the blocks of which a multiprocessor has to hold the registers; threads; how many rows there have to
 # be, from how many elements on and below how many rows are for these kernels, and bytes of the matrix, of target and source.
 _SHORT_ROWS = {1: (12, 12, 1), 2: (8, 10, 1), 4: (16, 16, 5), 8: (8, 8, 5)}
-_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _MEDIUM, _SHORT, _SMALL_MATRIX = 256, 32, 9, 64, 16384
+_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _MEDIUM, _SHORT, _SMALL_MATRIX = 256, 32, 2, 64, 8192
 # The same of the source: words that a thread writes; how many rows there have to be, and blocks for each multiprocessor before they
 # are large.
 _FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}

@@ -66,13 +66,14 @@ class Permuted:
         """The stride of a mode in the source (0) or in the target (1)."""
         return self.modes[q].dst if side else self.modes[q].src
 
-    def run(self, side: int, extents: Sequence[int]) -> list[int]:
-        """The modes of a box that make up its runs on a side: all but the last of them are whole."""
+    def run(self, side: int, extents: Sequence[int], *, backwards: bool = False) -> list[int]:
+        """The modes of a box that make up its runs on a side: all but the last are whole. Modes that are walked backwards are none,
+        unless that does not matter.
+        """
         found, at = [], 1
         for q in self.orders[side]:
-            if extents[q] == 1 and self.modes[q].extent == 1:
-                continue
-            if self.stride(side, q) != at or extents[q] == 1:
+            step = self.stride(side, q)
+            if (abs(step) if backwards else step) != at or extents[q] == 1:
                 break
             found.append(q)
             if extents[q] < self.modes[q].extent:
@@ -173,7 +174,7 @@ def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
         extents, at = [1] * len(permuted.modes), 1
         for q in permuted.orders[side]:
             nbytes, extent = at * permuted.item, permuted.modes[q].extent
-            if permuted.stride(side, q) != at or nbytes >= reach:
+            if abs(permuted.stride(side, q)) != at or nbytes >= reach:
                 break
             wanted, unit = -(-reach // nbytes), max(1, _SECTOR // gcd(_SECTOR, nbytes))
             part = -(-extent // max(1, extent // wanted))
@@ -215,7 +216,7 @@ class _Runs:
 
 def _runs(permuted: Permuted, extents: Sequence[int]) -> list[_Runs]:
     """The runs of a box on both sides."""
-    spanned = [permuted.run(side, extents) for side in (0, 1)]
+    spanned = [permuted.run(side, extents, backwards=True) for side in (0, 1)]
     return [_Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run))
             for side, run in enumerate(spanned)]
 
@@ -242,25 +243,28 @@ def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -
 
 # -- who moves what, and where it lies meanwhile ----------------------------------------------------------------------------------
 @lru_cache(maxsize=1024)
-def _lanes(words: int, extents: tuple[int, ...], threads: int, multiple: int) -> tuple[int, int]:
-    """Threads along a run of so many words, a multiple of some, and along rows of these extents: the fewest words for each thread,
-    rather in rows whose coordinates are a thread's own and a number.
+def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: int, multiple: int) -> tuple[int, int]:
+    """Threads along a run of so many words of these extents, a multiple of some, and along rows of others: the fewest words for
+    each thread, rather where coordinates are a thread's own and a number.
     """
     count, at, even = prod(extents), 1, {1}
     for n in extents:
         even |= {at * f for f in range(1, n + 1) if n % f == 0}
         at *= n
+    inner = prod(run[:-1])                              # a multiple of it has one place in all modes but the last
     best: tuple[float, int, int] | None = None
     fewest = -(-words // threads)
-    for pieces in range(fewest, fewest + 4):
-        each = -(-words // pieces)
-        lanes = min(threads, -(-each // multiple) * multiple)
+    each = [-(-words // pieces) for pieces in range(fewest, fewest + 4)]
+    wanted = [-(-lanes // multiple) * multiple for lanes in each]
+    wanted += [lanes // inner * inner for lanes in (*wanted, threads) if multiple == 1 and lanes >= inner]
+    for lanes in dict.fromkeys(min(threads, lanes) for lanes in wanted):
         if best is not None and lanes < _WARP:
-            break
-        most = min(count, threads // lanes)
+            continue
+        most, pieces = min(count, threads // lanes), -(-words // lanes)
+        apart = 1.0 if pieces == 1 or lanes % inner == 0 else 1.5
         for rows in sorted({most} | {r for r in even if r <= most}, reverse=True)[:4]:
-            passes = -(-words // lanes) * -(-count // rows)
-            cost = passes * (1.0 if rows in even else 1.15) * (1 + 0.02 * pieces)
+            passes = pieces * -(-count // rows)
+            cost = passes * apart * (1.0 if rows in even else 1.15) * (1 + 0.02 * pieces)
             if best is None or cost < best[0]:
                 best = cost, lanes, rows
     assert best is not None
@@ -269,8 +273,10 @@ def _lanes(words: int, extents: tuple[int, ...], threads: int, multiple: int) ->
 
 def _manned(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> BoxSide:
     """A side with the threads that move it."""
-    rows = tuple(box[q] for q in side.order[side.run:])
-    lanes, along = _lanes(side.words(item, box), rows, threads, max(1, side.grain // item))
+    run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run], side.order[side.run:]))
+    whole = run[:1] and run[0] % side.word == 0
+    of_words = (run[0] // side.word, *run[1:]) if whole else ()
+    lanes, along = _lanes(side.words(item, box), of_words, rows, threads, max(1, side.grain // item))
     return replace(side, lanes=lanes, rows=along)
 
 
@@ -278,14 +284,14 @@ def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> 
     """Strides of a box in shared memory, in the order of the source: neighbours in the target are in different banks.
 
     Neighbouring lanes of the target's side read elements that are a word apart. Modes that they lie along get strides as if each
-    continued the one before, the first an odd number of banks. Of those, and of strides without gaps, the ones are taken by which
-    fewest lanes meet in a bank, and rather the smaller.
+    continued the one before, the first an odd number of banks. Of those, of strides without gaps, and of both as multiples of a
+    word, the ones are taken by which fewest lanes meet in a bank and fewest accesses store what comes; and rather the smaller.
     """
     unit = max(item, _WORD) // item                             # elements of a bank, or of an access that is wider
     slots = _BANKS * _WORD // max(item, _WORD)                  # of these, before banks repeat
 
-    def strides_of(odd: int) -> tuple[int, ...]:
-        """For a first mode that is this many banks; 0: without gaps."""
+    def strides_of(odd: int, whole: int) -> tuple[int, ...]:
+        """For a first mode that is this many banks; 0: without gaps. All but the first are multiples of ``whole``."""
         wanted, lanes = {}, 1
         for n, q in enumerate(target.order):
             word = target.word if n == 0 else 1
@@ -296,6 +302,7 @@ def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> 
         for n, q in enumerate(source.order):
             if q in wanted and n > 0:
                 stride += (wanted[q][0] - stride) % wanted[q][1]
+            stride += -stride % whole if n > 0 else 0
             strides[q] = stride
             stride *= box[q]
         return tuple(strides)
@@ -309,9 +316,12 @@ def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> 
             return inf
         at = {sum(c * strides[q] for c, q in zip(lane, target.order, strict=True)) // unit for lane in lanes}
         meeting = max(Counter(slot % slots for slot in at).values())
-        return meeting * (1 + reach / prod(box))
+        whole = all(strides[q] % source.word == 0 for q in source.order[1:]) and box[source.order[0]] % source.word == 0
+        return (meeting + (1 / source.word if whole else 1)) * (1 + reach / prod(box))
 
-    return min(dict.fromkeys(map(strides_of, (0, *range(1, slots, 2)))), key=cost)
+    steps = 0, *range(1, slots, 2)
+    words = {1, source.word}                                    # a multiple of words: they need not be split
+    return min(dict.fromkeys(strides_of(odd, whole) for whole in sorted(words) for odd in steps), key=cost)
 
 
 def _raster(permuted: Permuted, extents: Sequence[int]) -> list[int]:
