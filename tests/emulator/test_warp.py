@@ -85,6 +85,7 @@ def product(atom: MmaAtom, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.nd
     registers = [registers_of(x, tv) for x, tv in zip((a, b, c), places, strict=True)]
     counts = [r.shape[1] // (atom.per_register if i < 2 else 1) for i, r in enumerate(registers)]
     accumulator = dtype(atom.accumulator).ctype
+    of = "false" if element.is_complex else element.ctype       # a product of complex numbers may conjugate B
     launch(
         f"""
         int const t = threadIdx.x;
@@ -92,7 +93,7 @@ def product(atom: MmaAtom, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.nd
         for (int i = 0; i < {counts[0]}; ++i) cb::load_global<1>(&a[i], &A[{counts[0]} * t + i]);
         for (int i = 0; i < {counts[1]}; ++i) cb::load_global<1>(&b[i], &B[{counts[1]} * t + i]);
         for (int i = 0; i < {counts[2]}; ++i) cb::load_global<1>(&d[i], &C[{counts[2]} * t + i]);
-        {atom.call()}(d, a, b);
+        cb::{atom.function}<{of}>(d, a, b);
         for (int i = 0; i < {counts[2]}; ++i) cb::store_global<1>(&D[{counts[2]} * t + i], &d[i]);
         """,
         (ptr("A", atom.register, const=True), ptr("B", atom.register, const=True), ptr("C", atom.accumulator, const=True),
