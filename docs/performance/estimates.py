@@ -21,7 +21,8 @@ from cuteblas.planning.problem import H200
 
 DATA = Path(__file__).parent / "data"
 # Of earlier kernels, and at the clocks that loads of seconds leave.
-LEFT_OUT = {("h200-bench", "gemm"), ("h200-bench", "transpose"), ("h200-bench", "epilogue"), ("h200-sustained", "gemm")}
+LEFT_OUT = {("h200-bench", "gemm"), ("h200-bench", "transpose"), ("h200-bench", "epilogue"), ("h200-sustained", "gemm"),
+            ("h200-transpose-random", "transpose")}
 BYTES = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 # Of CUTLASS's figure: types of A and B, of C, and of the sums.
 KINDS = {"S": ("float32", "float32", None), "D": ("float64", "float64", None), "H": ("float16", "float16", None),
@@ -92,14 +93,19 @@ def figure(row: dict[str, Any], _precision: str) -> Callable[[], Plan]:
 
 
 def permutation(row: dict[str, Any], _precision: str) -> Callable[[], Plan]:
-    """``int8 64x1001x1037:0,2,1``: an array by rows, written out with its axes permuted, or transposed in place."""
-    dtype, words = row["case"].split()
+    """``int8 64x1001x1037:0,2,1 of rows of 1040 with axis 0 reversed``: an array by rows, of longer ones or with an axis backwards,
+    written out with its axes permuted, or transposed in place.
+    """
+    dtype, words, *how = row["case"].split()
     size, _colon, axes = words.partition(":")
     shape = tuple(map(int, size.split("x")))
+    rows = int(how[how.index("rows") + 2]) if "rows" in how else shape[-1]
+    backwards = int(how[how.index("axis") + 1]) if "axis" in how else None
     order = tuple(map(int, axes.split(","))) if axes and axes != "inplace" else (*range(len(shape) - 2), -1, -2)
     target = tuple(shape[i] for i in order)
-    strides = [tuple(prod(x[i + 1:]) for i in range(len(x))) for x in (shape, target)]
-    problem = CopyProblem(target, tuple(strides[0][i] for i in order), strides[1], BYTES[dtype], variant=variant_of(row),
+    strides = [tuple(prod(x[i + 1:]) for i in range(len(x))) for x in ((*shape[:-1], rows), target)]
+    source = tuple(-step if i == backwards else step for i, step in enumerate(strides[0]))
+    problem = CopyProblem(target, tuple(source[i] for i in order), strides[1], BYTES[dtype], variant=variant_of(row),
                           in_place=axes == "inplace")
     return lambda: plan_copy(problem, H200)
 
