@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..layout import Tensor, size
 from ..layout.symbolic import Expr, IntLike, Var, all_of
@@ -19,9 +20,6 @@ __all__ = ["CpAsync", "Ldmatrix", "StoreAsync", "Vector", "refuse_predicates"]
 _MOST_BYTES = 16                    # of a vector, and of a row that ldmatrix loads
 _REGISTERS = 4                      # that one ldmatrix fills
 _WORD = 4                           # bytes that st.async stores
-_CALLS = {("gmem", "rmem"): "load_global", ("rmem", "gmem"): "store_global", ("smem", "rmem"): "load_shared",
-          ("rmem", "smem"): "store_shared"}
-_ASYNCHRONOUS = {("gmem", "smem"): "cp_async"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,14 @@ class Vector:
 
     width: int = 1
 
+    _calls: ClassVar[Mapping[tuple[str, str], str]] = {
+        ("gmem", "rmem"): "load_global", ("rmem", "gmem"): "store_global", ("smem", "rmem"): "load_shared",
+        ("rmem", "smem"): "store_shared"}
+    _predicated: ClassVar[bool] = False         # whether the calls always take a predicate
+
     def __post_init__(self) -> None:
-        _check_width(self.width)
+        if self.width not in (1, 2, 4, 8, 16):
+            raise CodegenError(f"a vector has 1, 2, 4, 8 or 16 elements, got {self.width}")
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
         """Write the accesses.
@@ -49,28 +53,38 @@ class Vector:
         CodegenError
             If extents differ, or a vector is not provably contiguous, aligned and as a whole inside or outside of the guard.
         """
-        _by_vectors(k, _CALLS, self.width, source, target, guard, when, always=False)
+        extents = static_extents(source)
+        if extents != static_extents(target):
+            raise CodegenError(f"copy: extents differ: {source.layout} to {target.layout}")
+        if extents[0] % self.width:
+            raise CodegenError(f"copy: mode 0 of {source.layout} does not split into vectors of {self.width}")
+        call = self._calls.get((source.engine.space, target.engine.space))
+        if call is None:
+            known = ", ".join(f"{a} to {b}" for a, b in self._calls)
+            raise CodegenError(f"copy: the atom copies {known}, not {source.engine.space} to {target.engine.space}")
+        for tensor in (source, target):
+            _prove_vector(tensor, self.width)
+        with k.loops((extents[0] // self.width, *extents[1:])) as (v, *rest):
+            at = (v * self.width, *rest)
+            s, d = source(*at), target(*at)
+            arguments: list[Argument] = [d, s]
+            if guard is not None and not guard.same_for(at, self.width):
+                raise CodegenError(f"copy: vectors of {self.width} elements may lie partly outside of the extents {guard.extents}")
+            if guard is not None or when is not True or self._predicated:
+                arguments.append(all_of(when, True if guard is None else guard.at(at)))
+            for element, tensor in ((s, source), (d, target)):
+                k.count(element, self.width, call, tensor)
+            k.do(call, *arguments, of=self.width)
 
 
 @dataclass(frozen=True)
-class CpAsync:
+class CpAsync(Vector):
     """Copies from global to shared memory that threads do not wait for (``cp.async``): :meth:`KernelBuilder.commit` closes a group
     of them, :meth:`KernelBuilder.wait` waits. Else as :class:`Vector`.
-
-    Attributes
-    ----------
-    width : int
-        Elements of a vector.
     """
 
-    width: int = 1
-
-    def __post_init__(self) -> None:
-        _check_width(self.width)
-
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
-        """Write the copies; see :meth:`Vector.copy`."""
-        _by_vectors(k, _ASYNCHRONOUS, self.width, source, target, guard, when, always=True)
+    _calls: ClassVar[Mapping[tuple[str, str], str]] = {("gmem", "smem"): "cp_async"}
+    _predicated: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -143,38 +157,6 @@ def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> N
     """Refuse predicates of an atom that has none: the hardware knows what exists, or all does."""
     if guard is not None or when is not True:
         raise CodegenError(f"{type(atom).__name__} copies without predicates: write it under a condition")
-
-
-def _by_vectors(k: KernelBuilder, calls: Mapping[tuple[str, str], str], width: int, source: Tensor, target: Tensor,
-                guard: Guard | None, when: Expr | bool, *, always: bool) -> None:
-    """Copy between partitioned tensors of the same extents by one of the ``calls``, which ``always`` take a predicate or may."""
-    extents = static_extents(source)
-    if extents != static_extents(target):
-        raise CodegenError(f"copy: extents differ: {source.layout} to {target.layout}")
-    if extents[0] % width:
-        raise CodegenError(f"copy: mode 0 of {source.layout} does not split into vectors of {width}")
-    call = calls.get((source.engine.space, target.engine.space))
-    if call is None:
-        known = ", ".join(f"{a} to {b}" for a, b in calls)
-        raise CodegenError(f"copy: the atom copies {known}, not {source.engine.space} to {target.engine.space}")
-    for tensor in (source, target):
-        _prove_vector(tensor, width)
-    with k.loops((extents[0] // width, *extents[1:])) as (v, *rest):
-        at = (v * width, *rest)
-        s, d = source(*at), target(*at)
-        arguments: list[Argument] = [d, s]
-        if guard is not None and not guard.same_for(at, width):
-            raise CodegenError(f"copy: vectors of {width} elements may lie partly outside of the extents {guard.extents}")
-        if guard is not None or when is not True or always:
-            arguments.append(all_of(when, True if guard is None else guard.at(at)))
-        for element, tensor in ((s, source), (d, target)):
-            k.count(element, width, call, tensor)
-        k.do(call, *arguments, of=width)
-
-
-def _check_width(width: int) -> None:
-    if width not in (1, 2, 4, 8, 16):
-        raise CodegenError(f"a vector has 1, 2, 4, 8 or 16 elements, got {width}")
 
 
 def _prove_vector(tensor: Tensor, width: int) -> None:

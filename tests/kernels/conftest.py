@@ -24,7 +24,6 @@ def without_boxes(monkeypatch):
 
     plan_copy.cache_clear()
     monkeypatch.setattr("cuteblas.planning.copy.dispatch._in_boxes", lambda *_: False)
-    monkeypatch.setattr("cuteblas.planning.copy.dispatch._MEDIUM", 2)
     monkeypatch.setattr("cuteblas.planning.copy.dispatch._SMALL_MATRIX", 0)
     yield
     plan_copy.cache_clear()

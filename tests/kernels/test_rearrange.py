@@ -220,16 +220,17 @@ def test_neighbours_meet_in_few_banks(monkeypatch, item, shape, axes):
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes", [((2000, 3, 3), (0, 2, 1)), ((500, 8, 8), (0, 2, 1)), ((128, 144, 3), (1, 0, 2))], ids=str)
-def test_sectors_are_read_and_written_once(item, shape, axes):
-    """As the emulator counts them: whole sectors but where boxes are small, and few conflicts."""
+@pytest.mark.parametrize("shape, axes, sectors", [((2000, 3, 3), (0, 2, 1), 1.01), ((500, 8, 8), (0, 2, 1), 1.01),
+                                                  ((128, 144, 3), (1, 0, 2), 2.1)], ids=str)
+def test_sectors_are_read_and_written_once(item, shape, axes, sectors):
+    """As the emulator counts them: whole sectors but in boxes of so small an image, and few conflicts."""
     problem = problem_of(shape, axes, item)
     src, dst = (Strided(aligned(int(np.prod(shape)), SIZES[item]), 0, problem.shape, s)
                 for s in (problem.src_strides, problem.dst_strides))
     plan = plan_copy(problem, H200)
     assert isinstance(plan.config, RearrangeConfig)
     for (space, _write), (most, least) in transactions(plan, src=src, dst=dst).items():
-        assert most <= (2.3 if space == "global" else 4) * max(1, least), (plan.config, space, most, least)
+        assert most <= (sectors if space == "global" else 4) * max(1, least), (plan.config, space, most, least)
 
 
 @pytest.mark.usefixtures("few")

@@ -152,18 +152,18 @@ def _in_boxes(item: int, modes: tuple[Mode, ...], j: int) -> bool:
     if modes[j].src != 1:
         return modes[j].src != 0                        # no kernel for tiles reads along it
     last, side = modes[j], _SIDES[item]
-    if _rows_of_medium_length(item, first, last):
+    if _rows_without_gaps(item, first, last):
         return False
     return prod(n / (-(-n // side) * side) for n in (first.extent, last.extent)) < _FULL
 
 
-def _rows_of_medium_length(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
-    """Whether rows of the source or of the target follow each other without gaps, and there are kernels for their length."""
+def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
+    """Whether short rows of the source or of the target follow each other without gaps, for which there are kernels."""
     if item not in _SHORT_ROWS or mode_i.dst != 1 or mode_j.src != 1 or mode_i.extent * mode_j.extent * item < _SMALL_MATRIX:
         return ""
-    if mode_i.src == mode_j.extent and _MEDIUM <= mode_j.extent < _SHORT and mode_i.extent >= _FROM_SHORT_ROWS_FROM:
+    if mode_i.src == mode_j.extent and mode_j.extent < _SHORT and mode_i.extent >= _FROM_SHORT_ROWS_FROM:
         return "source"
-    follow = mode_j.dst == mode_i.extent and _MEDIUM <= mode_i.extent < _SHORT and mode_j.extent >= _SHORT_ROWS_FROM
+    follow = mode_j.dst == mode_i.extent and mode_i.extent < _SHORT and mode_j.extent >= _SHORT_ROWS_FROM
     return "target" if follow else ""
 
 
@@ -285,9 +285,9 @@ _CUTS, _RAGGED_FROM = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}, 32
 _MANY, _LINE, _SECTOR, _WARP = 1024, 128, 32, 32
 # Rows of the target that follow each other without gaps: by bytes of an element, words that a thread reads, how many of them lie
 # along I if that is more, and the blocks of which a multiprocessor has to hold the registers; threads; how many rows there have to
-# be, from how many elements on and below how many rows are for these kernels, and bytes of the matrix, of target and source.
+# be; below how many elements rows of the target and of the source are for these kernels, and from how many bytes of a matrix on.
 _SHORT_ROWS = {1: (12, 12, 1), 2: (8, 10, 1), 4: (16, 16, 5), 8: (8, 8, 5)}
-_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _MEDIUM, _SHORT, _SMALL_MATRIX = 256, 32, 2, 64, 8192
+_SHORT_ROWS_THREADS, _SHORT_ROWS_FROM, _SHORT, _SMALL_MATRIX = 256, 32, 64, 8192
 # The same of the source: words that a thread writes; how many rows there have to be, and blocks for each multiprocessor before they
 # are large.
 _FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}
@@ -298,7 +298,7 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
     mode_i, mode_j = modes[0], modes[j]
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
     item = problem.itemsize
-    rows = _rows_of_medium_length(item, mode_i, mode_j)
+    rows = _rows_without_gaps(item, mode_i, mode_j)
     if rows:
         plan = _plan_from_short_rows if rows == "source" else _plan_short_rows
         return plan(problem, device, (mode_j, mode_i), others, offsets)

@@ -30,10 +30,10 @@ _GRAIN_FROM = 64                                   # bytes of runs that begin an
 _RESIDENT, _BLOCKS, _REGISTERS, _SHARED = 2048, 16, 65536, 232448
 _BLOCK_BYTES, _THREAD_REGISTERS, _WORD_REGISTERS = 1024, 32, 2
 _ISSUED = 80.0
-# Fitted to 130 permutations on an H200: clocks of a box from its first read to its last write, and for each word of a thread;
-# instructions for a word, and for each element of it if it has several; parts of a sector that count as more traffic, in the source
-# (others read the rest soon) and in the target; bytes that a run costs besides its own; the part of the smaller of two times, of
-# memory and of multiprocessors, that the larger does not hide.
+# Rough figures of an H200: clocks of a box from its first read to its last write, and for each word of a thread; instructions for
+# a word, and for each element of it if it has several; parts of a sector that count as more traffic, in the source (others read
+# the rest soon) and in the target; bytes that a run costs besides its own; the part of the smaller of two times, of memory and of
+# multiprocessors, that the larger does not hide.
 _LATENCY, _WORD_CLOCKS, _FOR_WORD, _FOR_ELEMENT = 2600.0, 37.0, 20.0, 2.0
 _PART_READ, _PART_WRITTEN, _RUN, _BOTH = 0.4, 1.0, 6.0, 0.1
 
