@@ -211,7 +211,7 @@ def sample(name, parameter):
     """An argument for a parameter."""
     if parameter in ("dtype", "type", "from_", "to"):
         return xp.int8 if name == "iinfo" else xp.float32
-    if name in ("searchsorted", "cross", "outer") and parameter in ("x1", "x2"):
+    if (name in ("searchsorted", "cross", "outer") and parameter in ("x1", "x2")) or name == "meshgrid":
         return array("float32", (3,))
     if parameter in ("x", "x1", "x2", "arrays", "condition", "indices", "arrays_and_dtypes"):
         kinds = next((kinds for listed, _count, kinds, _result in ELEMENTWISE if listed == name), "real floating")

@@ -17,7 +17,7 @@ import numpy as np
 from ..functions import copy, dot, matmul
 from ..functions.kinds import kind_of, own_types
 from ..functions.products import fast_paths
-from .devices import CPU, checked_device, copied_to, device_of, made_on
+from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .members import Members
 
 __all__ = ["as_given", "flatiter", "leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
@@ -514,7 +514,7 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
     width = np.get_printoptions()["linewidth"] if max_line_width is None else max_line_width
     text = np.array_repr(copied_to(arr._data, CPU), width - len(prefix), precision, suppress_small)
     text = re.sub(r"dtype=(\w+)\)$", r"dtype='\1')", text)       # a name needs no import then
-    where = "" if arr.device == CPU else f", device={arr.device!r}"
+    where = "" if arr.device == CPU == default_device() else f", device={arr.device!r}"
     return f"{prefix}{text[:-1]}{where})".replace("\n", "\n" + " " * len(prefix))
 
 
@@ -549,7 +549,7 @@ def _call(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named
     raw, raw_named = unwrapped(arguments), unwrapped(named)
     require_one_place(name, (*(x._data for x in owner), raw, raw_named))
     result = call(*raw, **raw_named)
-    if result is not None and any(result is x for x in arguments):
+    if result is not None and named.get("out") is None and any(result is x for x in arguments):
         return result                   # a plain array that was written into
     if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
         return wrapped(result)

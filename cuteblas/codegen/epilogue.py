@@ -28,6 +28,7 @@ FUNCTIONS: dict[str, int] = {"add": 2, "cast": 1, **{
 """Functions of a graph, under NumPy's names, and how many arguments they take. Types are those of the rows of the table."""
 
 _LONGEST_TEXT = 400                     # a value that is used twice is spelled out twice
+_STORED = "float16", "bfloat16"          # types of memory alone
 
 
 def epilogue_role(name: str) -> str:
@@ -71,8 +72,12 @@ class Node:
         if self.op not in LEAVES and len(self.args) != FUNCTIONS.get(self.op):
             raise CodegenError(f"an epilogue has no function {self.op} of {len(self.args)} arguments")
         kind = dtype(self.dtype)
-        if self.op not in LEAVES and self.op != "cast" and result_of(self.op, tuple(a.dtype for a in self.args)) != kind:
-            raise CodegenError(f"{self.op} of {' and '.join(a.dtype for a in self.args)} is not of type {self.dtype}")
+        if self.op not in LEAVES and self.op != "cast":
+            types = tuple(a.dtype for a in self.args)
+            if any(name in _STORED for name in types):
+                raise CodegenError(f"{self.op} of {' and '.join(types)}: {' and '.join(_STORED)} are cast before they are used")
+            if result_of(self.op, types) != kind:
+                raise CodegenError(f"{self.op} of {' and '.join(types)} is not of type {self.dtype}")
         # What would be found recursively is found here, once: a value may be shared, and a chain of them long.
         parts = repr((self.op, self.dtype, self.name, self.value)).encode(), *(a.digest for a in self.args)
         object.__setattr__(self, "digest", hashlib.sha256(b"\0".join(parts)).digest())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -79,7 +79,7 @@ class CupyOfProducts(ProgramRecorder):
             return np.linalg.inv(np.zeros((1, 1)))
 
 
-def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
+def taken(function: str, operands: Sequence[Any], out: Any, arguments: Mapping[str, Any]) -> Taken:
     """The arrays of a call of which one is a CuPy array; numbers are brought to its device.
 
     Raises
@@ -95,7 +95,7 @@ def taken(function: str, operands: Sequence[Any], out: Any) -> Taken:
         raise TypeError("'out' must be an array")
     if function in _BY_OPERANDS and any(map(_is_no_array, operands)):
         small = (np.zeros([min(n, 2) for n in x.shape], x.dtype) if isinstance(x, cupy.ndarray) else x for x in operands)
-        getattr(np, function)(*small)
+        getattr(np, function)(*small, **arguments)
     named = {f"operand {i}": x for i, x in enumerate(operands) if kind_of(x) != "scalar"} | ({} if out is None else {"out": out})
     _cupy.require_one_device(function, named)
     with _cupy.on_device_of(next(iter(named.values()))):

@@ -51,8 +51,8 @@ def cast_of(source: str, target: str) -> EpilogueGraph:
 
 @lru_cache(maxsize=64)
 def product_of(x: str, y: str, target: str) -> EpilogueGraph:
-    """The product of elements ``x`` and ``y``, computed in the wider of their types and rounded once."""
-    wide = np.promote_types(x, y).name
+    """The product of elements ``x`` and ``y``, computed in the wider of their types, or in float32, and rounded once."""
+    wide = np.promote_types(np.promote_types(x, y), np.float32 if np.float16 in (np.dtype(x), np.dtype(y)) else x).name
     product = Node("multiply", wide, tuple(_in(wide, Node("operand", of, name=name)) for name, of in (("x", x), ("y", y))))
     return EpilogueGraph("product", _in(target, product))
 

@@ -66,8 +66,8 @@ class Taken:
         return self.engine.on_device_of(self.arrays[0]) if self.arrays else nullcontext()
 
 
-def take(function: str, operands: Sequence[Any], out: Any = None) -> Taken | str:
-    """The arrays of a call that kernels take, or the route of one that goes to NumPy.
+def take(function: str, operands: Sequence[Any], out: Any = None, **arguments: Any) -> Taken | str:
+    """The arrays of a call that kernels take, or the route of one that goes to NumPy; the other arguments are for NumPy's refusals.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def take(function: str, operands: Sequence[Any], out: Any = None) -> Taken | str
     if "cupy" in kinds:
         from ._cupy_products import taken
 
-        return taken(function, operands, out)
+        return taken(function, operands, out, arguments)
     if current_backend() == "numpy":
         return "numpy"
     for x, kind in zip((*operands, out), kinds, strict=True):
@@ -183,7 +183,7 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         return result
     named = arguments if out is None else {"out": out, **arguments}
     refuse_number(call, operands, out)
-    taken = take(function, operands, out)
+    taken = take(function, operands, out, **arguments)
     if isinstance(taken, str):
         if taken == "numpy" and how.precision not in NATIVE:
             from .rehearsal import rehearse_product

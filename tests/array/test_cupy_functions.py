@@ -531,6 +531,15 @@ def test_assignment_on_a_gpu(key):
             flat[wrong] = 1
 
 
+@pytest.mark.parametrize("call", [np.matmul, np.matvec, np.vecmat])
+def test_an_operand_that_is_out_is_what_comes_back(on_the_host, call):
+    x = ndarray(on_the_host.on_gpu(S[:2, :2].copy()))
+    for y in (x, ndarray(on_the_host.on_gpu(S[:2, :2].copy())), on_the_host.on_gpu(S[:2, :2].copy())):
+        assert call(x, y, out=y) is y
+        into = (y,)
+        assert call(x, y, out=into) is y
+
+
 @pytest.mark.gpu
 def test_cupys_own_names():
     x, c = cuteblas.asarray(A), cupy.asarray(A)
@@ -540,6 +549,7 @@ def test_cupys_own_names():
         assert type(call()) is ndarray
     into = x.copy()
     assert cupy.add(x, 1, out=into) is into
+    assert np.add(into, x, out=into) is into and np.add(x, into, where=True, out=(into,)) is into
     kept = c
     kept += x
     assert kept is c and (c == cupy.asarray(A) * 2).all() and type(cupy.from_dlpack(x)) is cupy.ndarray

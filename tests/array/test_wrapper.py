@@ -176,6 +176,11 @@ def test_text():
         assert repr(ndarray(np.array([1 / 3]))) == "cuteblas.array([0.3])"
 
 
+def test_text_names_the_device_unless_all_is_on_the_host(monkeypatch):
+    monkeypatch.setattr("cuteblas.array.wrapper.default_device", lambda: "cuda:0")
+    assert repr(ndarray(np.array([1, 2]))) == "cuteblas.array([1, 2], device='cpu')"
+
+
 def test_text_is_made_an_array_again():
     names = {"cuteblas": cuteblas}
     for x in (A, A.astype("f4"), A > 2, A + 1j, A[0].astype("u1"), np.array(2.5), np.array(["a", "bc"]),

@@ -171,7 +171,7 @@ class LongWay(Exception):
 def only_repeated(monkeypatch):
     """Forbids what comes behind the fast path."""
     def forbid():
-        def take(*_):
+        def take(*_, **_arguments):
             raise LongWay
 
         monkeypatch.setattr(routing, "take", take)
@@ -361,6 +361,15 @@ def test_what_is_no_array_is_refused_as_by_numpy(name, bad):
             refusal = outcome(getattr(np, name), *pair)[1]
             ours = outcome(getattr(cuteblas, name), *(on_gpu(y) if y is x else y for y in pair))[1]
             assert type(ours) is type(refusal)
+
+
+@pytest.mark.parametrize("a, b, axes", [(np.ones(1, "f2"), None, np.ones(1)), ("x", np.ones((), "f4"), 0), (np.ones(2), None, 1),
+                                        (None, np.ones((2, 2)), ([0], [0])), (np.ones((2, 2)), "x", None)])
+def test_tensordot_refuses_axes_and_operands_as_numpy(a, b, axes):
+    refusal = outcome(np.tensordot, a, b, axes)[1]
+    a, b, axes = (on_gpu(x) if isinstance(x, np.ndarray) else x for x in (a, b, axes))
+    ours = outcome(cuteblas.tensordot, a, b, axes)[1]
+    assert isinstance(refusal, Exception) and type(ours) is type(refusal)
 
 
 @pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.3.0", reason="NumPy takes no ellipsis")

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
+from cuteblas.codegen.epilogue import Node
+from cuteblas.codegen.errors import CodegenError
 from cuteblas.functions.elementwise import (
     cast_of,
     elementwise_parts,
@@ -69,6 +71,23 @@ def test_products_of_two_types_are_rounded_once() -> None:
         np.testing.assert_array_equal(computed(product_of("float64", "float32", "float32"), {"x": x, "y": y}, np.zeros(3, "f4")),
                                       (x * y).astype("f4"))
         np.testing.assert_array_equal(computed(scaled_of("float64", -1070), {"x": x}, np.zeros(3)), x * 2.0**-1070)
+
+
+@pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+@pytest.mark.parametrize("x, y, target, wide", [("f2", "f2", "f4", "f4"), ("f2", "f8", "f4", "f8"), ("f2", "i2", "F", "f4"),
+                                                ("F", "f2", "F", "F"), ("i4", "f4", "f4", "f8")])
+def test_products_of_float16_are_computed_in_float32(x: str, y: str, target: str, wide: str) -> None:
+    a, b = np.array([2049, 0.1, 6e-8, 3]).astype(x), np.array([3, 0.3, 7, 1000]).astype(y)
+    graph = product_of(a.dtype.name, b.dtype.name, np.dtype(target).name)
+    expected = (a.astype(wide) * b.astype(wide)).astype(target)
+    np.testing.assert_array_equal(computed(graph, {"x": a, "y": b}, np.zeros(4, target)), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_nothing_is_computed_in_types_of_memory(dtype: str) -> None:
+    x = Node("operand", dtype, name="x")
+    with pytest.raises(CodegenError, match=f"add of {dtype} and {dtype}: .* are cast before"):
+        Node("add", dtype, (x, x))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
