@@ -65,7 +65,8 @@ def test_the_sdist_has_what_the_tests_need(built):
     with tarfile.open(built[0]) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     assert packed >= of_the_package() | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests/conftest.py",
-                                         "conformance/conftest.py", "docs/README.md"}
+                                         "conformance/conftest.py", "docs/README.md", "CONTRIBUTING.md", "SECURITY.md",
+                                         ".ci/run", ".github/workflows/ci.yml", ".pre-commit-config.yaml"}
 
 
 def test_metadata(built):

@@ -363,5 +363,3 @@ def _shown(error: BaseException | None) -> str:
 
 def _brief(seen: Seen | None) -> str:
     return "nothing" if seen is None else f"{seen.label} {str(seen.values)[:200]}"
-
-

@@ -163,4 +163,3 @@ def _without_extensions(name: str, function: Callable[..., Any]) -> Callable[...
 
 
 FUNCTIONS = _functions()
-

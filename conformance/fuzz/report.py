@@ -99,5 +99,3 @@ def _spelled(argument: Argument, names: dict[int, str]) -> str:
         return argument.text
     inner = ", ".join(_spelled(item, names) for item in argument.items)
     return f"[{inner}]" if argument.kind == "list" else f"({inner}{',' if len(argument.items) == 1 else ''})"
-
-

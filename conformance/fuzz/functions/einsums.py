@@ -113,4 +113,3 @@ def _any(draw: Draw) -> Call:
 
 
 MAKERS: dict[str, Callable[[Draw], Call]] = {"einsum": _any, "einsum_path": _einsum_path}
-

@@ -247,4 +247,3 @@ def _make(draw: Draw) -> Call:
 
 
 MAKERS: dict[str, Callable[[Draw], Call]] = {"epilogues.matmul": _make}
-

@@ -312,4 +312,3 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "routines.planned": reference("gemm")}
 OURS: dict[str, Callable[..., Any]] = {
     **{name: getattr(blas, name.removeprefix("blas.")) for name in MAKERS if name.startswith("blas.")}, "routines.planned": planned}
-

@@ -1,0 +1,76 @@
+"""The top of the repository, the definitions of CI and of the hooks before a commit, and the version agree."""
+
+import datetime
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import cuteblas
+
+ROOT = Path(__file__).parents[1]
+TOP = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md",
+       "SECURITY.md", "conformance", "cuteblas", "docs", "pyproject.toml", "tests"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+RUN = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+PARTS = set(re.findall(r"^(\w+)\(\) \{", RUN, re.M)) - {"develop"}
+
+
+def load(path):
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which reads the definitions, is not installed")
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def test_the_top_level():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout of git")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {name.partition("/")[0] for name in tracked} == TOP
+
+
+def test_the_workflow_runs_every_part_on_every_python():
+    jobs = load(".github/workflows/ci.yml")["jobs"]
+    commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    assert {".ci/run " + part for part in PARTS} == {command for of_job in commands.values() for command in of_job}
+    assert all(name in jobs and commands[name] == [f".ci/run {name}"] for name in PARTS)
+    tested = jobs["tests"]["strategy"]["matrix"]["python"]
+    assert all(isinstance(version, str) for version in tested)                      # 3.10 without quotes would be 3.1
+    assert tested[0] == PROJECT["requires-python"].removeprefix(">=") == jobs["lowest"]["strategy"]["matrix"]["python"][0]
+    prefix = "Programming Language :: Python :: 3."
+    assert {"3." + line.removeprefix(prefix) for line in PROJECT["classifiers"] if line.startswith(prefix)} <= set(tested)
+
+
+def test_parts_of_ci_are_named():
+    listed = re.search(r"set -- (.*)", RUN).group(1).split()
+    assert set(listed) == PARTS
+    if sys.platform == "win32":
+        return
+    refused = subprocess.run(["bash", ".ci/run", "nothing"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and all(part in refused.stderr for part in PARTS)
+
+
+def test_hooks_are_programs_of_the_extra_lint():
+    hooks = [hook for repository in load(".pre-commit-config.yaml")["repos"] for hook in repository["hooks"]]
+    assert all(hook["language"] == "system" for hook in hooks) and len({hook["id"] for hook in hooks}) == len(hooks)
+    wanted = {re.match(r"[\w-]+", name).group() for name in PROJECT["optional-dependencies"]["lint"]}
+    try:
+        scripts = {entry.name for name in wanted for entry in importlib.metadata.distribution(name).entry_points}
+    except importlib.metadata.PackageNotFoundError as missing:
+        pytest.skip(f"of the extra lint, {missing.name} is not installed")
+    programs = {hook["entry"].split()[0] for hook in hooks}
+    assert programs - {"ruff"} <= scripts and {"ruff", "mypy"} <= programs & wanted          # ruff is a binary, not an entry point
+    assert all(f"    {program}" in RUN for program in ("ruff check", "mypy"))
+
+
+def test_the_version_has_a_dated_section_in_the_changelog():
+    assert PROJECT["version"] == cuteblas.__version__
+    sections = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert sections[0] == "[Unreleased]"
+    released = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)", section).groups() for section in sections[1:]]
+    assert released[0][0] == PROJECT["version"]
+    dates = [datetime.date.fromisoformat(date) for _, date in released]
+    assert dates == sorted(dates, reverse=True)
