@@ -2,7 +2,7 @@
 
 Sources: the datasheets and architecture whitepapers of A100 (SXM4, 80 GB), L40S, GeForce RTX 4090, H100 (SXM5) and B200 (HGX), and
 the "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide for shared memory. Clocks are boost clocks.
-Only the H200 was there to be measured.
+Only the H200 was there to be measured; its numbers stand in for those of the others (:mod:`cuteblas.planning.cost`).
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ def device_named(name: str) -> DeviceInfo:
 
 
 def is_measured(device: DeviceInfo) -> bool:
-    """Whether the models of time were fitted to measurements on such a card."""
-    return device.name == H200.name
+    """Whether the numbers that planners estimate with were fitted to measurements on such a card."""
+    return device.fitted.device == device.name

@@ -2,7 +2,7 @@
 
 Families that multiply have models of time by which they choose; a plan carries what they say. What is here of them is a comparison
 with the floor. Copies and reductions choose by shape and have no model to choose by: they take their traffic, at the share of the
-bandwidth of a device copy that kernels of their kind reached on an H200. How near all of this comes to measurements stands in
+bandwidth of a device copy that kernels of their kind reach. How near all of this comes to measurements stands in
 docs/performance/README.md.
 """
 
@@ -22,28 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimate", "casting_seconds", "estimate", "moving_seconds", "touched_bytes"]
 
-_START_SECONDS = 2e-6                # of a kernel that moves: to start and to end
 _SECTOR = 32                         # bytes
-_PRODUCT_SHARE = 0.73                # of the bandwidth of a device copy: what products that memory bounds reach
-_ACCESSES = 3.0                      # of a multiprocessor in a clock: reads and writes of single elements
-_SHORT_SECONDS, _HALF = 3e-5, 0.5    # what takes no longer and is not half its floor waits: for launches, for the last blocks
+_SHORT, _HALF = 7.5, 0.5             # launches; what takes no longer and is not half its floor waits for others, or the last blocks
 
-# Of the bandwidth of a device copy, by bytes of an element (1, 2, 4, 8, 16): medians of docs/performance/data/h200-transpose*.json
-# and h200-bench.json.
-_SHARES: dict[str, tuple[float, ...]] = {
-    "CopyConfig": (0.9, 0.9, 0.95, 0.95, 0.95),
-    "RaggedCopyConfig": (0.8, 0.85, 0.9, 0.9, 0.9),
-    "TransposeConfig": (0.89, 0.91, 0.92, 0.94, 0.94),
-    "RaggedConfig": (0.77, 0.84, 0.91, 0.93, 0.93),
-    "ShortRowsConfig": (0.74, 0.85, 0.94, 0.94, 0.94),
-    "FromShortRowsConfig": (0.84, 0.92, 0.94, 0.94, 0.94),
-    "InPlaceConfig": (0.76, 0.8, 0.83, 0.85, 0.87),
-    "RaggedInPlaceConfig": (0.6, 0.7, 0.8, 0.82, 0.82),
-    "RearrangeConfig": (0.84, 0.88, 0.9, 0.91, 0.91),
-    "ReductionChoice": (0.5, 0.71, 0.91, 0.96, 0.96),
-}
-# Of named kernels, by what their names contain: h200-transpose-variants.json, for elements of 4 bytes.
-_NAMED = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 0.85, "swizzled": 0.85, "tma_": 0.88}
+# Configurations of kernels whose share of the bandwidth of a device copy was measured, by bytes of an element; and what the names
+# of other kernels contain.
+_KINDS = frozenset({"CopyConfig", "RaggedCopyConfig", "TransposeConfig", "RaggedConfig", "ShortRowsConfig", "FromShortRowsConfig",
+                    "InPlaceConfig", "RaggedInPlaceConfig", "RearrangeConfig", "ReductionChoice"})
+_NAMED = ("naive_read", "naive_write", "conflict", "padded", "swizzled", "tma_")
 
 
 @dataclass(frozen=True)
@@ -73,9 +59,11 @@ def estimate(plan: Plan) -> Estimate:
         return Estimate(0.0, floor, "nothing")
     if plan.seconds is None:
         return Estimate(None, floor, floor.limit)
-    least = 0.0 if isinstance(plan.problem, (CopyProblem, ReductionProblem)) else floor.traffic_s / _PRODUCT_SHARE
+    least = 0.0
+    if not isinstance(plan.problem, (CopyProblem, ReductionProblem)):
+        least = floor.traffic_s / plan.device.fitted["traffic"]["products: share of bandwidth"]
     seconds = max(plan.seconds, floor.arithmetic_s, least)
-    waits = seconds <= _SHORT_SECONDS and floor.seconds < _HALF * seconds
+    waits = seconds <= plan.device.seconds(launches=_SHORT) and floor.seconds < _HALF * seconds
     return Estimate(seconds, floor, "latency" if waits else floor.limit)
 
 
@@ -89,18 +77,26 @@ def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, 
         from ..codegen.dtypes import dtype
 
         item, moved, named = dtype(problem.x.dtype).bytes, compulsory_bytes(problem), ""
-    shares = _SHARES.get(type(config).__name__, _SHARES["CopyConfig"])
-    share = next((part for name, part in _NAMED.items() if name in named), shares[item.bit_length() - 1])
-    seconds = moved / (share * device.bandwidth)
+    costs = device.fitted["traffic"]
+    kernel = next((f"named {name}" for name in _NAMED if name in named), f"{_kind(config)} of {item} bytes")
+    seconds = device.seconds(nbytes=moved / costs[f"{kernel}: share of bandwidth"])
     if isinstance(config, CopyConfig) and isinstance(problem, CopyProblem):
         words = prod(problem.shape) * item // config.word
-        seconds = max(seconds, words / (_ACCESSES * device.multiprocessors * device.clock_hz))
-    return launches * _START_SECONDS + seconds
+        clocks = words / (costs["single elements: accesses in a clock"] * device.multiprocessors)
+        seconds = max(seconds, device.seconds(clocks))
+    return device.seconds(launches=launches * costs["start: launches"]) + seconds
+
+
+def _kind(config: object) -> str:
+    """By whose share of the bandwidth kernels of a configuration are estimated."""
+    name = type(config).__name__
+    return name if name in _KINDS else "CopyConfig"
 
 
 def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
     """The expected time of an elementwise kernel that reads and writes so many bytes."""
-    return _START_SECONDS + nbytes / (_SHARES["CopyConfig"][0] * device.bandwidth)
+    costs = device.fitted["traffic"]
+    return device.seconds(0, costs["start: launches"], nbytes / costs["CopyConfig of 1 bytes: share of bandwidth"])
 
 
 def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:

@@ -5,12 +5,13 @@ Inside, A is (M, K), B is (N, K) and C is (M, N); transposition and row- or colu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
 from ..codegen.dtypes import accumulator_of, dtype
 from ..codegen.epilogue import EpilogueGraph, epilogue_role
+from .cost import Costs, costs_of
 
 __all__ = ["COPY_EFFICIENCY", "H200", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem",
            "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed"]
@@ -338,6 +339,8 @@ class DeviceInfo:
         Size of the L2 cache.
     workspace_limit : int, optional
         Bytes of scratch memory that a plan may ask for at most.
+    costs : Costs, optional
+        The numbers that planners estimate with; by default those that are shipped for a card of this name, or an H200's.
     """
 
     name: str
@@ -348,6 +351,16 @@ class DeviceInfo:
     bandwidth: float
     l2_bytes: int
     workspace_limit: int | None = None
+    costs: Costs | None = field(default=None, repr=False)
+
+    @property
+    def fitted(self) -> Costs:
+        """The numbers that planners estimate with."""
+        return self.costs or costs_of(self.name)
+
+    def seconds(self, clocks: float = 0.0, launches: float = 0.0, nbytes: float = 0.0) -> float:
+        """The time of clocks of a multiprocessor, of launches, and of bytes at the bandwidth of a large device copy."""
+        return clocks / self.clock_hz + launches * self.fitted["launch"]["seconds"] + nbytes / self.bandwidth
 
 
 COPY_EFFICIENCY = 0.87

@@ -97,7 +97,7 @@ def test_large_products_of_float32_do_not_spill(a, b, aligned, tmp_path):
         assert kernel.digest != replace(kernel, assembler=("-O2",)).digest
 
 
-@pytest.mark.parametrize("tile", [tile for tile, _seconds in TILES], ids=str)
+@pytest.mark.parametrize("tile", TILES, ids=str)
 def test_tensor_core_products_do_not_spill(tile, tmp_path):
     """Written by threads and by TMA, alone and in pairs; with alpha and beta. As planned, shared memory is enough."""
     shape = {"groups": tile.groups, "columns": tile.columns, "stages": tile.stages}
@@ -121,7 +121,7 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
 @pytest.mark.parametrize("divided", [False, True])
 def test_matrix_instructions_of_a_stage_are_not_waited_for_one_by_one(divided, tmp_path):
     """As the assembler makes it where it finds other instructions that write to accumulators."""
-    for tile, _seconds in TILES:
+    for tile in TILES:
         config = WgmmaConfig("float16", "float16", tile.groups, tile.columns, tile.stages, staged="tma", divided=divided)
         text = instructions(cubin(gemm_wgmma(config), "sm_90a"), tmp_path)
         assert text.count("HGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, config.name

@@ -10,6 +10,7 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning.cost import default_costs
 from cuteblas.planning.gemm import split
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded, plan_split, why_not_split
@@ -18,6 +19,11 @@ from cuteblas.planning.problem import Fusion, GemmProblem, Operand
 from .engines import gemm_problem, place
 
 U = 2.0**-24
+
+
+def divides(apart=0.15):
+    """Costs by which tiles are always divided, a wave more than those that are left if it takes less than no time."""
+    return default_costs().changed({"gemm_split": {"leave a sum: clocks": -2e10, "divided tiles apart: part": apart}})
 
 
 def hopper(engine):
@@ -160,12 +166,12 @@ def clusters_of(plan):
 
 @pytest.mark.parametrize("b_order", ["C", "F"])
 @pytest.mark.parametrize("n", [200, 201])
-@pytest.mark.parametrize("tile", split._SHARE, ids=str)
+@pytest.mark.parametrize("tile", split._TILES, ids=str)
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
     """Rows of C by TMA and by warps."""
     hopper(engine)
-    monkeypatch.setattr(split, "_SHARE", {tile: 1.0})
+    monkeypatch.setattr(split, "_TILES", (tile,))
     rng = np.random.default_rng(n)
     a, b = rng.standard_normal((140, 130)).astype("f4"), rng.standard_normal((130, n)).astype("f4")
     c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), b_order=b_order)
@@ -181,19 +187,17 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
     (130, 70, 450, (3,), 5, (-1, 1)),           # tiles of three matrices
     (300, 500, 200, (), 7, (1, 0)),             # 12 to 40 tiles, of which no more than 13 are divided
 ])
-@pytest.mark.parametrize("tile", split._SHARE, ids=str)
+@pytest.mark.parametrize("tile", split._TILES, ids=str)
 @pytest.mark.parametrize("apart", [-1.0, 1.0])
 def test_tiles_whose_depth_is_divided(engine, monkeypatch, apart, form, tile, m, n, k, batch, blocks, scalars):
     """All of K, once: sums of small integers are exact. What whole waves leave is divided, or a wave more."""
     hopper(engine)
-    monkeypatch.setattr(split, "_SHARE", {tile: 1.0})
-    monkeypatch.setattr(split, "_LEAVE_SECONDS", -10.0)
-    monkeypatch.setattr(split, "_APART", apart)
+    monkeypatch.setattr(split, "_TILES", (tile,))
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((*batch, m, k), (*batch, k, n)))
     before = rng.integers(-60, 61, (*batch, m, n)).astype("f4")
     alpha, beta = scalars
-    device = replace(engine.device, multiprocessors=blocks)
+    device = replace(engine.device, multiprocessors=blocks, costs=divides(apart))
     kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     c, plan = product(engine, a, b, lambda p, _device: plan_split(p, device, form), scalars=scalars, before=before, **kinds)
     assert plan.config.divided and plan.launches[1].grid == (blocks, 1, 1)
@@ -203,10 +207,9 @@ def test_tiles_whose_depth_is_divided(engine, monkeypatch, apart, form, tile, m,
 def test_divided_tiles_of_complex_numbers(engine, monkeypatch):
     """Parts of sums are exchanged as the real numbers that they are."""
     hopper(engine)
-    monkeypatch.setattr(split, "_LEAVE_SECONDS", -10.0)
     rng = np.random.default_rng(8)
     a, b = (rng.integers(-30, 31, s).astype("c8") + 1j * rng.integers(-30, 31, s) for s in ((150, 300), (300, 100)))
-    device = replace(engine.device, multiprocessors=5)
+    device = replace(engine.device, multiprocessors=5, costs=divides())
     c, plan = product(engine, a.astype("c8"), b.astype("c8"), lambda p, _device: plan_guarded(p, device))
     assert plan.config.divided
     np.testing.assert_array_equal(c, (a @ b).astype("c8"))
@@ -251,13 +254,12 @@ def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, spa
 def test_a_verdict_on_tiles_that_are_divided(engine, monkeypatch, value):
     """Blocks with several tiles leave after the first one, and none waits for sums of others."""
     hopper(engine)
-    monkeypatch.setattr(split, "_SHARE", {(1, 64): 1.0})
-    monkeypatch.setattr(split, "_LEAVE_SECONDS", -1.0)
+    monkeypatch.setattr(split, "_TILES", ((1, 64),))
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((200, 300), (300, 200)))
     if value is not None:
         a[150, 299] = value
-    device = replace(engine.device, multiprocessors=3)
+    device = replace(engine.device, multiprocessors=3, costs=divides())
     c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, device))
     assert plan.config.divided and len(plan.launches) > 2
     np.testing.assert_array_equal(c, a @ b)

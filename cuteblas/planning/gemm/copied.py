@@ -5,17 +5,20 @@ No tensor map describes them, or they are float32 that does not run along K.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...codegen.dtypes import dtype
 from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ..copy.dispatch import plan_copy
+from ..cost.alternatives import Alternative
 from ..operands import compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
-from .wgmma import plan_wgmma, why_not_read
+from .wgmma import plan_wgmma, wgmma_alternatives, why_not_read
 
-__all__ = ["of_copies", "plan_copied"]
+__all__ = ["copied_alternatives", "of_copies", "plan_copied"]
 
 _ALIGNED = 256                       # bytes: where a copy begins
 _SECTOR = 16                         # elements: rows are multiples of it
@@ -73,12 +76,23 @@ def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], re
                  elements * dtype(operand.dtype).bytes, reason)
 
 
-def plan_copied(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan on ``gemm_wgmma`` of a product that takes :func:`of_copies`.
+def copied_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All products of the same copies."""
+    copying = sum(plan_copy(copy.problem, device).seconds or 0.0 for copy in _copies(problem).values())
+    for product in wgmma_alternatives(of_copies(problem), device):
+        def seconds(d: DeviceInfo, product: Alternative = product) -> float:
+            return copying + product.seconds(d)
+
+        yield Alternative("gemm_wgmma", f"of copies, {product.name}", seconds,
+                          partial(plan_copied, problem, device, product.plan), product.worth)
+
+
+def plan_copied(problem: GemmProblem, device: DeviceInfo, product: Callable[[], Plan] | None = None) -> Plan:
+    """The plan on ``gemm_wgmma`` of a product that takes :func:`of_copies`; ``product`` overrules how that is planned.
 
     The workspace holds what the product needs there, then the copies.
     """
-    plan, copies = plan_wgmma(of_copies(problem), device), _copies(problem)
+    plan, copies = plan_wgmma(of_copies(problem), device) if product is None else product(), _copies(problem)
     copying: list[tuple[Launch, object]] = []
     seconds = plan.seconds or 0.0
     places: dict[Role, tuple[Role, int]] = {}

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache, partial
 from math import prod
 
 from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
+from ..cost.alternatives import Alternative
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
 from .blocks import plan_in_blocks
-from .copied import of_copies, plan_copied
-from .mma import plan_mma, why_not_mma
-from .simt import plan_simt, simt_seconds
-from .skinny import plan_skinny, skinny_seconds, why_not_skinny
-from .split import LEAST_K, WORTH, guarded_seconds, parts_of, plan_guarded, plan_split, why_not_split
-from .wgmma import plan_wgmma, why_not_wgmma
+from .copied import copied_alternatives, of_copies, plan_copied
+from .mma import mma_alternatives, plan_mma, why_not_mma
+from .simt import plan_simt, simt_alternatives, simt_seconds
+from .skinny import plan_skinny, skinny_alternatives, skinny_seconds, why_not_skinny
+from .split import LEAST_K, guarded_seconds, parts_of, plan_guarded, plan_split, split_alternatives, why_not_split
+from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
 
-__all__ = ["PRECISIONS", "plan_gemm"]
+__all__ = ["PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm"]
 
 # From which size float64 tensor cores pay: measured at 256 to 4096 on sm_90. They round every multiply-add as the unit does, so
 # precision "ieee" holds.
@@ -37,10 +40,15 @@ PRECISIONS = ("auto", "ieee", *FORMATS, "tf32")
 algorithm by name. ``"tf32"``, one product of float32 rounded to 11 bits, is the only one that may be less accurate."""
 
 
+def _worth(device: DeviceInfo) -> float:
+    """The part of the estimate of native arithmetic below which float32 is split."""
+    return device.fitted["dispatch"]["worth of splitting float32"]
+
+
 def _pays_to_split(p: GemmProblem, device: DeviceInfo) -> bool:
     """Whether float32 or complex64 is faster on 16-bit tensor cores, by the estimates of both."""
     return (why_not_split(p, device) is None and parts_of(p) * p.k >= LEAST_K
-            and guarded_seconds(p, device) < WORTH * simt_seconds(p, device))
+            and guarded_seconds(p, device) < _worth(device) * simt_seconds(p, device))
 
 
 def _pays_to_be_skinny(problem: GemmProblem, device: DeviceInfo) -> bool:
@@ -49,7 +57,7 @@ def _pays_to_be_skinny(problem: GemmProblem, device: DeviceInfo) -> bool:
         return False
     seconds = skinny_seconds(problem, device)
     split = guarded_seconds(problem, device) if why_not_split(problem, device) is None else seconds
-    return seconds <= split and seconds < WORTH * simt_seconds(problem, device)
+    return seconds <= split and seconds < _worth(device) * simt_seconds(problem, device)
 
 
 def _pays_to_copy(p: GemmProblem) -> bool:
@@ -106,26 +114,80 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         return named
     if problem.precision == "tf32":
         return _plan_tf32(problem, device)
-    over = ""
-    if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
+    over, family = "", _family(problem, device)
+    if family == "gemm_skinny":
         return plan_skinny(problem, device)
-    if problem.precision == "auto" and _pays_to_split(problem, device):
+    if family == "gemm_split":
         if (guarded := plan_in_blocks(problem, device, plan_guarded)) is not None:
             return guarded
         over = f"; not gemm_split: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
+        family = _family(replace(problem, precision="ieee"), device)
     refused = why_not_wgmma(problem, device)
-    if refused is None:
+    if family == "gemm_wgmma" and refused is None:
         return plan_wgmma(problem, device)
     if element.name not in ("float16", "bfloat16"):
-        if element.name in _LEAST_FLOPS and problem.flops >= _LEAST_FLOPS[element.name] \
-                and capabilities(device.arch).float64_tensor_cores and why_not_mma(problem, device) is None:
-            return plan_mma(problem, device)
-        return plan_simt(problem, device, over)
-    why = f"; not gemm_wgmma: {refused}"
-    if why_not_wgmma(of_copies(problem), device) is None and _pays_to_copy(problem):
+        return plan_mma(problem, device) if family == "gemm_mma" else plan_simt(problem, device, over)
+    why = "" if refused is None else f"; not gemm_wgmma: {refused}"
+    if family == "gemm_wgmma":
         if (copied := plan_in_blocks(problem, device, plan_copied)) is not None:
             return copied
         why += f", and copies are over the limit of {device.workspace_limit} bytes even in small blocks"
     if (refused := why_not_mma(problem, device)) is None:
         return plan_mma(problem, device, why)
     return plan_simt(problem, device, why if why.endswith(refused) else f"{why}; not gemm_mma: {refused}")
+
+
+def _family(problem: GemmProblem, device: DeviceInfo) -> str:
+    """The family that is fastest, as far as that has been measured: by estimates, or by extents."""
+    if device.fitted["dispatch"]["by estimates alone"]:
+        return min(gemm_alternatives(problem, device), key=partial(_rank, device=device)).family
+    if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
+        return "gemm_skinny"
+    if problem.precision == "auto" and _pays_to_split(problem, device):
+        return "gemm_split"
+    if why_not_wgmma(problem, device) is None:
+        return "gemm_wgmma"
+    name = problem.a.dtype
+    if name in ("float16", "bfloat16"):
+        if why_not_wgmma(of_copies(problem), device) is None and _pays_to_copy(problem):
+            return "gemm_wgmma"
+        return "gemm_mma" if why_not_mma(problem, device) is None else "gemm_simt"
+    large = name in _LEAST_FLOPS and problem.flops >= _LEAST_FLOPS[name]
+    on_tensor_cores = large and capabilities(device.arch).float64_tensor_cores and why_not_mma(problem, device) is None
+    return "gemm_mma" if on_tensor_cores else "gemm_simt"
+
+
+def _rank(alternative: Alternative, device: DeviceInfo) -> float:
+    """What alternatives of all families are compared by: those that split float32 have to be worth it."""
+    splits = alternative.family in ("gemm_split", "gemm_skinny")
+    return alternative.rank(device) / (_worth(device) if splits else 1.0)
+
+
+def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
+    """That of :func:`gemm_alternatives` which :func:`plan_gemm` takes on a device without a limit."""
+    family = _family(problem, device)
+    return min((x for x in gemm_alternatives(problem, device) if x.family == family), key=partial(_rank, device=device))
+
+
+def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All plans among which :func:`plan_gemm` chooses, of every family that is accurate enough, for a device without a limit.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute, with elements and of the precision ``"auto"`` or ``"ieee"``.
+    device : DeviceInfo
+        Where.
+    """
+    element, auto = dtype(problem.a.dtype), problem.precision == "auto"
+    if auto and why_not_skinny(problem, device) is None:
+        yield from skinny_alternatives(problem, device)
+    if auto and why_not_split(problem, device) is None and parts_of(problem) * problem.k >= LEAST_K:
+        yield from split_alternatives(problem, device)
+    if why_not_wgmma(problem, device) is None:
+        yield from wgmma_alternatives(problem, device)
+    elif element.name in ("float16", "bfloat16") and why_not_wgmma(of_copies(problem), device) is None:
+        yield from copied_alternatives(problem, device)
+    if element.name in ("float16", "bfloat16", *_LEAST_FLOPS) and why_not_mma(problem, device) is None:
+        yield from mma_alternatives(problem, device)
+    yield from simt_alternatives(problem, device)

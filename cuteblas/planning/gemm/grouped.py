@@ -28,15 +28,15 @@ from ..operands import NARROW_SPAN, Roles, fused, gemm_span, gemm_values, launch
 from ..plan import Argument, Plan
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .dispatch import plan_gemm
-from .mma import MMA_RAMP, mma_block_seconds, mma_tiles, why_not_mma
-from .simt import LAUNCH_SECONDS, MAX_VECTOR, block_seconds, candidates
+from .mma import mma_block_seconds, mma_ramp, mma_tiles, why_not_mma
+from .simt import MAX_VECTOR, block_seconds, candidates
 
 __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
 
 _ALIGNMENT = 32                         # words: every part of a table starts at a multiple of 256 bytes
 _NUMBERS = {"zero": 0, "one": 1}
 _MOST_MEMBERS = 64                      # of a batch: more of them are a launch by themselves
-_BUSY_SECONDS = 4 * LAUNCH_SECONDS      # who keeps a device busy for so long saves nothing by sharing a launch
+_BUSY = 4                               # launches: who keeps a device busy for so long saves nothing by sharing one
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
     family = _family(p, device)
     members = (Member(0, p),)
     share = min(_work(members, tile, device, of_block) for tile, _ramp, of_block in family.choices(members, device))
-    if share * prod(p.batch) > _BUSY_SECONDS and (own := plan_gemm(p, device).family) != family.name:
+    if share * prod(p.batch) > device.seconds(launches=_BUSY) and (own := plan_gemm(p, device).family) != family.name:
         return f"{own} is faster than {family.name} of a group"
     return None
 
@@ -405,7 +405,7 @@ class _Simt:
         accumulator = dtype(p.accumulator)
         for candidate in candidates(accumulator.name):
             of_block = partial(block_seconds, candidate, accumulator=accumulator, device=device, a=a, b=b)
-            yield candidate.tile, candidate.ramp, of_block
+            yield candidate.tile, candidate.ramp(device.fitted), of_block
 
     def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
         """One of the products, and how A and B of all are read."""
@@ -431,7 +431,7 @@ class _Mma(_Simt):
         atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
         for tile in mma_tiles(atom, device):
-            yield tile, MMA_RAMP, partial(mma_block_seconds, tile, device=device)
+            yield tile, mma_ramp(tile, device), partial(mma_block_seconds, tile, device=device)
 
     def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
         """One of the products, and how A and B of all are read."""
@@ -472,7 +472,7 @@ def _work(members: Sequence[Member], tile: Any, device: DeviceInfo, of_block: Ca
 def _seconds(members: Sequence[Member], tile: Any, ramp: float, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
     """The estimated time of a launch: that of the work on all multiprocessors, or of the longest block, and the ramp of that."""
     longest = max(of_block(_depth(member.problem)) for member in members)
-    return max(_work(members, tile, device, of_block), longest) + ramp * longest + LAUNCH_SECONDS
+    return max(_work(members, tile, device, of_block), longest) + ramp * longest + device.seconds(launches=1)
 
 
 def _part(family: _Simt | _Mma, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:

@@ -4,50 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from math import gcd, prod
 
 from ...codegen.dtypes import dtype
 from ...codegen.mma import MmaAtom, mma_atom
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
+from ..cost.alternatives import Alternative
 from ..floors import multiply_adds_per_clock
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
+from ..operands import NARROW_SPAN, Oriented, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .simt import LAUNCH_SECONDS
-from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["MMA_RAMP", "choose_mma", "mma_block_seconds", "mma_product", "mma_tiles", "plan_mma", "why_not_mma"]
+__all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_tiles", "plan_mma", "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _STAGES = 4
-_FULL_INTENSITY = 32.0               # mn / (m + n) of a warp tile of 64 x 64: fragments then load in the shadow of multiplications
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
 # enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
-MMA_RAMP = 0.3                       # time to start and drain, in units of the time of one block, for elements of up to 16 bits
-_STEP_SECONDS = 1e-7                 # a step along K takes at least this: a barrier, fragments and multiplications after each other
-_TENSOR_CORES = 4                    # of a multiprocessor: a warp uses one
 
 # float64 and complex128.
-_ALONE = 0.8                         # of a block's rate, where two fit on a multiprocessor and one is there
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
            ((32, 32), (1, 1)))
-_WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int, float], ...]
-# (M, N), warps along each, blocks on a multiprocessor, fraction of multiply-adds reached on sm_90; by type and oldest architecture
-# of the instruction. The step along K is 128 bytes, or two instructions if they need more.
-_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1, 0.92), ((128, 64), (2, 2), 2, 0.915), ((128, 64), (4, 2), 1, 0.87),
-                                ((64, 128), (2, 4), 1, 0.87), ((64, 64), (2, 2), 2, 0.8), ((64, 32), (2, 2), 2, 0.76),
-                                ((32, 32), (2, 2), 2, 0.65))
+_WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
+# (M, N), warps along each, blocks on a multiprocessor; by type and oldest architecture of the instruction. The
+# step along K is 128 bytes, or two instructions if they need more.
+_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1),
+                                ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2),
+                                ((32, 32), (2, 2), 2))
 _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
     ("float64", "sm_80"): _FLOAT64_SHAPES,
     ("float64", "sm_90"): _FLOAT64_SHAPES,
-    ("complex128", "sm_80"): (((128, 64), (4, 2), 1, 0.87), ((64, 128), (2, 4), 1, 0.86), ((64, 64), (2, 2), 2, 0.8),
-                              ((64, 32), (2, 2), 2, 0.78), ((32, 32), (2, 2), 2, 0.79)),
-    ("complex128", "sm_90"): (((64, 64), (4, 2), 1, 0.875), ((64, 32), (4, 1), 2, 0.855), ((32, 32), (2, 2), 2, 0.83)),
+    ("complex128", "sm_80"): (((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2),
+                              ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
+    ("complex128", "sm_90"): (((64, 64), (4, 2), 1), ((64, 32), (4, 1), 2), ((32, 32), (2, 2), 2)),
 }
 
 
@@ -98,8 +94,8 @@ def _wide_shapes(atom: MmaAtom) -> _WideShapes:
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
     """The tiles that planning chooses among on a device, the largest first."""
     item = dtype(atom.element).bytes
-    shapes = _wide_shapes(atom) or tuple((*shape, 1, 1.0) for shape in _SHAPES)
-    for (m, n), warps, blocks, _rate in shapes:
+    shapes = _wide_shapes(atom) or tuple((*shape, 1) for shape in _SHAPES)
+    for (m, n), warps, blocks in shapes:
         k = max((128 if item >= 8 else 64) // item, 2 * atom.shape[2])
         tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
@@ -111,51 +107,81 @@ def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
     if _wide_shapes(tile.atom):
         return _wide_block_seconds(tile, depth, device)
-    wm, wn = tile.mma.warp_tile
-    rate = min(1.0, wm * wn / (wm + wn) / _FULL_INTENSITY) * min(1.0, prod(tile.warps) / _TENSOR_CORES)
-    element = dtype(tile.atom.element)
-    per_clock = min(_PER_CLOCK[element.bytes], multiply_adds_per_clock("gemm_mma", element.name, device))
-    per_second = 2 * per_clock * device.clock_hz
-    return max(2 * tile.m * tile.n * (depth + tile.k) / (per_second * rate), (depth / tile.k + 1) * _STEP_SECONDS)
+    costs, element = device.fitted["gemm_mma"], dtype(tile.atom.element)
+    per_clock = min(_PER_CLOCK[element.bytes], multiply_adds_per_clock("gemm_mma", element.name, device)) * _rate(tile, device)
+    steps = (depth / tile.k + 1) * costs["step: clocks"]       # a barrier, fragments and multiplications after each other, at least
+    return device.seconds(max(tile.m * tile.n * (depth + tile.k) / per_clock, steps))
+
+
+def _rate(tile: MmaTile, device: DeviceInfo) -> float:
+    """The part of a multiprocessor's multiply-adds that a tile reaches."""
+    kind = f"{tile.atom.element} {tile.atom.arch}" if _wide_shapes(tile.atom) else "16-bit"
+    return device.fitted["gemm_mma"][f"{kind} {tile.m}x{tile.n} in {prod(tile.warps)} warps: rate"]
 
 
 def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
-    """The same for float64 and complex128, at the rate that the tile reaches."""
-    rate = next(rate for shape, warps, _blocks, rate in _wide_shapes(tile.atom) if (*shape, warps) == (tile.m, tile.n, tile.warps))
-    per_second = multiply_adds_per_clock("gemm_mma", "float64", device) * rate * device.clock_hz
-    return tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_second
+    """The same for float64 and complex128."""
+    per_clock = multiply_adds_per_clock("gemm_mma", "float64", device) * _rate(tile, device)
+    return device.seconds(tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_clock)
+
+
+def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
+    """The time to start and to drain, in units of the time of one block."""
+    return 0.0 if _wide_shapes(tile.atom) else device.fitted["gemm_mma"]["16-bit: ramp"]
 
 
 def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
     """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
 
-    A tile's rate is what fragments loaded from shared memory are used for, ``mn / (m + n)`` multiplications each in a warp tile of
-    m x n, up to that of 64 x 64: an estimate that was not fitted to measurements. Those of float64
-    and complex128 were measured from 256 to 4096; docs/performance/history.md has the figures.
+    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate.
     """
-    outputs = p.m * p.n * prod(p.batch)
-    total_bytes = dtype(atom.accumulator).bytes
-    ramp = 0.0 if _wide_shapes(atom) else MMA_RAMP
+    return min(_choices(p, device, atom, may_split), key=lambda choice: choice.seconds)
 
-    def estimate(tile: MmaTile, split: int) -> Choice[MmaTile]:
-        chunk = -(-p.k // split // 16) * 16 if split > 1 else p.k
-        slices = -(-p.k // chunk) if split > 1 else 1
-        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
-        busiest = -(-blocks // device.multiprocessors)
-        seconds = mma_block_seconds(tile, chunk, device) * (busiest + ramp) + LAUNCH_SECONDS
-        if busiest == 1 and _wide_shapes(atom) and tile.min_blocks > 1:
-            seconds /= _ALONE
-        if slices > 1:
-            seconds += 2 * slices * outputs * total_bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
-        return Choice(tile, slices, chunk, blocks, seconds)
 
-    splits = [1]
-    while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * outputs * total_bytes <= most_workspace(device):
+def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split: bool = True) -> Iterator[Choice[MmaTile]]:
+    """Tiles and slices of K to choose from."""
+    splits, slice_bytes = [1], p.m * p.n * prod(p.batch) * dtype(atom.accumulator).bytes
+    while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
         splits.append(2 * splits[-1])
-    return min((estimate(tile, split) for tile in mma_tiles(atom, device) for split in splits), key=lambda choice: choice.seconds)
+    for tile in mma_tiles(atom, device):
+        for split in splits:
+            yield _estimated(p, device, tile, -(-p.k // split // 16) * 16 if split > 1 else p.k)
 
 
-def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Plan:
+def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -> Choice[MmaTile]:
+    """A tile, K in slices of such a depth, and the estimated time."""
+    slices = -(-p.k // chunk)
+    outputs = p.m * p.n * prod(p.batch)
+    blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
+    busiest = -(-blocks // device.multiprocessors)
+    seconds = mma_block_seconds(tile, chunk, device) * (busiest + mma_ramp(tile, device)) + device.seconds(launches=1)
+    if busiest == 1 and _wide_shapes(tile.atom) and tile.min_blocks > 1:
+        seconds /= device.fitted["gemm_mma"]["one block of two: rate"]
+    seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)
+    return Choice(tile, slices, chunk, blocks, seconds)
+
+
+def _facing(problem: GemmProblem) -> Oriented:
+    """The problem whose C is written along its rows: threads hold pairs of C along N."""
+    facing = oriented(problem, 1)
+    p = facing.problem
+    return replace(facing, problem=replace(p, a=_settled(p.a, (p.m, p.k)), b=_settled(p.b, (p.n, p.k))))
+
+
+def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All that :func:`plan_mma` chooses among."""
+    atom = mma_atom(problem.a.dtype, device.arch)
+    assert atom is not None
+    p = _facing(problem).problem
+    for choice in _choices(p, device, atom):
+        def seconds(d: DeviceInfo, tile: MmaTile = choice.tile, chunk: int = choice.chunk) -> float:
+            return _estimated(p, d, tile, chunk).seconds
+
+        name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
+        yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
+
+
+def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, choice: Choice[MmaTile] | None = None) -> Plan:
     """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
 
     Parameters
@@ -166,6 +192,8 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
         Where.
     rejected : str
         Why no faster family could be used, for the plan's reason.
+    choice : Choice, optional
+        Overrules that of the least estimated time.
 
     Raises
     ------
@@ -176,10 +204,9 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "") -> Pl
         raise ValueError(f"gemm_mma cannot compute this: {refused}")
     atom = mma_atom(problem.a.dtype, device.arch)
     assert atom is not None
-    facing = oriented(problem, 1)                      # threads hold pairs of C along N
+    facing = _facing(problem)
     p, roles = facing.problem, facing.by_name
-    p = replace(p, a=_settled(p.a, (p.m, p.k)), b=_settled(p.b, (p.n, p.k)))
-    choice = choose_mma(p, device, atom)
+    choice = choice or choose_mma(p, device, atom)
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
     if choice.slices == 1:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import gcd, prod
 
 from ...codegen.dtypes import DType, dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
+from ..cost import Costs
+from ..cost.alternatives import Alternative
 from ..floors import multiply_adds_per_clock
 from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gate_values, gemm_span, gemm_values, launch, oriented, unit_mode
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import MIN_SLICE, SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["LAUNCH_SECONDS", "MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
-           "simt_access", "simt_product",
-           "simt_seconds", "types"]
+__all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
+           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
-LAUNCH_SECONDS = 4e-6
-_GATHER_PENALTY = 14.0               # element-wise copies: this over the extent that shares them is the loss,
-_GATHER_PENALTY_ALIGNED = 4.0        # this where they have no predicates,
-_HIDDEN_BELOW = 128                  # no more than at this extent: many small blocks hide them
+_HIDDEN_BELOW = 128                  # extent up to which many small blocks hide the time of element-wise copies
 
 
 @dataclass(frozen=True)
@@ -33,52 +33,62 @@ class Candidate:
     ----------
     tile : TileShape
         The tile.
-    rate : float
-        Fraction of a multiprocessor's fused multiply-adds that it reaches when many blocks follow each other.
-    ramp : float
-        Time to start and drain, in units of the time of one block.
+    sums : str
+        The type of sums that it is for.
 
     Notes
     -----
-    Rates and ramps were fitted to square products of 64 to 3072 on an H200; docs/performance/history.md has the
-    measurements. A block that runs alone on a multiprocessor takes ``1 + ramp`` block times, ``c`` blocks take ``c + ramp``.
+    A block that runs alone on a multiprocessor takes ``1 + ramp`` block times, ``c`` blocks take ``c + ramp``.
     """
 
     tile: TileShape
-    rate: float
-    ramp: float
+    sums: str
+
+    @cached_property
+    def _name(self) -> str:
+        t = self.tile
+        return f"{self.sums} {t.m}x{t.n}x{t.k} in {prod(t.warps)} warps"
+
+    def rate(self, costs: Costs) -> float:
+        """Fraction of a multiprocessor's fused multiply-adds that it reaches when many blocks follow each other."""
+        return costs["gemm_simt"][f"{self._name}: rate"]
+
+    def ramp(self, costs: Costs) -> float:
+        """Time to start and drain, in units of the time of one block."""
+        return costs["gemm_simt"][f"{self._name}: ramp"]
 
 
 _T = TileShape
-_SINGLE = (
-    Candidate(_T(256, 128, 8, warps=(4, 2), stages=4, in_order=True), 0.785, 0.0),
-    Candidate(_T(128, 256, 8, stages=4), 0.75, 0.0),
-    Candidate(_T(128, 128, 8, stages=4, min_blocks=2), 0.71, 0.05),
-    Candidate(_T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3), 0.70, 0.25),
-    Candidate(_T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4), 0.65, 0.4),
-    Candidate(_T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4), 0.63, 1.0),
-    Candidate(_T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8), 0.44, 1.0),
-    Candidate(_T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4), 0.35, 2.0),
-    Candidate(_T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4), 0.35, 2.0),
-)
-_DOUBLE = (
-    Candidate(_T(128, 64, 8, warps=(2, 2), values=(2, 2), stages=3, min_blocks=2), 0.74, 0.2),
-    Candidate(_T(128, 128, 8, warps=(2, 4), values=(2, 2), stages=3), 0.70, 0.1),
-    Candidate(_T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.63, 0.4),
-    Candidate(_T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2), 0.37, 0.9),
-)
-_SINGLE_COMPLEX = (
-    Candidate(_T(128, 64, 8, values=(2, 2), stages=3, min_blocks=2), 0.78, 0.1),
-    Candidate(_T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2), 0.69, 0.26),
-    Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4), 0.63, 0.5),
-)
-_DOUBLE_COMPLEX = (
-    Candidate(_T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2), 0.72, 0.2),
-    Candidate(_T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4), 0.60, 0.9),
-    Candidate(_T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3), 0.46, 0.1),
-)
-# Of integers, which leave more to the other pipes, and of bool, beside the rates of tiles: products of 1024 and 4096 on an H200.
-_INTEGER, _BOOL = 1.25, 0.3
+_TILES = {
+    "float32": (
+        _T(256, 128, 8, warps=(4, 2), stages=4, in_order=True),
+        _T(128, 256, 8, stages=4),
+        _T(128, 128, 8, stages=4, min_blocks=2),
+        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3),
+        _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4),
+        _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4),
+        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8),
+        _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4),
+        _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4),
+    ),
+    "float64": (
+        _T(128, 64, 8, warps=(2, 2), values=(2, 2), stages=3, min_blocks=2),
+        _T(128, 128, 8, warps=(2, 4), values=(2, 2), stages=3),
+        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3),
+        _T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2),
+    ),
+    "complex64": (
+        _T(128, 64, 8, values=(2, 2), stages=3, min_blocks=2),
+        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2),
+        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4),
+    ),
+    "complex128": (
+        _T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2),
+        _T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4),
+        _T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3),
+    ),
+}
+_CANDIDATES = {sums: tuple(Candidate(tile, sums) for tile in tiles) for sums, tiles in _TILES.items()}
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
 
 
@@ -86,8 +96,8 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
     """The tiles that ``gemm_simt`` chooses among for a type of sums."""
     accumulator = dtype(sums)
     if accumulator.is_complex:
-        return _DOUBLE_COMPLEX if accumulator.bytes == 16 else _SINGLE_COMPLEX
-    return _DOUBLE if accumulator.bytes == 8 else _SINGLE
+        return _CANDIDATES["complex128" if accumulator.bytes == 16 else "complex64"]
+    return _CANDIDATES["float64" if accumulator.bytes == 8 else "float32"]
 
 
 def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: DeviceInfo, a: OperandAccess,
@@ -95,9 +105,11 @@ def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: 
     """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other; without predicates if aligned."""
     t, parts = candidate.tile, 2 if accumulator.is_complex else 1
     per_second = 2 * multiply_adds_per_clock("gemm_simt", _weighed_as(accumulator), device) * device.clock_hz
-    penalty = _GATHER_PENALTY_ALIGNED if aligned else _GATHER_PENALTY
+    costs = device.fitted
+    # Element-wise copies: this over the extent that shares them is the loss.
+    penalty = costs["gemm_simt"]["gather penalty without predicates" if aligned else "gather penalty"]
     gathered = penalty * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
-    return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate) * (1 + gathered)
+    return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + gathered)
 
 
 def _weighed_as(accumulator: DType) -> str:
@@ -109,7 +121,8 @@ def _weighed_as(accumulator: DType) -> str:
 
 def _slower(accumulator: DType, device: DeviceInfo) -> float:
     """How much longer a product of integers or bool takes than tiles were weighed with."""
-    rate = _INTEGER if accumulator.is_integer else _BOOL if accumulator.name == "bool" else 1.0
+    costs = device.fitted["gemm_simt"]                 # integers leave more to the other pipes
+    rate = costs["integer rate"] if accumulator.is_integer else costs["bool rate"] if accumulator.name == "bool" else 1.0
     weighed, own = (multiply_adds_per_clock("gemm_simt", name, device) for name in (_weighed_as(accumulator), accumulator.name))
     return weighed / (own * rate)
 
@@ -123,28 +136,42 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
     slices add the traffic of the workspace and a launch.
     """
-    accumulator = dtype(p.accumulator)
-    k = 0 if p.alpha == "zero" else p.k
-    outputs = p.m * p.n * prod(p.batch)
+    tiles, splits = candidates(p.accumulator), _splits(p, device) if may_split else [1]
+    choices = (_estimated(p, device, a, b, tile, split, predicated) for tile in tiles for split in splits)
+    best = min(choices, key=lambda choice: choice.seconds)
+    return replace(best, seconds=_as_typed(best.seconds, p, device))
 
-    def estimate(candidate: Candidate, split: int) -> Choice[TileShape]:
-        t = candidate.tile
-        chunk = -(-k // split // 16) * 16 if split > 1 else k
-        slices = -(-k // chunk) if split > 1 else 1
-        blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
-        busiest = -(-blocks // device.multiprocessors)
-        block = block_seconds(candidate, chunk, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
-        seconds = block * (busiest + candidate.ramp) + LAUNCH_SECONDS
-        if slices > 1:
-            seconds += 2 * slices * outputs * accumulator.bytes / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
-        return Choice(t, slices, chunk, blocks, seconds)
 
-    splits = [1]
-    slice_bytes = outputs * accumulator.bytes
-    while may_split and k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
+def _splits(p: GemmProblem, device: DeviceInfo) -> list[int]:
+    """Into how many slices K may be split."""
+    k, slice_bytes, splits = _depth(p), p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes, [1]
+    while k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
         splits.append(2 * splits[-1])
-    best = min((estimate(c, s) for c in candidates(accumulator.name) for s in splits), key=lambda choice: choice.seconds)
-    return replace(best, seconds=LAUNCH_SECONDS + (best.seconds - LAUNCH_SECONDS) * _slower(accumulator, device))
+    return splits
+
+
+def _depth(p: GemmProblem) -> int:
+    return 0 if p.alpha == "zero" else p.k
+
+
+def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, candidate: Candidate, split: int,
+               predicated: bool = False) -> Choice[TileShape]:
+    """A tile, K in about so many slices, and the estimated time, of integers and bool that of the real type of their size."""
+    t, k, accumulator = candidate.tile, _depth(p), dtype(p.accumulator)
+    chunk = -(-k // split // 16) * 16 if split > 1 else k
+    slices = -(-k // chunk) if split > 1 else 1
+    outputs = p.m * p.n * prod(p.batch)
+    blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
+    busiest = -(-blocks // device.multiprocessors)
+    block = block_seconds(candidate, chunk, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
+    seconds = block * (busiest + candidate.ramp(device.fitted)) + device.seconds(launches=1)
+    return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
+
+
+def _as_typed(seconds: float, p: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time in the type of the sums."""
+    launching = device.seconds(launches=1)
+    return launching + (seconds - launching) * _slower(dtype(p.accumulator), device)
 
 
 def _aligned(p: GemmProblem, tile: TileShape) -> bool:
@@ -174,7 +201,23 @@ def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).seconds
 
 
-def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, gate: int | None = None) -> Plan:
+def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All that :func:`plan_simt` chooses among."""
+    p = oriented(problem, 0).problem
+    a, b = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
+    for candidate in candidates(p.accumulator):
+        for split in _splits(p, device):
+            choice, t = _estimated(p, device, a, b, candidate, split), candidate.tile
+
+            def seconds(d: DeviceInfo, candidate: Candidate = candidate, split: int = split) -> float:
+                return _as_typed(_estimated(p, d, a, b, candidate, split).seconds, p, d)
+
+            plan = partial(plan_simt, problem, device, choice=replace(choice, seconds=seconds(device)))
+            yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds, plan)
+
+
+def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, gate: int | None = None,
+              choice: Choice[TileShape] | None = None) -> Plan:
     """Plan a GEMM on fused multiply-adds.
 
     Parameters
@@ -187,6 +230,8 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         Why no faster family could be used, for the plan's reason.
     gate : int, optional
         The value of the word at ``gate`` without which kernels do nothing.
+    choice : Choice, optional
+        Overrules that of the least estimated time.
 
     Raises
     ------
@@ -195,7 +240,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     """
     facing = oriented(problem, 0)                      # threads write vectors of C along M
     p, roles = facing.problem, facing.by_name
-    choice = choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
+    choice = choice or choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     aligned = _aligned(p, choice.tile)

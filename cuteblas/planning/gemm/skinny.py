@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from math import gcd, prod
 from typing import Any
 
@@ -11,6 +13,7 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
+from ..cost.alternatives import Alternative
 from ..operands import (
     NARROW_SPAN,
     Oriented,
@@ -31,20 +34,15 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .simt import LAUNCH_SECONDS, plan_simt
-from .slices import SLICE_SECONDS, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .simt import plan_simt
+from .slices import Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 from .split import LEAST_K
 
-__all__ = ["STAGES", "plan_skinny", "skinny_seconds", "why_not_skinny"]
+__all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "skinny_seconds", "why_not_skinny"]
 
 _STATUS_BYTES = 1024                 # in front of the workspace: a word for each block
 STAGES = {64: 3, 32: 4}              # by columns of a tile
-_STAGE_SECONDS = {64: 1.5e-6, 32: 0.95e-6}      # of a stage of K, the operands being in L2
-_MEMORY_STAGE_SECONDS = 1.12e-6      # of one that comes from memory while the whole device reads
-_THREADS_STAGE_SECONDS = 2.65e-6, 1.25e-6   # of one of which threads read A, or B, element by element
 _IN_L2 = 32 << 20                    # bytes of an operand that are still there
-_TILE_SECONDS = 0.5e-6               # to start and to write a tile of C
-_OVERHEAD_SECONDS = 7e-6             # launches, of which one does nothing
 _ROWS = 128
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
@@ -93,24 +91,52 @@ def _facing(p: GemmProblem) -> Oriented:
 
 def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, and the number of slices of K, with the least estimated time."""
+    slowest = _slowest(p, device)
+    choices = (_estimated(p, device, columns, slices, slowest) for columns in STAGES for slices in _slices(p, device))
+    return min(choices, key=lambda choice: choice.seconds)
+
+
+def _slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
+    """Numbers of slices of K that leave none empty."""
     outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
-    slowest = _MEMORY_STAGE_SECONDS if 4 * p.m * p.k * prod(p.batch) > _IN_L2 else 0.0
-    for unmapped, seconds in zip(_unmapped(p), _THREADS_STAGE_SECONDS, strict=True):
-        slowest = max(slowest, seconds) if unmapped else slowest
-
-    def estimate(columns: int, slices: int) -> Choice[int]:
-        chunk = -(-stages // slices)
-        tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
-        waves = -(-tiles // device.multiprocessors)
-        seconds = waves * (chunk * max(_STAGE_SECONDS[columns], slowest) + _TILE_SECONDS) + _OVERHEAD_SECONDS
-        if slices > 1:
-            seconds += 2 * slices * outputs * 4 / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
-        return Choice(columns, slices, chunk * DEPTH, tiles, seconds)
-
     most = min(stages // 4, (most_workspace(device) - _STATUS_BYTES) // (4 * outputs), 2 * device.multiprocessors)
-    # Numbers of slices that leave none empty.
-    counts = {-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)}
-    return min((estimate(columns, slices) for columns in STAGES for slices in sorted(counts)), key=lambda choice: choice.seconds)
+    return sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})
+
+
+def _slowest(p: GemmProblem, device: DeviceInfo) -> float:
+    """The time of a stage as far as it comes from memory or is read by threads."""
+    costs, slowest = device.fitted["gemm_skinny"], 0.0
+    if 4 * p.m * p.k * prod(p.batch) > _IN_L2:         # a stage comes from memory while the whole device reads
+        read = 4 * _ROWS * DEPTH * device.multiprocessors
+        slowest = device.seconds(nbytes=read / costs["from memory: share of bandwidth"])
+    for name, unmapped in zip("AB", _unmapped(p), strict=True):
+        slowest = max(slowest, device.seconds(costs[f"{name} by threads: clocks of a stage"])) if unmapped else slowest
+    return slowest
+
+
+def _estimated(p: GemmProblem, device: DeviceInfo, columns: int, slices: int, slowest: float) -> Choice[int]:
+    """Columns of a tile, slices of K, and the estimated time."""
+    costs, chunk = device.fitted["gemm_skinny"], -(-p.k // (DEPTH * slices))
+    tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
+    waves = -(-tiles // device.multiprocessors)
+    stage = max(device.seconds(costs[f"{columns} columns: clocks of a stage"]), slowest)
+    seconds = waves * (chunk * stage + device.seconds(costs["tile: clocks"])) + device.seconds(launches=costs["overhead: launches"])
+    return Choice(columns, slices, chunk * DEPTH, tiles, seconds + adding_seconds(slices, 4 * p.m * p.n * prod(p.batch), device))
+
+
+def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All that :func:`plan_skinny` chooses among."""
+    p = _facing(problem).problem
+    slowest = _slowest(p, device)
+    for columns in STAGES:
+        for slices in _slices(p, device):
+            choice = _estimated(p, device, columns, slices, slowest)
+
+            def seconds(d: DeviceInfo, columns: int = columns, slices: int = slices) -> float:
+                return _estimated(p, d, columns, slices, _slowest(p, d)).seconds
+
+            plan = partial(plan_skinny, problem, device, choice)
+            yield Alternative("gemm_skinny", f"128x{columns}, {slices} slices", seconds, plan)
 
 
 def skinny_seconds(p: GemmProblem, device: DeviceInfo) -> float:
@@ -118,8 +144,10 @@ def skinny_seconds(p: GemmProblem, device: DeviceInfo) -> float:
     return _choose(_facing(p).problem, device).seconds
 
 
-def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
+def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | None = None) -> Plan:
     """The plan on ``gemm_skinny``; where elements are out of range, the device itself takes native arithmetic.
+
+    ``choice`` overrules that of the least estimated time.
 
     Raises
     ------
@@ -129,7 +157,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if (refused := why_not_skinny(problem, device)) is not None:
         raise ValueError(f"gemm_skinny cannot compute this: {refused}")
     facing = _facing(problem)
-    choice = _choose(facing.problem, device)
+    choice = choice or _choose(facing.problem, device)
     slices = choice.slices > 1
     p = replace(sliced(facing.problem, choice.slices, choice.chunk), k=choice.chunk) if slices else facing.problem
     multiply, config = _product(facing, p, choice, device, "workspace" if slices else "c")

@@ -29,10 +29,7 @@ from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
 from ..quantities import duration
 
-__all__ = ["MIN_SLICE", "SLICE_SECONDS", "Choice", "most_workspace", "reduction", "sliced", "workspace_bytes"]
-
-SLICE_SECONDS = 0.1e-6
-"""What one more slice costs: they are added one after the other."""
+__all__ = ["MIN_SLICE", "Choice", "adding_seconds", "most_workspace", "reduction", "sliced", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
@@ -89,6 +86,12 @@ def _slice_of_workspace(p: GemmProblem) -> Operand:
 def most_workspace(device: DeviceInfo) -> int:
     """Bytes that slices may take."""
     return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES, device.workspace_limit)
+
+
+def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
+    """The estimated time of writing slices of so many bytes, reading them, and adding them one after the other."""
+    clocks = device.fitted["slices"]["one more slice: clocks"]
+    return device.seconds(slices * clocks, 1, 2 * slices * nbytes) if slices > 1 else 0.0
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:

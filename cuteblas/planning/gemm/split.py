@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
@@ -16,6 +16,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
 from ...kernels.gemm.tiles import DEPTH
 from ...kernels.split.planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
+from ..cost.alternatives import Alternative
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
@@ -43,7 +44,7 @@ from .blocks import Blocks
 from .simt import plan_simt, simt_seconds
 
 __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
-           "why_not_split"]
+           "split_alternatives", "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what lies in the workspace; its first ones are words of status
 _BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
@@ -58,25 +59,17 @@ _RESERVED = 1 << 10                  # bytes of shared memory that the driver ta
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 128                  # of each k that a block reads where rows lie across; half as many of few rows
 _MANY_ROWS = 768
-_SPLIT_RATE = 0.7                    # of the bandwidth of a device copy
-_PRODUCT_SECONDS = 5.6e-9            # of one product of planes, 128 x 128 and 1 deep, on a multiprocessor
-_TILE_SECONDS = 2e-6                 # to write a tile of C
-_LEAVE_SECONDS, _ADD_SECONDS = 2e-6, 3.5e-6         # to leave a sum for another block, and to wait for one and add it
 _DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
-_APART = 0.15                        # more time for tiles that blocks begin in different places: they share less of L2
 _MOST_PLANE_BYTES = 6                # of all planes of a real number
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
-_THIRD_SECONDS = 200e-6              # what a third algorithm, which costs two launches in every call, has to win at least
-_OVERHEAD_SECONDS = 8e-6             # launches, of which some return at once, and the ends of those that work
+_THIRD = 50                          # launches: what a third algorithm, which costs two of them in every call, has to win at least
 _MOST_BLOCKS = _ALIGNMENT // 4       # of C: a word of status each
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
 STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
           ("bf16x6", 2, 128): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
 """Stages of the ring by format, multiplying warpgroups of 64 rows and columns of a tile."""
 
-_SHARE = {(2, 128): 1.0, (2, 64): 0.6, (1, 64): 0.37}
-"""Of the time of a tile, by warpgroups and columns: narrow instructions read more of shared memory."""
-
+_TILES = ((2, 128), (2, 64), (1, 64))     # warpgroups and columns: narrow instructions read more of shared memory
 
 _SPLIT_TYPES = ("float32", "complex64")
 
@@ -327,10 +320,29 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     launches, config, nbytes = _in_blocks(form, facing, device, 0, cut, _Told())
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}"
     return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts,
-                _OVERHEAD_SECONDS + _seconds(problem, device, form))
+                _overhead(device) + _seconds(problem, device, form))
 
 
-def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
+def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All that :func:`plan_guarded` chooses among where fp16x3 is taken; of products in blocks, its own choice alone."""
+    form, facing = FORMATS["fp16x3"], _facing(problem)
+    p = facing.problem
+    if len(list(_cut(form, p, device, _ALIGNMENT, _room(problem)).of(p))) > 1:
+        yield Alternative("gemm_split", "in blocks", partial(guarded_seconds, problem), partial(plan_guarded, problem, device))
+        return
+    for tiling in (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile, inf)):
+        def seconds(d: DeviceInfo, tiling: _Tiling = tiling) -> float:
+            again = next(t for t in _tilings(p, d, form, tiling.tile, inf) if t.divided == tiling.divided)
+            return _overhead(d) + _splitting(problem, d, form) + again.seconds
+
+        def offered(d: DeviceInfo, tiling: _Tiling = tiling) -> bool:
+            return any(t.divided == tiling.divided for t in _tilings(p, d, form, tiling.tile))
+
+        name = f"{64 * tiling.tile[0]}x{tiling.tile[1]}, {tiling.divided} divided"
+        yield Alternative("gemm_split", name, seconds, partial(plan_guarded, problem, device, tiling), offered=offered)
+
+
+def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | None = None) -> Plan:
     """The plan that is never less accurate than native arithmetic: the device itself decides what the elements allow.
 
     fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split.planes.RECORD`);
@@ -346,9 +358,9 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
     facing, room = _facing(problem), _room(problem)
-    broad = _seconds(problem, device, FORMATS["bf16x6"]) + _THIRD_SECONDS < WORTH * simt_seconds(problem, device)
+    broad = _seconds(problem, device, FORMATS["bf16x6"]) + device.seconds(launches=_THIRD) < WORTH * simt_seconds(problem, device)
     cut = _cut(FORMATS["fp16x3"], facing.problem, device, _ALIGNMENT, room)
-    narrow, config, end = _in_blocks(FORMATS["fp16x3"], facing, device, _ALIGNMENT, cut, _Told(lacking=1 if broad else 2))
+    narrow, config, end = _in_blocks(FORMATS["fp16x3"], facing, device, _ALIGNMENT, cut, _Told(lacking=1 if broad else 2), tiling)
     launches = list(narrow)
     for word, block in enumerate(cut.of(facing.problem, facing.roles)):
         behind: list[Launch] = []
@@ -421,40 +433,53 @@ class _Tiling:
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
     """The fastest tiling by estimate; docs/performance/history.md has the measurements behind it."""
-    return min((tiling for tile in _SHARE for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
+    return min((tiling for tile in _TILES for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
 
 
-def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int]) -> Iterator[_Tiling]:
+def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int],
+             worth: float = _DIVIDED) -> Iterator[_Tiling]:
     groups, columns = tile
     depth, most = parts_of(p) * p.k, device.multiprocessors
     tiles = -(-p.m // (64 * groups)) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
     products = len(form.main) + len(form.corrections)
-    multiplying, ending = _SHARE[tile] * depth * products * _PRODUCT_SECONDS, _SHARE[tile] * _TILE_SECONDS
+    costs = device.fitted["gemm_split"]
+    share = device.seconds(costs[f"{64 * groups}x{columns}: share of a tile"])
+    multiplying, ending = share * depth * products * costs["product of planes 128x128x1: clocks"], share * costs["tile: clocks"]
     waves, rest = -(-tiles // most), tiles % most
     whole = _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
     yield whole
     # What is left behind whole waves is divided, or that and a wave more, of which no tile is cut twice.
-    for divided, apart in ((rest, 0.0), (rest + most, _APART)):
+    for divided, apart in ((rest, 0.0), (rest + most, costs["divided tiles apart: part"])):
         steps = divided * -(-depth // DEPTH)
         if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
-            exchanging = _SHARE[tile] * (_LEAVE_SECONDS + _ADD_SECONDS * -(-most // divided))
+            exchanging = share * (costs["leave a sum: clocks"] + costs["wait for a sum and add it: clocks"] * -(-most // divided))
             seconds = (tiles + apart * divided) / most * multiplying + waves * ending + exchanging
-            if seconds < _DIVIDED * whole.seconds:
+            if seconds < worth * whole.seconds:
                 yield _Tiling(tile, divided, most, seconds)
 
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
     """The estimated time of splitting and multiplying."""
+    return _splitting(problem, device, form) + _tiling(_facing(problem).problem, device, form).seconds
+
+
+def _splitting(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
+    """The estimated time of splitting."""
     p = _facing(problem).problem
     parts, item = parts_of(p), dtype(p.a.dtype).bytes
     moved = sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers)
                 for operand, rows, numbers in ((p.a, p.m, parts), (p.b, p.n, parts**2)))
-    return moved / (_SPLIT_RATE * device.bandwidth) + _tiling(p, device, form).seconds
+    return device.seconds(nbytes=moved / device.fitted["gemm_split"]["split: share of bandwidth"])
+
+
+def _overhead(device: DeviceInfo) -> float:
+    """The time of launches, of which some return at once, and of the ends of those that work."""
+    return device.seconds(launches=device.fitted["gemm_split"]["overhead: launches"])
 
 
 def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_guarded` where fp16x3 is taken."""
-    return _OVERHEAD_SECONDS + _seconds(p, device, FORMATS["fp16x3"])
+    return _overhead(device) + _seconds(p, device, FORMATS["fp16x3"])
 
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:
@@ -525,12 +550,12 @@ class _Memory:
 
 
 def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, roles: tuple[Role, Role] = ("a", "b"),
-            above: _Planes | None = None) -> _Memory:
-    """The workspace from ``at`` on; the planes of A may be there already."""
+            above: _Planes | None = None, tiling: _Tiling | None = None) -> _Memory:
+    """The workspace from ``at`` on; the planes of A may be there already, and the tiling may be given."""
     reading_a, reading_b, together = _readings(p, device)
     a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, at)
     b = _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
-    tiling = _tiling(p, device, form)
+    tiling = tiling or _tiling(p, device, form)
     flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
     sums_at = b.end + _aligned(4 * flags)
     sums = 4 * 64 * prod(tiling.tile) * tiling.blocks if flags else 0
@@ -538,7 +563,7 @@ def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, role
 
 
 def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, cut: Blocks,
-               told: _Told) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
+               told: _Told, tiling: _Tiling | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
     """What splits both operands and multiplies them, block of C after block, in the workspace from ``at`` on; and where that ends.
 
     Each block that judges has a word of its own.
@@ -548,7 +573,7 @@ def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int,
     for i, block in enumerate(cut.of(facing.problem, facing.roles)):
         if block.start[2] == 0:
             above = None
-        own = _memory(form, block.problem, device, at, facing.roles, above)
+        own = _memory(form, block.problem, device, at, facing.roles, above, tiling)
         mine = replace(told, word=told.word + i * told.judges)
         # Blocks with the same rows have them one after the other: the first one's launch splits them.
         a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": 0})

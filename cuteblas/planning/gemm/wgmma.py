@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
+from ..cost.alternatives import Alternative
 from ..operands import (
     NARROW_SPAN,
     alpha_kind,
@@ -35,10 +37,9 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Role
 from ..problem import DeviceInfo, GemmProblem
-from .simt import LAUNCH_SECONDS
-from .slices import MIN_SLICE, SLICE_SECONDS, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "why_not_read", "why_not_wgmma"]
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
 
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -105,20 +106,15 @@ class WgmmaTile:
 
 _PAIR = Cluster(2, 1)                # blocks that share a tile of B, which is the wider one
 
-TILES = ((WgmmaTile(2, 320, 3), 0.89e-6), (WgmmaTile(3, 224, 3), 0.955e-6), (WgmmaTile(3, 192, 3), 0.795e-6),
-         (WgmmaTile(2, 256, 4), 0.715e-6), (WgmmaTile(2, 256, 4, _PAIR), 0.71e-6), (WgmmaTile(2, 224, 4), 0.665e-6),
-         (WgmmaTile(2, 192, 4), 0.541e-6), (WgmmaTile(3, 96, 5), 0.49e-6), (WgmmaTile(2, 128, 6), 0.371e-6),
-         (WgmmaTile(1, 192, 6), 0.315e-6), (WgmmaTile(1, 128, 8), 0.225e-6), (WgmmaTile(2, 64, 8), 0.25e-6),
-         (WgmmaTile(1, 64, 8), 0.15e-6))
-"""What planning chooses among, and the seconds that a stage of K takes while the whole device multiplies."""
+TILES = (WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(3, 192, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 256, 4, _PAIR),
+         WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4), WgmmaTile(3, 96, 5), WgmmaTile(2, 128, 6), WgmmaTile(1, 192, 6),
+         WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
+"""What planning chooses among."""
 
 TILES_ACROSS_SECTORS = (
-    (WgmmaTile(2, 320, 3), 1.04e-6), (WgmmaTile(2, 256, 4), 0.87e-6), (WgmmaTile(2, 192, 4), 0.76e-6),
-    (WgmmaTile(2, 128, 6), 0.58e-6), (WgmmaTile(1, 128, 8), 0.42e-6), (WgmmaTile(2, 64, 8), 0.44e-6),
-    (WgmmaTile(1, 64, 8), 0.29e-6),
-    (WgmmaTile(2, 320, 3, _PAIR), 0.93e-6), (WgmmaTile(3, 192, 3, _PAIR), 0.86e-6), (WgmmaTile(2, 256, 4, _PAIR), 0.7e-6),
-    (WgmmaTile(2, 224, 4, _PAIR), 0.64e-6), (WgmmaTile(2, 192, 4, _PAIR), 0.54e-6), (WgmmaTile(2, 128, 6, _PAIR), 0.4e-6),
-    (WgmmaTile(1, 128, 8, _PAIR), 0.3e-6))
+    WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8),
+    WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8), WgmmaTile(2, 320, 3, _PAIR), WgmmaTile(3, 192, 3, _PAIR), WgmmaTile(2, 256, 4, _PAIR),
+    WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR), WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
 """The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs."""
 
 _PAIRED_WAVES = 3                    # from which on pairs are worth it where L2 delivers enough: they save energy
@@ -127,10 +123,6 @@ _MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a 
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _DIVIDED = 0.96                      # the most of the time of whole tiles that divided ones may take
-_CLEAR_SECONDS = 0.8e-6              # of the launch that clears flags
-_LEAVE_SECONDS = 1.0e-6              # to leave a sum for another block
-_WAIT_SECONDS, _ADD_SECONDS = 0.6e-6, 3.4e-6        # to wait for a sum, and to add one of 128 x 256
-_APART = 0.12                        # more time for tiles that blocks begin in different places: they share less of L2
 
 
 @dataclass(frozen=True)
@@ -165,20 +157,37 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
         return tiling.seconds
 
     tiles = _tiles(p, device)
-    whole = min((tiling for tile, stage in tiles for tiling in _sliced(p, device, tile, stage, may_split)), key=seconds)
+    whole = min((tiling for tile in tiles for tiling in _sliced(p, device, tile, may_split)), key=seconds)
     if not may_split:
         return whole
-    divided = min((tiling for tile, stage in tiles for tiling in _divided(p, device, tile, stage)), key=seconds, default=whole)
+    divided = min((tiling for tile in tiles for tiling in _divided(p, device, tile)), key=seconds, default=whole)
     return divided if divided.seconds < _DIVIDED * whole.seconds else whole
 
 
-def _tiles(p: GemmProblem, device: DeviceInfo) -> list[tuple[WgmmaTile, float]]:
-    """What there is to choose among, with the seconds of a stage."""
-    if not _across_sectors(p):
-        fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
-        return [(tile, stage) for tile, stage in TILES
-                if tile.cluster == ALONE or (p.precision != "tf32" and tile.clusters(p) >= fewest)]
-    return [(tile, stage) for tile, stage in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
+def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
+    """What there is to choose among."""
+    if _across_sectors(p):
+        return [tile for tile in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
+    fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
+    return [tile for tile in TILES if tile.cluster == ALONE or (p.precision != "tf32" and tile.clusters(p) >= fewest)]
+
+
+def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, divided: int) -> float:
+    """The time of waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided."""
+    costs, tiles, most = device.fitted["gemm_wgmma"], tile.clusters(p), device.multiprocessors
+    how = " in pairs" * (tile.cluster.size > 1) + " across sectors" * _across_sectors(p)
+    steps = -(-chunk // depth_of(_element(p)))
+    stages = steps * costs[f"{64 * tile.groups}x{tile.columns}{how}: clocks of a stage"]     # while the whole device multiplies
+    if divided:
+        adding = costs["wait for a sum: clocks"] + costs["add a sum of 128x256: clocks"] * tile.groups * tile.columns / 512
+        exchanging = costs["leave a sum: clocks"] + adding * -(-most // divided)
+        # Blocks that begin in different places share less of L2.
+        clocks = (tiles + costs["divided tiles apart: part"] * divided) / most * stages + exchanging
+        return device.seconds(clocks, 1 + costs["clear flags: launches"])
+    slices = p.k // chunk
+    waves = -(-tiles * slices // (most // tile.cluster.size))
+    outputs = p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes
+    return device.seconds(waves * stages, 1) + adding_seconds(slices, outputs, device)
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
@@ -195,31 +204,27 @@ def _across_sectors(p: GemmProblem) -> bool:
     return False
 
 
-def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float, may_split: bool) -> Iterator[_Tiling]:
+def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split: bool) -> Iterator[_Tiling]:
     """Each block has whole tiles, of all of K or of slices."""
     outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
     depth = depth_of(_element(p))
     while True:
-        chunk, clusters = p.k // slices, tile.clusters(p) * slices
-        waves = -(-clusters // (device.multiprocessors // tile.cluster.size))
-        seconds = waves * -(-chunk // depth) * stage + LAUNCH_SECONDS
-        if slices > 1:
-            seconds += 2 * slices * outputs * item / device.bandwidth + slices * SLICE_SECONDS + LAUNCH_SECONDS
-        yield _Tiling(tile, slices, chunk, 0, seconds)
+        chunk = p.k // slices
+        yield _Tiling(tile, slices, chunk, 0, _seconds(p, device, tile, chunk, 0))
         slices *= 2
         if not may_split or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
                 or slices * outputs * item > most_workspace(device):
             return
 
 
-def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) -> Iterator[_Tiling]:
+def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_Tiling]:
     """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice.
 
     Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that begin in different places are slow.
     A B in narrow lines comes in more boxes than a thread has registers for that also divides tiles.
     """
     tiles, depth, most = tile.clusters(p), -(-p.k // depth_of(_element(p))), device.multiprocessors
-    rest, adding = tiles % most, _WAIT_SECONDS + _ADD_SECONDS * tile.groups * tile.columns / 512
+    rest = tiles % most
     if tile.cluster.size > 1 or (tiles > most and _across_sectors(p)):
         return
     if _narrow(p, tile):
@@ -228,9 +233,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, stage: float) 
         return
     for divided in (rest, rest + most):
         if rest and divided <= tiles and divided * depth >= _FEWEST_STEPS * most:
-            exchanging = _CLEAR_SECONDS + _LEAVE_SECONDS + adding * -(-most // divided)
-            multiplying = (tiles + _APART * divided) / most * depth * stage
-            yield _Tiling(tile, 1, p.k, divided, multiplying + exchanging + LAUNCH_SECONDS)
+            yield _Tiling(tile, 1, p.k, divided, _seconds(p, device, tile, p.k, divided))
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
@@ -247,17 +250,36 @@ def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
     return flags_at, flags_at + 4 * warpgroups
 
 
+def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All that :func:`plan_wgmma` chooses among."""
+    p = oriented(problem, 1).problem
+    for tile in _tiles(p, device):
+        for tiling in (*_sliced(p, device, tile, True), *_divided(p, device, tile)):
+            def seconds(d: DeviceInfo, tiling: _Tiling = tiling) -> float:
+                return _seconds(p, d, tiling.tile, tiling.chunk, tiling.divided)
+
+            how = f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
+            paired = " in pairs" if tile.cluster.size > 1 else ""
+            yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", seconds,
+                              partial(_planned, problem, device, tiling), _DIVIDED if tiling.divided else 1.0)
+
+
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None, divided: int | None = None) -> Plan:
     """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse.
 
     ``tile`` overrules its choice, and then ``divided`` says of how many tiles K is divided between blocks.
     """
     p = oriented(problem, 1).problem
-    choice = _choose(p, device, may_split=True) if tile is None else _Tiling(tile, 1, p.k, divided or 0, 0.0)
+    if tile is not None:
+        return replace(_planned(problem, device, _Tiling(tile, 1, p.k, divided or 0, 0.0)), seconds=None)
+    return _planned(problem, device, _choose(p, device, may_split=True))
+
+
+def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
+    """The plan of a tiling; that of slices is chosen again."""
     if choice.slices == 1:
         launches, config, reason, nbytes = _product(problem, device, choice, "c")
-        return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts,
-                    choice.seconds if tile is None else None)
+        return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts, choice.seconds)
     slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
     whole = _choose(oriented(slices, 1).problem, device, may_split=False)
     launches, config, reason, _nbytes = _product(slices, device, whole, "workspace")

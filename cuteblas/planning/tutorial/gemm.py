@@ -9,7 +9,6 @@ from math import prod
 from ...codegen.dtypes import accumulator_of, dtype
 from ...kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..floors import multiply_adds_per_clock
-from ..gemm.simt import LAUNCH_SECONDS
 from ..operands import NARROW_SPAN, Roles, alpha_kind, gemm_span, gemm_values, launch, unit_mode
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem, transposed
@@ -79,7 +78,7 @@ def _estimated(p: GemmProblem, shape: TutorialShape, blocks: int, accumulator: s
     parts = 2 if dtype(accumulator).is_complex else 1
     rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock("gemm_tutorial", accumulator, device)
     of_block = prod(shape.block[:2]) * parts**2 * p.k / (rate * device.clock_hz)
-    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + LAUNCH_SECONDS
+    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + device.seconds(launches=1)
 
 
 def _variant(name: str, shape: TutorialShape, predicated: bool, source: str, summary: str) -> Variant:

@@ -15,7 +15,7 @@ from ...kernels.gemm.simt import TileShape
 from ..copy.dispatch import plan_copy
 from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
-from ..gemm.simt import LAUNCH_SECONDS, Choice, simt_product
+from ..gemm.simt import Choice, simt_product
 from ..operands import Roles, compact, oriented
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
@@ -138,7 +138,7 @@ def _estimated(p: GemmProblem, policy: Policy, blocks: int, aligned: bool, devic
     parts = 2 if dtype(p.accumulator).is_complex else 1
     per_second = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * rate * device.clock_hz
     of_block = prod(policy.block) * parts**2 * p.k / per_second
-    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + LAUNCH_SECONDS
+    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + device.seconds(launches=1)
 
 
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:

@@ -1,0 +1,154 @@
+"""The numbers that planners estimate with, and the cards that they were fitted to.
+
+Every time is a sum of clocks of a multiprocessor, bytes at a share of the bandwidth of a device copy, and launches; a
+:class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them. So numbers that were fitted on one card stand in for those of
+another one: its clock, its multiprocessors and its bandwidth scale them. ``python -m cuteblas calibrate`` fits them to the card at
+hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["CostError", "Costs", "costs_from", "costs_of", "default_costs", "written"]
+
+_DEFAULT = "NVIDIA H200"
+_VERSION = 1
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""By family and name."""
+
+
+class CostError(ValueError):
+    """A file of costs cannot be used; the message says why in one sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What things cost on a card, by family and name: clocks, shares of a rate, or launches, as the names say.
+
+    Attributes
+    ----------
+    device : str
+        The card's name, as its driver gives it.
+    command : str
+        What made the file.
+    numbers : mapping
+        The numbers by family and name.
+    origin : str
+        The file, or ``"shipped"``.
+    about : mapping
+        Versions, and the regret that was measured.
+    """
+
+    device: str
+    command: str
+    numbers: Numbers = field(repr=False)
+    origin: str = "shipped"
+    about: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Costs._again, (self.device, self.command, {family: dict(own) for family, own in self.numbers.items()}, self.origin,
+                              dict(self.about))
+
+    @classmethod
+    def _again(cls, device: str, command: str, numbers: Numbers, origin: str, about: Mapping[str, Any]) -> Costs:
+        return cls(device, command, _frozen(numbers), origin, about)
+
+    def __getitem__(self, family: str) -> Mapping[str, float]:
+        return self.numbers[family]
+
+    def changed(self, changes: Numbers) -> Costs:
+        """The same with some numbers changed.
+
+        Raises
+        ------
+        KeyError
+            For a number that there is not.
+        """
+        numbers = {family: dict(own) for family, own in self.numbers.items()}
+        for family, own in changes.items():
+            if unknown := own.keys() - numbers[family].keys():
+                raise KeyError(f"no planner has the number {min(unknown)!r} of {family!r}")
+            numbers[family].update(own)
+        return replace(self, numbers=_frozen(numbers))
+
+
+def _frozen(numbers: Numbers) -> Numbers:
+    return MappingProxyType({family: MappingProxyType(dict(own)) for family, own in numbers.items()})
+
+
+@cache
+def _shipped() -> dict[str, Costs]:
+    """The files of the package, by the names of cards."""
+    found = {}
+    for file in files(__name__).joinpath("devices").iterdir():
+        if file.name.endswith(".json"):
+            costs = _read(file.read_text(encoding="utf-8"), file.name, "shipped")
+            found[costs.device] = costs
+    default = found[_DEFAULT]
+    return {name: _completed(costs, default) for name, costs in found.items()}
+
+
+def default_costs() -> Costs:
+    """Those of an H200, which other cards scale."""
+    return _shipped()[_DEFAULT]
+
+
+def costs_of(device: str) -> Costs:
+    """The shipped costs of a card by its name, or those of an H200."""
+    return _shipped().get(device, default_costs())
+
+
+def costs_from(text: str, name: str) -> Costs:
+    """The costs of a file; what it does not have is an H200's, and what planners do not ask for is left out.
+
+    Parameters
+    ----------
+    text : str
+        Its text.
+    name : str
+        Its name, for messages.
+
+    Raises
+    ------
+    CostError
+        If it is no such file.
+    """
+    return _completed(_read(text, name, name), default_costs())
+
+
+def _read(text: str, name: str, origin: str) -> Costs:
+    try:
+        data = json.loads(text)
+        version, device, command, numbers = (data[key] for key in ("version", "device", "command", "numbers"))
+        if version != _VERSION:
+            raise CostError(f"{name} has version {version} of the numbers of planners, and this cuteblas reads {_VERSION}; "
+                            "python -m cuteblas calibrate writes it again")
+        found = {str(family): {str(key): float(x) for key, x in own.items()} for family, own in numbers.items()}
+        if not all(0 <= x < float("inf") for own in found.values() for x in own.values()):
+            raise ValueError("a number is negative or not finite")
+    except CostError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CostError(f"{name} has no numbers of planners: {error}; python -m cuteblas calibrate writes it again") from None
+    return Costs(str(device), str(command), _frozen(found), origin, data.get("about", {}))
+
+
+def _completed(costs: Costs, default: Costs) -> Costs:
+    numbers = {family: {name: costs.numbers.get(family, {}).get(name, x) for name, x in own.items()}
+               for family, own in default.numbers.items()}
+    return replace(costs, numbers=_frozen(numbers))
+
+
+def written(costs: Costs) -> str:
+    """The text of a file."""
+    numbers = {family: {name: float(f"{x:.6g}") for name, x in own.items()} for family, own in costs.numbers.items()}
+    return json.dumps({"version": _VERSION, "device": costs.device, "command": costs.command, "about": dict(costs.about),
+                       "numbers": numbers}, indent=1) + "\n"

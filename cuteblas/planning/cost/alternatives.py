@@ -1,0 +1,49 @@
+"""What planning chooses among for a problem: plans, each with the time that it is expected to take on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from ..problem import DeviceInfo
+
+__all__ = ["Alternative"]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the plans among which planning chooses.
+
+    Attributes
+    ----------
+    family : str
+        The kernel family.
+    name : str
+        Its tile and, after a comma, the rest of what distinguishes it within the family.
+    seconds : callable
+        The time that is expected by the numbers of a device.
+    plan : callable
+        Makes the plan.
+    worth : float
+        A more complicated plan is taken if its estimate is below this part of those of others of its family.
+    offered : callable, optional
+        Whether it is one by the numbers of a device.
+    """
+
+    family: str
+    name: str
+    seconds: Callable[[DeviceInfo], float]
+    plan: Callable[[], Plan]
+    worth: float = 1.0
+    offered: Callable[[DeviceInfo], bool] = lambda _device: True
+
+    def rank(self, device: DeviceInfo) -> float:
+        """That of the least rank is chosen within a family."""
+        return self.seconds(device) / self.worth if self.offered(device) else inf
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.name}"
