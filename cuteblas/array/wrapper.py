@@ -8,14 +8,14 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from math import prod
+from math import prod, trunc
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 
-from ..functions import copy, dot, matmul
-from ..functions.kinds import kind_of, own_types
+from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
+from ..functions.kinds import Carrier, kind_of, register_own_type
 from ..functions.products import fast_paths
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .members import Members
@@ -67,7 +67,6 @@ class ndarray(_Base):
     """
 
     __slots__ = ("__weakref__", "_data")
-    __hash__ = None         # type: ignore[assignment]      # as of NumPy's: == compares elements
     __module__ = "cuteblas"
     # NumPy asks for __array_ufunc__ alone. Dask looks for the operand that answers for all: this type does for NumPy's and CuPy's.
     __array_priority__ = 101
@@ -75,7 +74,9 @@ class ndarray(_Base):
     _data: Any
 
     def __new__(cls, data: Any) -> ndarray:
-        """Wrap an array."""
+        """Wrap an array; one of ours is what it is."""
+        if type(data) is ndarray:
+            return data
         kind = kind_of(data)
         if kind not in ("numpy", "subclass", "cupy"):
             raise TypeError(f"cuteblas.ndarray wraps a NumPy or CuPy array, got {type(data).__name__}; use cuteblas.asarray")
@@ -117,9 +118,8 @@ class ndarray(_Base):
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
         """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where CuPy has no such argument."""
         with made_on(self.device) as library:
-            make: Any = getattr(library, name, None)
-            if library is not np and name in ("ascontiguousarray", "asfortranarray"):
-                make = partial(_of_anything, library, make)
+            ours = {"ascontiguousarray": ascontiguousarray, "asfortranarray": asfortranarray}.get(name)
+            make: Any = partial(_of_anything, library, ours) if ours else getattr(library, name, None)
             given = {key: value for key, value in named.items() if key != "device" or value is not None}
             return NotImplemented if make is None else _call(make, name, arguments, given)
 
@@ -313,6 +313,28 @@ class ndarray(_Base):
         data = self._data
         return operator.index(data.get() if data.ndim == 0 and self.device != CPU else data)
 
+    def _as_scalar(self, refusal: str) -> Any:
+        """NumPy's scalar of what would be one of NumPy's; of a GPU, which is waited for.
+
+        Raises
+        ------
+        TypeError
+            If there are axes, as NumPy's arrays have none of what is asked for.
+        """
+        if self._data.ndim:
+            raise TypeError(refusal)
+        return copied_to(self._data, CPU)[()]
+
+    def __hash__(self) -> int:
+        return hash(self._as_scalar("unhashable type: 'cuteblas.ndarray' with axes, of which == compares elements"))
+
+    def __round__(self, ndigits: SupportsIndex | None = None) -> Any:
+        scalar = self._as_scalar("type cuteblas.ndarray doesn't define __round__ method for arrays with axes")
+        return round(scalar) if ndigits is None else self.round(ndigits)
+
+    def __trunc__(self) -> int:
+        return trunc(self._as_scalar("type cuteblas.ndarray doesn't define __trunc__ method for arrays with axes"))
+
     # -- text ---------------------------------------------------------------------------------------------------------------------
     def __repr__(self) -> str:
         return _repr(self)
@@ -447,6 +469,8 @@ def unwrapped(argument: Any) -> Any:
         return argument._data
     if kind in _NOT_LOOKED_INTO:
         return argument
+    if isinstance(argument, Carrier):
+        return argument.converted(lambda _name, x: unwrapped(x))
     if kind is dict:
         return {name: unwrapped(x) for name, x in argument.items()}
     if isinstance(argument, np.ndarray):
@@ -519,11 +543,13 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
 
 
 def leaves(argument: Any) -> Iterator[Any]:
-    """The members of nested tuples, lists and dictionaries."""
+    """The members of nested tuples, lists and dictionaries, and the operands of epilogues."""
     members = argument.values() if isinstance(argument, dict) else argument if isinstance(argument, (tuple, list)) else (argument,)
     for member in members:
         if isinstance(member, (tuple, list, dict)):
             yield from leaves(member)
+        elif isinstance(member, Carrier):
+            yield from leaves(member.given)
         else:
             yield member
 
@@ -558,11 +584,19 @@ def _call(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named
 
 
 def as_given(result: Any, given: list[Any]) -> Any:
-    """A result, wrapped; where it is the data of a given array, in tuples too, that array."""
+    """A result, wrapped; where it is a given array or the data of one, in tuples, lists and dictionaries too, that array."""
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
-    return tuple(as_given(member, given) for member in result) if type(result) is tuple else wrapped(result)
+    if type(result) is tuple or type(result) is list:
+        return type(result)(as_given(member, given) for member in result)
+    return {name: as_given(x, given) for name, x in result.items()} if type(result) is dict else wrapped(result)
+
+
+def _on_data(call: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """A function of this package on what our arrays wrap; it looks itself where they are. Arrays that it writes into come back."""
+    result = call(*unwrapped(arguments), **unwrapped(named))
+    return as_given(result, [x for x in leaves((arguments, named)) if hasattr(x, "shape")])
 
 
 def _by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -583,7 +617,7 @@ def _by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> 
 
 
 def _of_anything(library: Any, make: Callable[..., Any], a: Any, dtype: Any = None) -> Any:
-    """A function of CuPy's that takes arrays alone, on whatever makes one."""
+    """A function of arrays, on whatever the library makes one of."""
     return make(library.asarray(a), dtype)
 
 
@@ -766,11 +800,10 @@ _times_from_left = _reflected(matmul, np.matmul)
 
 
 def _product(x1: ndarray, x2: Any, out: Any, precision: str | None) -> Any:
-    """``cuteblas.matmul`` of two of ours; ``None`` for other calls."""
-    if type(x2) is not ndarray or out is not None:
-        return None
-    return wrapped(matmul(x1._data, x2._data, precision=precision))
+    """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other calls."""
+    data, other = x1._data, x2._data if type(x2) is ndarray else x2
+    return wrapped(matmul(data, other, precision=precision)) if out is None and type(other) is type(data) else None
 
 
 fast_paths[ndarray] = _product
-own_types[ndarray] = _call
+register_own_type(ndarray, _on_data)

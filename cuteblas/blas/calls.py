@@ -13,6 +13,7 @@ from ..codegen.dtypes import accumulator_of
 from ..functions.backends import current_backend
 from ..functions.engines import EMULATOR, Engine
 from ..functions.gemms import scalar_kind
+from ..functions.kinds import own_call
 from ..functions.memory import Memory, overlap, overlaps_itself
 from ..functions.named import BY_NUMPY, check_variant, checked_precision, refuse_variant
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
@@ -124,6 +125,8 @@ def run(function: str, types: Types | None, request: Request) -> Any:
     repeat = repeat_of((function, types and types.compute), request)
     if repeat is not None and (result := repeat.answer()) is not None:
         return result
+    if (own := own_call(*request)) is not None:
+        return own(run, (function, types, request), {})
     return execute(prepare(function, types, request), repeat)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..functions import gemms
 from ..functions.engines import EMULATOR
 from ..functions.groups import run_group
+from ..functions.kinds import own_call
 from ..functions.memory import Memory, overlap
 from .calls import Call, Request, engine_of, execute, kernel_arguments, prepare, where
 from .libraries import Place, is_list
@@ -126,6 +127,8 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
 
         if (results := repeated_group(function, repeats)) is not None:
             return results
+    if (own := own_call(*(x for each in requests for x in each))) is not None:
+        return own(_grouped, (function, request, listed), {})
     calls = [prepare(f"{function}, problem {i}:", None, each) for i, each in enumerate(requests)]
     _check_independence(function, calls)
     return _execute_all([replace(call, function=function) for call in calls], repeats)

@@ -11,6 +11,7 @@ from ..functions.counters import tally
 from ..functions.engines import plan_for
 from ..functions.explanations import Explanation
 from ..functions.gemms import scalar_kind
+from ..functions.kinds import own_call
 from ..functions.memory import Memory
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
@@ -128,6 +129,8 @@ class GemmPlan:
         repeat = repeat_of(self._token, request)
         if repeat is not None and (result := repeat.answer()) is not None:
             return result
+        if (own := own_call(*request)) is not None:
+            return own(self.execute, (a, b, c), {"alpha": alpha, "beta": beta, "out": out, "epilogue": epilogue, "stream": stream})
         call = prepare("plan.execute", None, request)
         if (refusal := self._objection(call)) is not None:
             raise ValueError(f"this plan {refusal}; cuteblas.blas.plan makes another one")
@@ -224,13 +227,21 @@ def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_
         ...
     ValueError: plan.execute multiplies (m, k) by (k, n), but k is 64 in a and 32 in b: a (32, 64), b (32, 16)
     """
-    call = prepare("plan", None, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, None,
-                                         variant, dtype, compute_dtype), runs=False)
+    return _planned(Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, None, variant, dtype,
+                            compute_dtype))
+
+
+def _planned(request: Request) -> GemmPlan:
+    """The plan of a request."""
+    if (own := own_call(*request)) is not None:
+        return own(_planned, (request,), {})
+    call = prepare("plan", None, request, runs=False)
     engine = call.engine
     with where(call):
         product = gemms.prepare(engine, call.a, call.b, **kernel_arguments(call))
         chosen = plan_for(product.problem, engine.device(call.a))
-    options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision, "variant": variant}
+    options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision,
+               "variant": call.variant}
     return GemmPlan(call.place, tuple(_layouts(call).items()), Layout.of(engine.memory(product.result), call.types.output),
                     scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter, call.trans_b.letter,
                     call.c is not None and call.c is call.out, tuple(options.items()), chosen)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import operator
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..functions.kinds import own_call
 from ..functions.memory import Memory
 from .arguments import Transposition, as_scalar, as_transposition
 from .calls import Request, run
@@ -45,6 +47,10 @@ class _Numbered:
 
     def __getitem__(self, name: str) -> Any:
         return self._arguments[name]
+
+    def replace(self, arguments: Mapping[str, Any]) -> None:
+        """Put others in the places of arguments."""
+        self._arguments.update(arguments)
 
     def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
         """In the manner of xerbla: which argument, its value, what is needed."""
@@ -118,6 +124,8 @@ class _Matrix(NamedTuple):
 
 
 def _run(numbered: _Numbered, types: Types, stream: Any, device: Any) -> None:
+    if (own := own_call(numbered["alpha"], numbered["beta"])) is not None:
+        own(numbered.replace, ({name: numbered[name] for name in ("alpha", "beta")},), {})
     function = numbered.function
     trans = numbered.transposition("transa"), numbered.transposition("transb")
     m, n, k = (numbered.integer(name, 0) for name in "mnk")

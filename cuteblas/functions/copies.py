@@ -59,6 +59,8 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
     """
     if variant is None and (fast := fast_copies.get(type(a))) is not None and (new := fast("copy", a, order, out)) is not None:
         return new
+    if (call := own_call(a, out)) is not None:
+        return call(copy, (a, order, subok), {"out": out, "variant": variant})
     kind = kind_of(a)
     check_variant(variant, "copy")
     if out is not None:
@@ -85,9 +87,6 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
     """``out[...] = a`` with the answer ``out``."""
-    answers = own_call(a, out)
-    if answers is not None:
-        return answers(copy, "copy", (a,), {"out": out, "variant": variant})
     kinds = kind_of(a), kind_of(out)
     if kinds[1] not in ("numpy", "subclass", "cupy"):
         raise TypeError("'out' must be an array")
@@ -201,6 +200,8 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
 
 def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None) -> Any:
     """An array that is contiguous in that order."""
+    if (own := own_call(a)) is not None:
+        return own(_contiguous, (function, call, order, a, dtype, variant), {})
     if kind_of(a) == "cupy":
         from ._cupy import contiguous
 

@@ -16,7 +16,7 @@ from .backends import current_backend
 from .counters import tally
 from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
-from .kinds import kind_of
+from .kinds import kind_of, own_types
 from .memory import Memory, contiguous_strides, is_contiguous
 from .named import NATIVE, How, checked_how, refuse_variant
 from .paths import contraction_path, optimal_path
@@ -178,9 +178,10 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = Fa
         What ``numpy.einsum_path`` raises.
     """
     arrays = operands_of(operands)
-    if any(kind_of(x) == "cupy" for x in arrays):
-        boolean = np.dtype(bool)
-        operands = with_operands(operands, [stand_in(Memory(x.shape, (), boolean)) if kind_of(x) == "cupy" else x for x in arrays])
+    unread = [kind_of(x) == "cupy" or type(x) in own_types for x in arrays]
+    if any(unread):
+        shown = (stand_in(Memory(x.shape, (), np.dtype(bool))) if hidden else x for x, hidden in zip(arrays, unread, strict=True))
+        operands = with_operands(operands, [*shown])
     if isinstance(optimize, str) and (optimize == "auto" or (optimize == "optimal" and len(arrays) > _MOST_FOR_NUMPY)):
         subscripts = read(operands, [np.shape(x) for x in operands_of(operands)])
         if subscripts is not None:

@@ -169,10 +169,10 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
     """
     from .engines import EMULATOR
 
-    if (call := own_call(x1, x2, out)) is not None:
-        options = {"out": out, "epilogue": epilogue, "precision": precision, "variant": variant, "device": device, **arguments}
-        return call(explain, "explain", (x1, x2), options)
     precision, out = checked_precision(precision), single_out(out)
+    if (call := own_call(x1, x2, out, epilogue)) is not None:
+        options = {"epilogue": epilogue, "precision": precision, "variant": variant, "device": device, **arguments}
+        return call(explain, (x1, x2, out), options)
     check_variant(variant, "gemm")
     card = device_for(device)
     if epilogue is not None:
@@ -287,14 +287,15 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     from .engines import EMULATOR
 
     if (call := own_call(a, out)) is not None:
-        return call(explain_copy, "explain_copy", (a, order), {"out": out, "variant": variant, "device": device})
+        return call(explain_copy, (a, order), {"out": out, "variant": variant, "device": device})
     order = checked_order(order)
     check_variant(variant, "copy")
     card = device_for(device)
     engine: Engine = EMULATOR
-    if kind_of(a) == "cupy":
-        from ._cupy import CUPY
+    if "cupy" in (kind_of(a), kind_of(out)):
+        from ._cupy import CUPY, require_one_device
 
+        require_one_device("copy", {"the array": a} if out is None else {"the array": a, "out": out})
         engine = CUPY
     else:
         a = np.asarray(a)

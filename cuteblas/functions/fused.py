@@ -21,7 +21,7 @@ from .epilogues.traces import trace_state
 from .gemms import GemmCall, gemm, prepare, refuse_shared_outputs
 from .gufunc import Product, judge
 from .host_gemm import host_gemm
-from .kinds import kind_of
+from .kinds import kind_of, own_call
 from .memory import Memory
 from .named import BY_NUMPY, check_variant, refuse_variant
 from .problems import has_kernels, readable
@@ -38,7 +38,8 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, varian
     Nothing is written.
     """
     calls: list[GemmCall] = []
-    engine, product, x1, x2, place = _accepted(x1, x2, out, arguments)
+    bound = as_bound(epilogue)
+    engine, product, x1, x2, place = _accepted(x1, x2, out, bound, arguments)
     reader: Any = _Reader(engine)
 
     def multiply(a: Any, b: Any, *, function: str, **others: Any) -> tuple[None, dict[str, Any]]:
@@ -46,7 +47,7 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, varian
         return None, {}
 
     with place:
-        _fused(reader, multiply, product, x1, x2, out, as_bound(epilogue))
+        _fused(reader, multiply, product, x1, x2, out, bound)
     reasons = [(f"{name}: {readable(engine.memory(x), product.dtype).reason}", engine.memory(x))
                for name, x in (("x1", x1), ("x2", x2)) if readable(engine.memory(x), product.dtype).reason]
     if out is not None and out.dtype != product.dtype:
@@ -74,8 +75,10 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
     repeat = None if arguments or variant is not None else _Repeat.of(x1, x2, bound, precision)
     if repeat is not None and (result := repeat.answer(out)) is not None:
         return result
+    if (call := own_call(x1, x2, out, bound)) is not None:
+        return call(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     check_variant(variant, "gemm")
-    engine, product, x1, x2, place = _accepted(x1, x2, out, arguments)
+    engine, product, x1, x2, place = _accepted(x1, x2, out, bound, arguments)
     multiply: Callable[..., Any]
     if engine is EMULATOR and current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
@@ -172,12 +175,14 @@ class _Repeat:
             engine.remember("matmul", head, self.inputs, out, result, (*self.roles, "c"))
 
 
-def _accepted(x1: Any, x2: Any, out: Any,
+def _accepted(x1: Any, x2: Any, out: Any, bound: Bound,
               arguments: Mapping[str, Any]) -> tuple[Engine, Product, Any, Any, AbstractContextManager[Any]]:
     """The engine of the operands, NumPy's judgement, the operands as arrays, and what makes their device the current one."""
-    if "cupy" in {kind_of(x) for x in (x1, x2, out)}:
-        from ._cupy import CUPY, judged, on_device_of
+    operands = {name: x for name, x in {"x1": x1, "x2": x2, "out": out, **bound.given}.items() if not is_choice(x)}
+    if "cupy" in {kind_of(x) for x in operands.values()}:
+        from ._cupy import CUPY, judged, on_device_of, require_one_device
 
+        require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
         return CUPY, judged(x1, x2, out, arguments), x1, x2, on_device_of(x1)
     reason, x1, x2 = host_operands(x1, x2, out)
     if kind_of(out) in ("scalar", "like") and out is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -11,18 +11,50 @@ import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-__all__ = ["Kind", "kind_of", "own_call", "own_types"]
+__all__ = ["Carrier", "Kind", "kind_of", "own_call", "own_types", "register_own_type"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
 own_types: dict[type, Callable[..., Any]] = {}
 """Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then. Each
-has a function of (call, name, operands, keyword arguments) that lets a function answer on what they hold."""
+has a function of (call, operands, keyword arguments) that lets a function answer on what they hold. Read it; only
+:func:`register_own_type` writes it."""
+
+
+def register_own_type(kind: type, call: Callable[..., Any]) -> None:
+    """Add a type to :data:`own_types`."""
+    own_types[kind] = call
+
+
+class Carrier:
+    """An argument of a call that has operands of its own, as an epilogue has."""
+
+    __slots__ = ()
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """All of them, by name."""
+        raise NotImplementedError
+
+    def converted(self, convert: Callable[[str, Any], Any]) -> Any:
+        """The same with every array replaced by what ``convert(name, array)`` returns."""
+        raise NotImplementedError
 
 
 def own_call(*operands: object) -> Callable[..., Any] | None:
-    """What lets a function answer on what operands of a type of ours hold; ``None`` if none is of such a type."""
-    return next((own_types[type(x)] for x in operands if type(x) in own_types), None)
+    """What lets a function answer on what operands of a type of ours hold: a function of (call, operands, keyword arguments).
+
+    ``None`` if none is of such a type, and where another one answers NumPy's functions itself. The operands of an epilogue count,
+    too.
+    """
+    for x in operands:
+        if type(x) in own_types or isinstance(x, Carrier):
+            break
+    else:
+        return None
+    types = {*map(type, operands)}.union(*(map(type, x.given.values()) for x in operands if isinstance(x, Carrier)))
+    own = types & own_types.keys()
+    return own_types[own.pop()] if own and not any(_kind_of_type(kind) == "foreign" for kind in types - own) else None
 
 
 def kind_of(x: object) -> Kind:

@@ -96,6 +96,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
         from .fused import fused_matmul
 
         return fused_matmul(x1, x2, single_out(out), epilogue, checked_precision(precision), variant, arguments)
+    if (call := own_call(x1, x2, single_out(out))) is not None:
+        return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant, **arguments})
     return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
 
 
@@ -115,9 +117,6 @@ fast_paths[np.ndarray] = _plain_arrays
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
-    if (precision, variant) != ("auto", None) and (call := own_call(x1, x2, out)) is not None:
-        into = {} if out is None else {"out": out}
-        return call(matmul, "matmul", (x1, x2), {**into, "precision": precision, "variant": variant, **arguments})
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds:
         from . import _cupy

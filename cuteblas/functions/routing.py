@@ -130,7 +130,7 @@ def sent_back(route: str, how: How, call: Callable[..., Any], function: str, ope
     """
     if route == _COMES_BACK:
         answers = own_call(*operands, named.get("out")) if how != AS_PLANNED else None
-        return None if answers is None else answers(call, function, operands, dict(named))
+        return None if answers is None else answers(call, operands, dict(named))
     refuse_variant(how.variant, BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED))
     return None
 

@@ -359,7 +359,7 @@ def on_the_host(monkeypatch):
 
     monkeypatch.setattr(cupy, "asarray", asarray)
     library = SimpleNamespace(asarray=asarray, full=lambda shape, value: host_cupy.on_gpu(np.full(shape, value)),
-                              ascontiguousarray=lambda x, dtype: [x, dtype])
+                              ascontiguousarray=None, asfortranarray=None)
     monkeypatch.setattr(wrapper, "made_on", lambda device: nullcontext(library))
     yield host_cupy
     host_cupy._cupy._ready.clear()
@@ -430,8 +430,12 @@ def test_kernels_of_cupy_by_their_own_names(on_the_host):
 
 def test_like_of_what_takes_arrays_alone(on_the_host):
     x = ndarray(on_the_host.on_gpu(S.copy()))
-    made, dtype = np.ascontiguousarray([1, 2], like=x)
-    assert type(made) is ndarray and dtype is None and np.ascontiguousarray([1], "f4", like=x)[1] == "f4"
+    cuteblas.reset_stats()
+    for made, expected in ((np.ascontiguousarray([1, 2], like=x), [1, 2]), (np.asfortranarray(x, like=x), S),
+                           (np.ascontiguousarray(x.T, "f4", like=x), S.T)):
+        assert type(made) is ndarray and type(made._data) is cupy.ndarray
+        np.testing.assert_array_equal(on_the_host.on_host(made._data), expected)
+    assert cuteblas.stats()["asfortranarray"]["calls"] == {"reference": 1}
 
 
 # -- on a GPU ---------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..kinds import kind_of
+from ..kinds import Carrier, kind_of
 from .tracing import Input, Reduction, Traced
 
 __all__ = ["Bound", "Epilogue", "epilogue", "is_choice", "is_number", "placed_vector", "widened"]
@@ -150,7 +150,7 @@ class Epilogue:
         return self.function(**arguments)
 
 
-class Bound:
+class Bound(Carrier):
     """An epilogue with its operands: what ``epilogue=`` takes; made by calling an :class:`Epilogue` with keywords.
 
     Parameters
@@ -184,22 +184,27 @@ class Bound:
                 raise TypeError(f"epilogue {epilogue} has no operand {name!r}, and an auxiliary output is an array, not "
                                 f"{type(x).__name__}; its operands are {', '.join(epilogue.operands) or 'none'}")
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Operands and outputs."""
+        return {**self.operands, **self.outputs}
+
     def __call__(self, acc: Any, *values: Any, **others: Any) -> Any:
         """Compute with the bound operands: see :meth:`Epilogue.__call__`."""
         return self.epilogue(acc, *values, **self.operands, **others)
 
     def __repr__(self) -> str:
         shown = [f"{name}={f'<array {tuple(x.shape)}>' if hasattr(x, 'shape') and x.shape else repr(x)}"
-                 for name, x in (*self.operands.items(), *self.outputs.items())]
+                 for name, x in self.given.items()]
         return f"{self.epilogue}({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Bound, (self.epilogue, {**self.operands, **self.outputs})
+        return Bound, (self.epilogue, self.given)
 
     def converted(self, convert: Callable[[str, Any], Any]) -> Bound:
         """The same with every array replaced by what ``convert(name, array)`` returns."""
         return Bound(self.epilogue, {name: x if is_choice(x) or is_number(x) else convert(name, x)
-                                     for name, x in (*self.operands.items(), *self.outputs.items())})
+                                     for name, x in self.given.items()})
 
 
 @overload
