@@ -10,7 +10,7 @@ import numpy as np
 
 from ..functions.kinds import kind_of
 from .libraries import Place, is_list, view_of
-from .types import Types, dtype_named, type_name
+from .types import Types, dtype_named, kind_of_numbers, type_name
 
 __all__ = ["Transposition", "as_scalar", "as_transposition", "checked_flag", "from_list", "is_complex_list"]
 
@@ -125,7 +125,7 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
 
 def _judge_kind(function: str, name: str, dtype: np.dtype, types: Types) -> None:
     """Refuse a scalar of a type that would lose its imaginary or fractional part."""
-    kind = "f" if dtype.name == "bfloat16" else dtype.kind
+    kind = kind_of_numbers(dtype)
     if kind not in "biufc":
         raise TypeError(f"{function} takes a number or a 0-d array as {name}, got {dtype}")
     if kind == "c" and not types.is_complex:
@@ -164,10 +164,10 @@ def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndar
         raw = np.asarray(values)
     except ValueError:
         raise ValueError(f"{function} takes rectangular lists, but rows of {name} differ in length") from None
-    kind = "f" if raw.dtype.name == "bfloat16" else raw.dtype.kind
+    kind = kind_of_numbers(raw.dtype)
     if kind not in "biufc":
         raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is a list whose elements are {raw.dtype}")
-    target = "f" if dtype.name == "bfloat16" else dtype.kind
+    target = kind_of_numbers(dtype)
     if kind == "c" and target != "c":
         raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has complex elements")
     if target == "i" and raw.size:

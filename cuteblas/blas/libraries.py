@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..functions.kinds import kind_of
-from .bfloat16 import exported, imported
+from .dlpack import exported, imported
 
 __all__ = ["Gathered", "gather", "is_list", "view_of"]
 

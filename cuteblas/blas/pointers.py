@@ -20,7 +20,7 @@ from ..functions.memory import Memory
 from .arguments import Transposition, as_scalar, as_transposition
 from .calls import Request, run
 from .libraries import Place, view_of
-from .types import PRODUCTS, ROUTINES, Types, dtype_named
+from .types import PRODUCTS, ROUTINES, Types, dtype_named, name_of
 
 __all__ = ["bgemm", "bgemm_strided_batched", "cgemm", "cgemm_strided_batched", "dgemm", "dgemm_strided_batched", "gemm_ex",
            "gemm_strided_batched_ex", "hgemm", "hgemm_strided_batched", "igemm", "igemm_strided_batched", "sgemm",
@@ -88,11 +88,8 @@ class _Numbered:
 
     def types(self, name: str) -> str:
         """The name of an element type."""
-        value = self[name]
-        if value == "bfloat16":
-            return "bfloat16"
         try:
-            return np.dtype(value).name
+            return name_of(self[name])
         except TypeError:
             raise self.refusal(TypeError, name, "it has to name an element type") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from ..codegen.dtypes import dtype as element
 from .calls import Request, run
 from .types import ROUTINES, Types
 
@@ -83,7 +84,7 @@ def _routine(name: str, types: Types) -> Routine:
 
     sums = "" if types.compute == types.output else f", summed in {types.compute}" \
         + ("" if types.output == types.operands else f" into {types.output}")
-    sums += " and rounded once" if types.output in ("float16", "bfloat16") else ""
+    sums += " and rounded once" if element(types.output).is_stored else ""
     routine.__name__ = routine.__qualname__ = name
     routine.__doc__ = _DOCUMENTATION.format(operands=types.operands, output=types.output, sums=sums) + _EXAMPLES.get(name, "")
     return routine

@@ -22,13 +22,12 @@ import numpy as np
 from .. import emulator, functions, runtime
 from ..cli.command import CommandError, Parser, ended, refuse_unwritable
 from ..cli.progress import Progress
+from ..codegen.dtypes import dtype as element
 from . import routines
 from .types import ROUTINES, Types, dtype_named
 
 __all__ = ["Case", "Outcome", "cases", "main", "residual", "run"]
 
-_UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24,
-         "complex128": 2.0**-53, "int32": 1.0}
 _PASS, _MARGINAL = 1.0, 4.0
 _STORAGE = {"C": "row-major", "F": "column-major", "P": "padded column-major", "S": "every second element", "N": "backwards"}
 
@@ -125,7 +124,7 @@ def residual(case: Case, c: np.ndarray, a: np.ndarray, b: np.ndarray, before: np
     wrong = c @ t - (case.alpha * (a @ (b @ t)) + (case.beta * (before @ t) if case.beta else 0))
     scale = abs(case.alpha) * (abs(a) @ (abs(b) @ abs(t))) + (abs(case.beta) * (abs(before) @ abs(t)) if case.beta else 0)
     size, error = float(np.linalg.norm(scale.astype(float))), float(np.linalg.norm(wrong.astype(complex)))
-    return error / (_UNIT[types.output] * size) if size else error
+    return error / (2.0**-element(types.output).significand * size) if size else error
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.ndarray:
@@ -134,7 +133,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.
     if dtype == "int32":
         return rng.integers(-2**20, 2**20, shape, np.int32)
     values = rng.standard_normal(shape)
-    return (values + 1j * rng.standard_normal(shape) if dtype.startswith("complex") else values).astype(dtype_named(dtype))
+    return (values + 1j * rng.standard_normal(shape) if element(dtype).is_complex else values).astype(dtype_named(dtype))
 
 
 def _as_seen(x: np.ndarray, letter: str) -> np.ndarray:

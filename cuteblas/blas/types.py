@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "resolved", "type_name"]
+from ..codegen.dtypes import DTYPES, element_of
+from ..codegen.dtypes import dtype as element
+
+__all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "kind_of_numbers", "name_of", "resolved", "type_name"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Types:
     @property
     def is_complex(self) -> bool:
         """Whether the operands have an imaginary part to conjugate."""
-        return self.operands.startswith("complex")
+        return element(self.operands).is_complex
 
 
 ROUTINES = {
@@ -76,26 +79,34 @@ def dtype_named(name: str) -> np.dtype:
     Raises
     ------
     TypeError
-        If bfloat16 is meant and ml_dtypes is not installed.
+        If the package that has it is not installed.
     """
-    if name == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise TypeError("NumPy has bfloat16 from the package ml_dtypes, which is not installed: "
-                            "pip install ml-dtypes") from None
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+    return DTYPES[name].numpy if name in DTYPES else np.dtype(name)
 
 
-def _name_of(dtype: Any, argument: str) -> str:
-    """The name of an element type that a caller gives as a name, a NumPy type or another library's type."""
-    if dtype == "bfloat16":
-        return "bfloat16"
+def name_of(dtype: Any) -> str:
+    """The name of an element type that a caller gives as a name or a NumPy type.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    known = isinstance(dtype, str) and dtype in DTYPES and DTYPES[dtype].package
+    return dtype if known else np.dtype(dtype).name
+
+
+def _asked(dtype: Any, argument: str) -> str | None:
     try:
-        return np.dtype(dtype).name
+        return None if dtype is None else name_of(dtype)
     except TypeError:
         raise TypeError(f"gemm takes the name of an element type as {argument}, got {dtype!r}") from None
+
+
+def kind_of_numbers(dtype: np.dtype) -> str:
+    """What elements are, in NumPy's letters; NumPy itself calls some of ml_dtypes' numbers untyped."""
+    row = element_of(dtype)
+    return dtype.kind if row is None else row.kind
 
 
 def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None, epilogue: bool = False) -> Types:
@@ -115,8 +126,7 @@ def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None, epi
     TypeError
         If that product is not in the table.
     """
-    wanted = None if dtype is None else _name_of(dtype, "dtype")
-    compute = None if compute_dtype is None else _name_of(compute_dtype, "compute_dtype")
+    wanted, compute = _asked(dtype, "dtype"), _asked(compute_dtype, "compute_dtype")
     known = [types for types in PRODUCTS if types.operands == operands]
     if epilogue:
         known += [Types(operands, types.compute, output) for types in known for output in _AFTER_EPILOGUE.get(types.compute, ())]

@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from .. import runtime
+from ..codegen.dtypes import DTYPES
 from ..functions import Explanation
 from ..functions.explanations import device_for, explain_copy_of, explain_product_of
 from ..functions.limits import limited
@@ -37,9 +38,8 @@ _TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"),
 _SHAPE = re.compile(r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?")
 _SEPARATORS = re.compile(r"[x\u00d7X*,]")
 _ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
-_ALIASES = {"bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp64": "float64",
-            "f64": "float64", "c64": "complex64", "c128": "complex128"}
-_HALF_OF = {"bfloat16": np.dtype(np.float16)}      # a type that NumPy has not, and one of the same size
+_ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package for alias in (d.tag, re.sub("^f", "fp", d.tag))}
+_STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)}       # by size, for types that NumPy has not
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -137,8 +137,8 @@ def _device(name: str | None) -> tuple[DeviceInfo, str]:
 def _dtype(name: str) -> tuple[np.dtype, str | None]:
     """The type as NumPy has it, and the name of one that it has not."""
     name = _ALIASES.get(name.lower(), name)
-    if name in _HALF_OF:
-        return _HALF_OF[name], name
+    if name in DTYPES and DTYPES[name].package == "ml_dtypes":
+        return _STAND_INS[DTYPES[name].bytes], name
     try:
         return np.dtype(name), None
     except (TypeError, ValueError, SyntaxError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blas.bfloat16 import is_bfloat16
+from ..codegen.dtypes import element_of
 
 __all__ = ["Grade", "grade"]
 
@@ -67,7 +67,7 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     if a.ndim == 1:
         a, c = a[None, :], c[..., None, :]
     rows, depth = a.shape[-2:]
-    exact = not np.issubdtype(c.dtype, np.inexact) and not is_bfloat16(c)
+    exact = not np.issubdtype(c.dtype, np.inexact) and not _from_ml_dtypes(c)
     wide = np.dtype(c.dtype if exact else np.result_type(c.dtype, np.float64))
     long = not exact and wide == c.dtype
     if long:
@@ -84,9 +84,13 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     return Grade(_worst(expected, np.matmul(abs(a), abs(b)), c, depth), limit, len(chosen), rows)
 
 
+def _from_ml_dtypes(x: np.ndarray) -> bool:
+    return (row := element_of(x.dtype)) is not None and row.package == "ml_dtypes"
+
+
 def _facts(x: np.ndarray) -> Any:
     """``numpy.finfo`` of an array's type, of bfloat16 too."""
-    if not is_bfloat16(x):
+    if not _from_ml_dtypes(x):
         return np.finfo(x.dtype)
     import ml_dtypes
     return ml_dtypes.finfo(x.dtype)

@@ -18,11 +18,11 @@ import numpy as np
 
 from .. import blas, epilogues, runtime
 from ..array import asarray
-from ..blas.bfloat16 import is_bfloat16
-from ..blas.types import dtype_named
+from ..blas.types import dtype_named, kind_of_numbers
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation, copy, dot, einsum, explain, explain_copy, matmul, tensordot
 from ..functions.engines import EMULATOR, Engine
+from ..functions.problems import has_kernels
 from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
 from ..planning.floors import compulsory_bytes
 from ..planning.variants import variants
@@ -117,7 +117,7 @@ def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
 def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
     xp = machine.rival
     c, d = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(2))
-    if is_bfloat16(a):                                 # NumPy's matmul makes float32 of it
+    if not has_kernels(a.dtype):                       # bfloat16: NumPy's matmul makes float32 of it
         planned = blas.plan(a, b, out=c, precision=which.precision)
         plan, multiply = planned.plan, partial(planned.execute, a, b, out=c)
     else:
@@ -395,7 +395,7 @@ def _matrix_cases(which: Selection) -> list[tuple[str, tuple[int, ...]]]:
 def _random(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
     """Normal numbers, or small integers."""
     generator, element = xp.random.RandomState(seed), dtype_named(dtype)
-    if dtype == "bfloat16" or np.issubdtype(element, np.inexact):
+    if kind_of_numbers(element) in "fc":
         x = generator.standard_normal(extents)
         return (x + 1j * generator.standard_normal(extents) if np.issubdtype(element, np.complexfloating) else x).astype(element)
     return generator.randint(0, 100, extents).astype(dtype)

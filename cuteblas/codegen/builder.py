@@ -26,8 +26,7 @@ from .values import Operand, Rendered, Term, Use, Value, local, rendered
 
 __all__ = ["CopyAtom", "GemmAtom", "Guard", "KernelBuilder"]
 
-_INT32 = DType("int32", 4, "int", "int32", "i32")
-_INT64 = DType("int64", 8, "long long", "int64", "i64")
+_INT32, _INT64 = dtype("int32"), dtype("int64")
 _MAX_VECTOR_BYTES = 16
 _CONDITION = 2                      # how strongly the condition of ?: binds
 

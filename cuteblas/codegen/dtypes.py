@@ -1,10 +1,13 @@
-"""Element types: their NumPy names, sizes, C++ types and accumulators."""
+"""The table of element types: a row has all that differs from type to type, and everything else asks it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Literal
 
-__all__ = ["DTYPES", "DType", "accumulator_of", "dtype"]
+__all__ = ["DTYPES", "DType", "accumulator_of", "dtype", "element_of"]
 
 
 @dataclass(frozen=True)
@@ -17,24 +20,46 @@ class DType:
         NumPy's name (``bfloat16`` is ml_dtypes').
     bytes : int
         Size of one element.
+    kind : {"b", "i", "u", "f", "c", "V"}
+        What elements are, in NumPy's letters: bool, signed and unsigned integers, real and complex floating-point numbers, untyped
+        bits. (NumPy itself calls some of ml_dtypes' numbers untyped.)
     ctype : str
-        C++ type in generated source.
+        C++ type in generated source, for the GPU and the emulator.
     accumulator : str
-        Name of the type in which products are summed. Integers wrap modulo 2^n in their own type, as in NumPy; float16 and
-        bfloat16 sum in float32 and round once.
+        Name of the type in which products are summed. Integers wrap modulo 2^n in their own type, as in NumPy; real numbers of 16
+        bits and less sum in float32 and round once.
     tag : str
         Short tag used in kernel names.
+    tensor_map : str, optional
+        Elements of tensor maps: the end of ``CU_TENSOR_MAP_DATA_TYPE_...``; ``None`` if TMA has none of that size.
+    package : str
+        The package that has the type of NumPy's arrays; empty if only kernels have it.
+    significand : int
+        Bits of the significand of floating-point numbers, the hidden one included: a rounding is wrong by ``2**-significand``.
+    dlpack : int
+        DLPack's code of a type that NumPy does not exchange itself.
+    is_multiplied : bool
+        Whether kernels multiply elements; if not, they move and convert them.
+    prelude : str
+        The part of the prelude that declares the C++ type.
     """
 
     name: str
     bytes: int
+    kind: Literal["b", "i", "u", "f", "c", "V"]
     ctype: str
     accumulator: str
     tag: str
+    tensor_map: str | None = None
+    package: str = "numpy"
+    significand: int = 0
+    dlpack: int = 0
+    is_multiplied: bool = True
+    prelude: str = "core"
 
     @property
     def is_complex(self) -> bool:
-        return self.name.startswith("complex")
+        return self.kind == "c"
 
     @property
     def part(self) -> DType:
@@ -43,35 +68,64 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
-        return "int" in self.name
+        return self.kind in "iu"
+
+    @property
+    def computed(self) -> str:
+        """Name of the type in which a value is computed with: that of its sums, if it is a shorter floating-point number."""
+        return self.accumulator if self.kind == "f" else self.name
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is a type of memory alone, in which nothing is computed: half precision and less."""
+        return self.computed != self.name
+
+    @property
+    def numpy(self) -> Any:
+        """The ``numpy.dtype`` of arrays of the type.
+
+        Raises
+        ------
+        TypeError
+            If there is none, or the package that has it is not installed.
+        """
+        if not self.package:
+            raise TypeError(f"NumPy has no element type {self.name!r}")
+        try:
+            scalar = getattr(import_module(self.package), self.name)
+        except ImportError:
+            raise TypeError(f"NumPy has {self.name} from the package {self.package}, which is not installed: "
+                            f"pip install {self.package.replace('_', '-')}") from None
+        return import_module("numpy").dtype(scalar)
 
 
+# Bits are what TMA copies, so its types only need the right size; floating types matter where the driver could fill with NaN.
 DTYPES = {d.name: d for d in (
-    DType("bool", 1, "bool", "bool", "b1"),
-    DType("int8", 1, "signed char", "int8", "i8"),
-    DType("uint8", 1, "unsigned char", "uint8", "u8"),
-    DType("int16", 2, "short", "int16", "i16"),
-    DType("uint16", 2, "unsigned short", "uint16", "u16"),
-    DType("int32", 4, "int", "int32", "i32"),
-    DType("uint32", 4, "unsigned int", "uint32", "u32"),
-    DType("int64", 8, "long long", "int64", "i64"),
-    DType("uint64", 8, "unsigned long long", "uint64", "u64"),
-    DType("float16", 2, "cb::half", "float32", "f16"),
-    DType("bfloat16", 2, "cb::bfloat16", "float32", "bf16"),
-    DType("float32", 4, "float", "float32", "f32"),
-    DType("float64", 8, "double", "float64", "f64"),
-    DType("complex64", 8, "cb::complex<float>", "complex64", "c64"),
-    DType("complex128", 16, "cb::complex<double>", "complex128", "c128"),
+    DType("bool", 1, "b", "bool", "bool", "b1", "UINT8"),
+    DType("int8", 1, "i", "signed char", "int8", "i8", "UINT8"),
+    DType("uint8", 1, "u", "unsigned char", "uint8", "u8", "UINT8"),
+    DType("int16", 2, "i", "short", "int16", "i16", "UINT16"),
+    DType("uint16", 2, "u", "unsigned short", "uint16", "u16", "UINT16"),
+    DType("int32", 4, "i", "int", "int32", "i32", "INT32"),
+    DType("uint32", 4, "u", "unsigned int", "uint32", "u32", "UINT32"),
+    DType("int64", 8, "i", "long long", "int64", "i64", "INT64"),
+    DType("uint64", 8, "u", "unsigned long long", "uint64", "u64", "UINT64"),
+    DType("float16", 2, "f", "cb::half", "float32", "f16", "FLOAT16", significand=11),
+    DType("bfloat16", 2, "f", "cb::bfloat16", "float32", "bf16", "BFLOAT16", "ml_dtypes", significand=8, dlpack=4),
+    DType("float32", 4, "f", "float", "float32", "f32", "FLOAT32", significand=24),
+    DType("float64", 8, "f", "double", "float64", "f64", "FLOAT64", significand=53),
+    DType("complex64", 8, "c", "cb::complex<float>", "complex64", "c64", "UINT64", significand=24),
+    DType("complex128", 16, "c", "cb::complex<double>", "complex128", "c128", significand=53),
     # float32 of which tensor cores read 10 bits of the fraction; TMA rounds to them on the way to shared memory.
-    DType("tfloat32", 4, "float", "float32", "tf32"),
+    DType("tfloat32", 4, "f", "float", "float32", "tf32", "TFLOAT32", "", significand=11),
     # Four int8 that are neighbours along K: what dp4a multiplies.
-    DType("int8x4", 4, "unsigned int", "int32", "i8x4"),
+    DType("int8x4", 4, "i", "unsigned int", "int32", "i8x4", "UINT32", ""),
     # Untyped words: what copies and transposes move.
-    DType("b8", 1, "unsigned char", "b8", "b8"),
-    DType("b16", 2, "unsigned short", "b16", "b16"),
-    DType("b32", 4, "unsigned int", "b32", "b32"),
-    DType("b64", 8, "unsigned long long", "b64", "b64"),
-    DType("b128", 16, "cb::b128", "b128", "b128"),
+    DType("b8", 1, "V", "unsigned char", "b8", "b8", "UINT8", "", is_multiplied=False),
+    DType("b16", 2, "V", "unsigned short", "b16", "b16", "UINT16", "", is_multiplied=False),
+    DType("b32", 4, "V", "unsigned int", "b32", "b32", "UINT32", "", is_multiplied=False),
+    DType("b64", 8, "V", "unsigned long long", "b64", "b64", "UINT64", "", is_multiplied=False),
+    DType("b128", 16, "V", "cb::b128", "b128", "b128", None, "", is_multiplied=False),
 )}
 
 
@@ -89,6 +143,13 @@ def dtype(name: str) -> DType:
         raise TypeError(f"kernels have no element type {name!r}; they have {', '.join(DTYPES)}") from None
 
 
+@lru_cache(maxsize=256)                 # numpy.dtype.name is spelled anew at every question
+def element_of(numpy_dtype: Any) -> DType | None:
+    """The row of a ``numpy.dtype``, whatever its byte order; ``None`` if kernels have no such element type."""
+    row = DTYPES.get(numpy_dtype.name)
+    return row if row is not None and row.package else None
+
+
 def accumulator_of(a: str, b: str, c: str) -> str:
     """The type in which products of elements of types ``a`` and ``b`` are summed, for a result of type ``c``.
 
@@ -97,15 +158,16 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     Raises
     ------
     TypeError
-        If there is none: bool and complex numbers do not mix with other types, integers do not mix with real numbers, and float64
-        would be rounded twice on the way to a 16-bit result.
+        If there is none: bool and complex numbers do not mix with other types, integers do not mix with real numbers, float64 would
+        be rounded twice on the way to a 16-bit result, and some types are not multiplied.
     """
     kinds = [dtype(name) for name in (a, b, c)]
-    names = {d.name for d in kinds}
-    if len(names) == 1:
+    if len({a, b, c}) == 1 and kinds[0].is_multiplied:
         return kinds[0].accumulator
     if all(d.is_integer for d in kinds):
         return c
-    if names <= {"float16", "bfloat16", "float32", "float64"} and ("float64" not in names or dtype(c).bytes > 2):
-        return "float64" if "float64" in names else "float32"
+    if all(d.kind == "f" and d.package for d in kinds) and kinds[0].is_multiplied and kinds[1].is_multiplied:
+        wide = "float64" if "float64" in (a, b, c) else "float32"
+        if not (wide == "float64" and kinds[2].is_stored):
+            return wide
     raise TypeError(f"products of {a} and {b} cannot be summed into {c}")

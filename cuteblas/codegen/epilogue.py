@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .builder import KernelBuilder
-from .dtypes import dtype
+from .dtypes import DTYPES, dtype
 from .errors import CodegenError
 from .intrinsics import INTRINSICS, called, result_of
 from .values import Rendered, Term, Value, complex_of, rendered
@@ -28,7 +28,6 @@ FUNCTIONS: dict[str, int] = {"add": 2, "cast": 1, **{
 """Functions of a graph, under NumPy's names, and how many arguments they take. Types are those of the rows of the table."""
 
 _LONGEST_TEXT = 400                     # a value that is used twice is spelled out twice
-_STORED = "float16", "bfloat16"          # types of memory alone
 
 
 def epilogue_role(name: str) -> str:
@@ -45,8 +44,8 @@ class Node:
     op : str
         One of :data:`LEAVES` or :data:`FUNCTIONS`.
     dtype : str
-        NumPy's name of the type in which the value is computed: bool, integers, float32, float64, complex64, complex128. Half
-        precision exists in memory alone.
+        NumPy's name of the type in which the value is computed: bool, integers, float32, float64, complex64, complex128. Other
+        types exist in memory alone (:attr:`~cuteblas.codegen.dtypes.DType.is_stored`).
     args : tuple of Node
         Arguments.
     name : str
@@ -74,8 +73,9 @@ class Node:
         kind = dtype(self.dtype)
         if self.op not in LEAVES and self.op != "cast":
             types = tuple(a.dtype for a in self.args)
-            if any(name in _STORED for name in types):
-                raise CodegenError(f"{self.op} of {' and '.join(types)}: {' and '.join(_STORED)} are cast before they are used")
+            if any(dtype(name).is_stored for name in types):
+                stored = " and ".join(d.name for d in DTYPES.values() if d.is_stored and d.package)
+                raise CodegenError(f"{self.op} of {' and '.join(types)}: {stored} are cast before they are used")
             if result_of(self.op, types) != kind:
                 raise CodegenError(f"{self.op} of {' and '.join(types)} is not of type {self.dtype}")
         # What would be found recursively is found here, once: a value may be shared, and a chain of them long.
@@ -181,14 +181,14 @@ def literal(value: bool | int | float | complex, name: str) -> Term:
     """A number as a value of an element type, rounded to it once."""
     kind = dtype(name)
     if kind.is_complex:
-        real = "float64" if kind.bytes == 16 else "float32"
-        return complex_of(name, literal(complex(value).real, real), literal(complex(value).imag, real))
-    if name in ("float32", "float64"):
+        real, imag = (literal(x, kind.part.name) for x in (complex(value).real, complex(value).imag))
+        return complex_of(name, real, imag)
+    if kind.kind == "f" and not kind.is_stored:
         x = float(value)                # type: ignore[arg-type]
         if x != x or x in (float("inf"), float("-inf")):
             return Term(called("not_a_number" if x != x else "infinity", (name,), (-1 if x < 0 else 1,)))
         return Term(Rendered(f"static_cast<{kind.ctype}>({x!r})", kind))
-    if name == "bool":
+    if kind.kind == "b":
         return Term(rendered(bool(value)))
     whole = int(value)                  # type: ignore[arg-type]
     suffix = "ull" if whole >= 2**63 else "ll"

@@ -406,13 +406,7 @@ def _scalar_bytes(dtype: DType, value: Any) -> bytes:
     OverflowError
         If an integer does not fit.
     """
-    if dtype.name == "bfloat16":
-        bits = int(np.array(value, np.float32).view(np.uint32))
-        rounded = bits + 0x7FFF + (bits >> 16 & 1) if bits & 0x7FFFFFFF <= 0x7F800000 else 0x7FFF0000
-        return (rounded >> 16 & 0xFFFF).to_bytes(2, "little")
-    if dtype.name.startswith("b") and dtype.name != "bool":
-        return int(value).to_bytes(dtype.bytes, "little")
-    return np.array(value, dtype.name).tobytes()
+    return int(value).to_bytes(dtype.bytes, "little") if dtype.kind == "V" else np.array(value, dtype.numpy).tobytes()
 
 
 def _tensor_map_bytes(spec: TensorMapSpec, memory: Pointer, window: int, name: str) -> bytes:
@@ -433,4 +427,4 @@ def _tensor_map_bytes(spec: TensorMapSpec, memory: Pointer, window: int, name: s
     rank = len(spec.shape)
     fill = (0,) * (5 - rank)
     return struct.pack("<IHBBq5Q4Q5HB", window, spec.dtype.bytes, rank, spec.swizzle, memory.address, *spec.shape, *fill,
-                       *spec.strides, *fill, *spec.box, *fill, spec.dtype.name == "tfloat32").ljust(128, b"\0")
+                       *spec.strides, *fill, *spec.box, *fill, spec.dtype.tensor_map == "TFLOAT32").ljust(128, b"\0")

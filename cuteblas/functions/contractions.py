@@ -257,8 +257,8 @@ class _Evaluation:
         """The product of one or two tensors, summed over the indices that are not needed later."""
         shared = [c for c in factors[0].strides if all(c in factor.strides for factor in factors)]
         indices = dict.fromkeys(c for group in (shared, *(factor.strides for factor in factors)) for c in group if c in later)
-        half = self.dtype == np.float16 and len(factors) > 1            # rounded once, at the end
-        target = self.new(list(indices), np.dtype(np.float32) if half else factors[0].memory.dtype)
+        of = dtype(self.dtype.name).computed if len(factors) > 1 else factors[0].memory.dtype       # rounded once, at the end
+        target = self.new(list(indices), np.dtype(of))
         self.multiply(factors, target)
         return target
 
@@ -347,7 +347,7 @@ class _Evaluation:
         in_both = self.size(c for c in kept if c in first.strides and c in second.strides) == self.size(kept)
         few = self.size(every) == max(self.size(first.strides), self.size(second.strides)) <= _MOST_TERMS
         plain = self.how == AS_PLANNED and first.memory.dtype == second.memory.dtype == self.dtype and self.dtype.kind in "fc"
-        return alone and in_both and few and plain and self.dtype != np.float16 and not (first.conj or second.conj)
+        return alone and in_both and few and plain and not dtype(self.dtype.name).is_stored and not (first.conj or second.conj)
 
     def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> tuple[_Factor, int]:
         """A tensor summed over the indices that nothing else has, in the type in which sums are accumulated, and how often it was

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..codegen.dtypes import dtype
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..planning.problem import GemmProblem
 from .memory import Memory
@@ -51,8 +52,8 @@ def cast_of(source: str, target: str) -> EpilogueGraph:
 
 @lru_cache(maxsize=64)
 def product_of(x: str, y: str, target: str) -> EpilogueGraph:
-    """The product of elements ``x`` and ``y``, computed in the wider of their types, or in float32, and rounded once."""
-    wide = np.promote_types(np.promote_types(x, y), np.float32 if np.float16 in (np.dtype(x), np.dtype(y)) else x).name
+    """The product of elements ``x`` and ``y``, computed in the wider of their types, at least in float32, and rounded once."""
+    wide = np.promote_types(dtype(x).computed, dtype(y).computed).name
     product = Node("multiply", wide, tuple(_in(wide, Node("operand", of, name=name)) for name, of in (("x", x), ("y", y))))
     return EpilogueGraph("product", _in(target, product))
 

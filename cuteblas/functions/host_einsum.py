@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codegen.dtypes import element_of
 from .expressions import Expression
 from .memory import without_imaginary_part
 from .subscripts import Subscripts
@@ -210,7 +211,8 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
     if 0 in extents.values():
         return Program((), (), *ends)
     native = settled.dtype.newbyteorder("=")
-    wide = native if native != np.float16 else np.dtype(np.float32)
+    row = element_of(native)
+    wide = native if row is None else np.dtype(row.computed)
     loaded = [_load(term, shape, native, wide) for term, shape in zip(subscripts.terms, shapes, strict=True)]
     loads, terms = (tuple(part) for part in zip(*loaded, strict=True))
     result = "".join(c for c in subscripts.result if any(c in term for term in terms))

@@ -8,6 +8,7 @@ from math import gcd
 
 import numpy as np
 
+from ..codegen.dtypes import element_of
 from ..codegen.epilogue import EpilogueGraph
 from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
 from .gufunc import Product
@@ -16,15 +17,14 @@ from .memory import Memory, contiguous_strides, overlap, overlaps_itself, stride
 __all__ = ["Matrix", "Staged", "Staging", "copy_problem", "folded_problem", "gemm_problem", "has_kernels", "in_place_problem",
            "matrix", "readable", "stage", "writable"]
 
-_KERNEL_DTYPES = frozenset(("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-                            "float16", "float32", "float64", "complex64", "complex128"))
 # The widest word that kernels move, in bytes.
 _WORD = 16
 
 
 def has_kernels(dtype: np.dtype) -> bool:
-    """Whether kernels multiply arrays of that type."""
-    return dtype.name in _KERNEL_DTYPES
+    """Whether kernels multiply arrays of that type, by NumPy's rules."""
+    row = element_of(dtype)
+    return row is not None and row.is_multiplied and row.package == "numpy"
 
 
 @dataclass(frozen=True)

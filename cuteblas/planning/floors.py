@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from ..codegen.dtypes import dtype as element
 from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, GroupedProblem, Problem, ReductionProblem
 
 __all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
@@ -58,23 +59,21 @@ class Floor:
 
 def multiply_adds_per_clock(family: str, dtype: str, device: DeviceInfo) -> float:
     """Real multiply-adds per clock and multiprocessor of the unit that a kernel family uses for a type."""
-    arch = device.arch.rstrip("af")
+    arch, kind = device.arch.rstrip("af"), element(dtype)
     if family in _SIMT_FAMILIES:
         single, double, integer = _LANES.get(arch, _LANES["sm_90"])
-        if dtype in ("float64", "complex128"):
-            return double
-        if dtype in ("int64", "uint64"):
-            return integer / 4          # four 32-bit multiply-adds
-        return integer if "int" in dtype or dtype == "bool" else single
+        if kind.kind in "fc":
+            return double if kind.part.bytes == 8 else single
+        return integer / 4 if kind.bytes == 8 else integer          # four 32-bit multiply-adds
     half, double = _TENSOR_CORES.get(arch, _TENSOR_CORES["sm_80"])
-    if dtype in ("float64", "complex128"):
+    if kind.part.bytes == 8:
         return double or _LANES.get(arch, _LANES["sm_90"])[1]
-    if dtype in ("int8", "uint8"):
+    if kind.bytes == 1:
         return 2 * half
     half //= 2 if _HALVED in device.name else 1
     if family in _PRODUCTS:
         return half / _PRODUCTS[family]
-    return half / 2 if dtype in ("float32", "complex64") else half
+    return half / 2 if kind.part.bytes == 4 else half
 
 
 def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) -> float:
@@ -92,7 +91,7 @@ def compulsory_bytes(problem: Problem) -> int:
         return (read + prod(problem.shape)) * problem.itemsize
     if isinstance(problem, GroupedProblem):
         return sum(map(compulsory_bytes, problem.problems))
-    return sum(prod(n for n, stride in modes if stride or n == 0) * _itemsize(dtype) for dtype, modes in _operands(problem))
+    return sum(prod(n for n, stride in modes if stride or n == 0) * element(dtype).bytes for dtype, modes in _operands(problem))
 
 
 def _operands(problem: GemmProblem | ContractionProblem | ReductionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
@@ -110,12 +109,6 @@ def _operands(problem: GemmProblem | ContractionProblem | ReductionProblem) -> I
         yield problem.a.dtype, [(x[0], x[1]) for x in (*m_modes, *k_modes, *problem.batch)]
         yield problem.b.dtype, [*((x[0], x[1]) for x in n_modes), *((x[0], x[2]) for x in (*k_modes, *problem.batch))]
         yield problem.c.dtype, [*((x[0], x[2]) for x in (*m_modes, *n_modes)), *((x[0], x[3]) for x in problem.batch)]
-
-
-def _itemsize(dtype: str) -> int:
-    from ..codegen.dtypes import dtype as element
-
-    return element(dtype).bytes
 
 
 def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:

@@ -130,7 +130,7 @@ class GemmProblem:
     @property
     def flops(self) -> int:
         """Arithmetic operations: 2mnk, four times as many for complex numbers, for every batch index."""
-        return 2 * self.m * self.n * self.k * prod(self.batch) * (4 if self.a.dtype.startswith("complex") else 1)
+        return 2 * self.m * self.n * self.k * prod(self.batch) * (4 if dtype(self.a.dtype).is_complex else 1)
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class ContractionProblem:
     def flops(self) -> int:
         """Arithmetic operations: two for every product, four times as many for complex numbers."""
         extents = prod(mode[0] for group in (self.m, self.n, self.k, self.batch) for mode in group)
-        return 2 * extents * (4 if self.a.dtype.startswith("complex") else 1)
+        return 2 * extents * (4 if dtype(self.a.dtype).is_complex else 1)
 
 
 @dataclass(frozen=True)

@@ -150,15 +150,14 @@ def _check(p: ReductionProblem) -> None:
     if p.op not in OPERATIONS:
         raise ValueError(f"reductions are {', '.join(OPERATIONS)}, got {p.op!r}")
     x, between, r = dtype(p.x.dtype), dtype(p.accumulator), dtype(p.r.dtype)
-    if x.is_complex or between.is_complex or "bool" in (between.name, r.name):
+    if x.is_complex or between.is_complex or "b" in (between.kind, r.kind):
         fits = x is between is r and p.op == "sum"
     elif between.is_integer:
-        fits = x is between is r or (p.op == "sum" and r.is_integer and (x.is_integer or x.name == "bool"))
-        fits = fits and "int8x4" not in (x.name, between.name, r.name)
+        fits = x is between is r or (p.op == "sum" and r.is_integer and x.kind in "biu")
+        fits = fits and all(d.package for d in (x, between, r))
     else:
-        exact = x.name in ("float16", "bfloat16", "float32") or x.name == between.name == "float64"
-        fits = between.name in ("float32", "float64") and exact and r.name in ("float16", "bfloat16", "float32", "float64") \
-            and not (between.name == "float64" and r.bytes == 2)          # would be rounded twice
+        exact = all(d.kind == "f" and d.package for d in (x, between, r)) and x.bytes <= between.bytes
+        fits = exact and not between.is_stored and not (between.bytes == 8 and r.is_stored)         # would be rounded twice
     if not fits:
         raise TypeError(f"{p.op} of {x.name} in {between.name} to {r.name} is not possible")
     if p.j == 0 and p.op != "sum":

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ..codegen.dtypes import DType
 from ..codegen.kernel import Param, TensorMapSpec
 from ..planning.plan import Argument, Launch
 from .tensor_maps import EncodedTensorMap
@@ -17,12 +18,13 @@ MapEncoder = Callable[[int], EncodedTensorMap]
 
 _ADDRESS = ctypes.c_uint64
 _TENSOR_MAPS_KEPT = 16
-_SCALARS: dict[str, Any] = {
-    "bool": ctypes.c_bool, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8, "int16": ctypes.c_int16, "uint16": ctypes.c_uint16,
-    "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
-    "float32": ctypes.c_float, "float64": ctypes.c_double,
-    "complex64": ctypes.c_float * 2, "complex128": ctypes.c_double * 2,
-}
+
+
+def _c_type(dtype: DType) -> Any:
+    """The type of ctypes for a value in C memory."""
+    if dtype.is_complex:
+        return 2 * _c_type(dtype.part)
+    return getattr(ctypes, f"c_{dtype.ctype if dtype.kind == 'f' else dtype.name}")
 
 
 class _Scalar:
@@ -30,12 +32,12 @@ class _Scalar:
 
     def __init__(self, param: Param):
         try:
-            self.cell = _SCALARS[param.dtype.name]()
-        except KeyError:
+            self.cell = _c_type(param.dtype)()
+        except AttributeError:
             raise TypeError(f"kernel parameter {param.name} cannot be a scalar of type {param.dtype.name}") from None
         self.param = param
         self.is_complex = param.dtype.is_complex
-        self.python_type = int if param.dtype.is_integer else bool if param.dtype.name == "bool" else float
+        self.python_type = int if param.dtype.is_integer else bool if param.dtype.kind == "b" else float
 
     def store(self, value: Any) -> None:
         """Store a number, rounded to the parameter's type; integers wrap."""

@@ -13,15 +13,6 @@ __all__ = ["EncodedTensorMap", "tensor_map_encoder"]
 
 _BYTES, _ALIGNMENT = 128, 64
 
-# Bits are what is copied, so an element type only needs the right size; floating types matter where the driver could fill with NaN.
-_DATA_TYPES = {
-    "bool": "UINT8", "int8": "UINT8", "uint8": "UINT8", "b8": "UINT8", "int16": "UINT16", "uint16": "UINT16", "b16": "UINT16",
-    "int32": "INT32", "uint32": "UINT32", "int8x4": "UINT32", "b32": "UINT32",
-    "int64": "INT64", "uint64": "UINT64", "b64": "UINT64",
-    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "complex64": "UINT64",
-    "tfloat32": "TFLOAT32",             # which rounds float32
-}
-
 
 class EncodedTensorMap:
     """The driver's encoding of a tensor map in aligned memory of the host; ``address`` is valid while the object lives."""
@@ -71,12 +62,12 @@ def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]
     ----------
     CUDA driver API, ``cuTensorMapEncodeTiled``.
     """
-    if spec.dtype.name not in _DATA_TYPES:
+    if spec.dtype.tensor_map is None:
         raise ValueError(f"a tensor map has no elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)")
     driver = require("cuda.bindings.driver")
     call = _encoder()
     rank = len(spec.shape)
-    data_type = int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[spec.dtype.name]}"))
+    data_type = int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{spec.dtype.tensor_map}"))
     extents = (ctypes.c_uint64 * rank)(*spec.shape)
     strides = (ctypes.c_uint64 * max(rank - 1, 1))(*spec.strides)
     box = (ctypes.c_uint32 * rank)(*spec.box)

@@ -12,6 +12,7 @@ import pytest
 from cuteblas import emulator
 from cuteblas.blas import routines, testsuite
 from cuteblas.blas.types import ROUTINES, dtype_named
+from cuteblas.codegen.dtypes import dtype as element
 
 
 def test_the_table(capsys):
@@ -49,7 +50,7 @@ def test_it_notices(monkeypatch, name, wrong):
         if wrong == "one element":
             result[2, 3] += 1 if result.dtype.kind == "i" else np.asarray(0.5).astype(result.dtype) * abs(result).max()
         elif wrong == "all a little":
-            unit = testsuite._UNIT[result.dtype.name]
+            unit = 2.0**-element(result.dtype.name).significand
             result[...] = result + 1 if result.dtype.kind == "i" else result * np.float64(1 + 64 * unit)
         elif wrong == "NaN" and result.dtype.kind != "i":
             result[0, 0] = np.nan

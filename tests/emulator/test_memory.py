@@ -190,7 +190,7 @@ def test_scalars_of_every_width(element: str, value: int, out_of_range: int) -> 
         ("float16", 1.5, 0x3E00),
         ("bfloat16", 1.0 + 2**-8, 0x3F80),
         ("bfloat16", 1.0 + 3 * 2**-8, 0x3F82),
-        ("bfloat16", float("nan"), 0x7FFF),
+        ("bfloat16", float("nan"), 0x7FC0),
     ],
 )
 def test_scalars_of_half_precision(element: str, value: float, bits: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erf
 
-from cuteblas.functions.epilogues.tracing import named_type
+from cuteblas.codegen.dtypes import dtype as element
 
 
 def logistic(x):
@@ -26,11 +26,11 @@ def interpret(graph, leaves):
         elif node.op in ("acc", "c", "alpha", "beta", "operand", "scalar"):
             value = np.asarray(leaves[node.op, node.name]).astype(node.dtype)
         elif node.op == "cast":
-            value = args[0].astype(named_type(node.dtype))
+            value = args[0].astype(element(node.dtype).numpy)
         else:
             assert node.op == "where" or len({a.dtype for a in args}) == 1, f"{node.op} of {[a.dtype for a in args]}"
             value = np.asarray(OWN.get(node.op, getattr(np, node.op, None))(*args))
-        assert value.dtype == named_type(node.dtype), f"{node.op} gives {value.dtype}, not {node.dtype}"
+        assert value.dtype == element(node.dtype).numpy, f"{node.op} gives {value.dtype}, not {node.dtype}"
         values[node] = value
     return values[graph.result], {name: values[node] for name, node in graph.outputs}
 
@@ -42,8 +42,8 @@ def by_graph(resolved, acc, *, alpha=1, beta=0, c=None):
     leaves |= {("operand", name): x for name, x in resolved.operands} | {("scalar", name): x for name, x in resolved.scalars}
     with np.errstate(all="ignore"):
         result, outputs = interpret(resolved.graph, leaves)
-    stored = {name: np.broadcast_to(outputs[name], acc.shape).astype(named_type(dtype)) for name, dtype, _array in resolved.outputs}
-    stored["c"] = np.broadcast_to(result, acc.shape).astype(named_type(resolved.output))
+    stored = {name: np.broadcast_to(outputs[name], acc.shape).astype(element(dtype).numpy) for name, dtype, _ in resolved.outputs}
+    stored["c"] = np.broadcast_to(result, acc.shape).astype(element(resolved.output).numpy)
     reduced = {v.name: getattr(np, v.op)(stored[v.source], axis=v.axis).astype(v.dtype) for v in resolved.reductions
                if v.source in stored}
     return stored["c"], {name: x for name, x in stored.items() if name != "c" and name not in resolved.hidden} | reduced

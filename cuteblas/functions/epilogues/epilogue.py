@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from ...codegen.dtypes import element_of
 from ..kinds import Carrier, kind_of
 from .tracing import Input, Reduction, Traced
 
@@ -263,8 +264,8 @@ def widened(x: Any) -> Any:
     """An array that can be computed with: half precision becomes float32, a list an array."""
     if kind_of(x) == "like" and not is_choice(x):
         x = np.asarray(x)
-    dtype = getattr(x, "dtype", None)
-    return x.astype(np.float32) if getattr(dtype, "name", "") in ("float16", "bfloat16") else x
+    row = element_of(x.dtype) if isinstance(getattr(x, "dtype", None), np.dtype) else None
+    return x.astype(row.computed) if row is not None and row.is_stored else x
 
 
 def placed_vector(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) -> Any:

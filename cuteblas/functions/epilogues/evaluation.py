@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...codegen.dtypes import dtype as element
 from .epilogue import Bound, widened
 from .resolution import resolve
-from .tracing import named_type
 
 __all__ = ["evaluate"]
 
@@ -48,7 +48,7 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     resolved = resolve(bound, accumulator=sums.name, output=output, shape=acc.shape, beta="zero" if beta == 0 else "value",
                        has_c=c is not None, array_kind="numpy",
                        inputs={name: x.shape for name, x in (("a", a), ("b", b)) if x is not None})
-    target = named_type(resolved.output)
+    target = element(resolved.output).numpy
     if c is None or (beta == 0 and not ("c" in named and "beta" not in named)):
         c = np.zeros((1,) * acc.ndim, target)           # not looked at
     before = widened(c.astype(target))
@@ -68,6 +68,6 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
 def _stored(x: np.ndarray, dtype: str, into: np.ndarray | None) -> np.ndarray:
     """An auxiliary output in its type, in the array that was given for it."""
     if into is None:
-        return np.asarray(x).astype(named_type(dtype))
-    np.copyto(into, x, casting="same_kind" if into.dtype.name != "bfloat16" else "unsafe")
+        return np.asarray(x).astype(element(dtype).numpy)
+    np.copyto(into, x, casting="unsafe")        # resolve refused what is not of the same kind
     return into

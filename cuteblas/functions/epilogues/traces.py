@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...codegen.dtypes import DTYPES
+from ...codegen.dtypes import dtype as element
 from ...codegen.epilogue import EpilogueGraph, Node
 from .captures import Captures, captures
 from .epilogue import Epilogue, is_choice, is_number
-from .tracing import Input, Reduction, Traced, apply, cast, constant, named_type, stored_as, traced_leaf, value_type
+from .tracing import Input, Reduction, Traced, apply, cast, constant, stored_as, traced_leaf, value_type
 
 __all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
 
@@ -147,7 +148,7 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> T
     for name, default in epilogue.operands.items():
         arguments[name] = _operand_leaf(epilogue, name, operands[name]) if name in operands else default
     result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
-    target = named_type(key.output) if key.output else result.dtype
+    target = element(key.output).numpy if key.output else result.dtype
     if not result.weak and not stored_as(result.dtype, target):
         raise TypeError(f"epilogue {epilogue} computes {result.dtype}, which cannot be written to a C of {target}")
     node = cast(result, np.dtype(value_type(target))) if result.weak else result.node
@@ -158,7 +159,7 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> T
 def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
     """``acc``, ``c``, ``alpha`` and ``beta``, as far as the function names them; the rest has been applied to ``acc``."""
     named, sums = epilogue.parameters, np.dtype(key.accumulator)
-    c_type = np.dtype(value_type(named_type(key.output))) if key.output else sums
+    c_type = np.dtype(element(key.output).computed) if key.output else sums
     acc, alpha, beta = (traced_leaf(name, sums, full=name == "acc") for name in ("acc", "alpha", "beta"))
     c = traced_leaf("c", c_type, full=True)
     if "beta" in named and key.beta_is_zero:            # C must not be read: it may hold anything
@@ -274,7 +275,7 @@ def _with_typed_numbers(graph: EpilogueGraph) -> EpilogueGraph:
     for node in graph.nodes:
         for argument in node.args:
             if argument.op == "scalar":
-                converts = node.op == "cast" and value_type(named_type(node.dtype)) == node.dtype
+                converts = node.op == "cast" and not element(node.dtype).is_stored
                 used.setdefault(argument, set()).add(node.dtype if converts else argument.dtype)
     for root in (graph.result, *(node for _, node in graph.outputs)):
         used.setdefault(root, set()).add(root.dtype)

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...codegen.dtypes import DTYPES
+from ...codegen.dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
 
-__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "cast", "constant", "named_type", "of_name", "stored_as",
-           "traced_leaf", "value_type"]
+__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "cast", "constant", "of_name", "stored_as", "traced_leaf",
+           "value_type"]
 
 _MOST_OPERATIONS = 500                  # what a kernel can reasonably hold; recursive readers of a graph cope with it
 _DEFAULTS: dict[type, np.dtype] = {
@@ -32,24 +32,15 @@ _RENAMED = {"conjugate": "conj", "fabs": "absolute", "expit": "sigmoid", **_OF_B
 _SPECIAL = frozenset({"erf", "sigmoid"})                      # functions that NumPy lacks
 
 
-@cache                                  # numpy.dtype.name is spelled anew at every question
 def value_type(dtype: np.dtype) -> str:
     """The name of the type in which kernels compute with values of a type."""
-    return "float32" if dtype.name in ("float16", "bfloat16") else dtype.name
-
-
-def named_type(name: str) -> np.dtype:
-    """A type by name; whoever has arrays of bfloat16 has ml_dtypes."""
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+    row = element_of(dtype)
+    return dtype.name if row is None else row.computed
 
 
 @cache
 def _supported(dtype: np.dtype) -> np.dtype:
-    if dtype.name not in DTYPES:
+    if element_of(dtype) is None:
         raise TypeError(f"epilogues have no values of type {dtype}")
     return dtype
 
@@ -412,9 +403,9 @@ def cast(x: Traced, dtype: np.dtype) -> Node:
         return x.node
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         _refuse_complex(f"a value of type {dtype}")
-    kind, node = value_type(dtype), x.node
-    if dtype != kind and not (x.dtype.kind in "biu" and x.dtype.itemsize == 1):
-        node = Node("cast", dtype.name, (node,))                # rounded to half precision
+    kind, node, row = value_type(dtype), x.node, element_of(dtype)
+    if row is not None and row.is_stored and not (x.dtype.kind in "biu" and 8 * x.dtype.itemsize <= row.significand):
+        node = Node("cast", dtype.name, (node,))                # rounded as in memory
     return node if node.dtype == kind else Node("cast", kind, (node,))
 
 
@@ -423,8 +414,8 @@ def _refuse_complex(what: str) -> NoReturn:
 
 
 def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
-    """Whether values of a type may be stored as another: NumPy's casting rule ``same_kind``."""
-    first, second = (np.dtype(np.float16) if d.name == "bfloat16" else d for d in (dtype, target))
+    """Whether values of a type may be stored as another: NumPy's casting rule ``same_kind``, also of types that NumPy lacks."""
+    first, second = (np.dtype(np.float16) if (row := element_of(d)) and row.is_stored else d for d in (dtype, target))
     return np.can_cast(first, second, "same_kind")
 
 

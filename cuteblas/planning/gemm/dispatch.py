@@ -125,7 +125,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     refused = why_not_wgmma(problem, device)
     if family == "gemm_wgmma" and refused is None:
         return plan_wgmma(problem, device)
-    if element.name not in ("float16", "bfloat16"):
+    if not element.is_stored:
         return plan_mma(problem, device) if family == "gemm_mma" else plan_simt(problem, device, over)
     why = "" if refused is None else f"; not gemm_wgmma: {refused}"
     if family == "gemm_wgmma":
@@ -148,7 +148,7 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
     if why_not_wgmma(problem, device) is None:
         return "gemm_wgmma"
     name = problem.a.dtype
-    if name in ("float16", "bfloat16"):
+    if dtype(name).is_stored:
         if why_not_wgmma(of_copies(problem), device) is None and _pays_to_copy(problem):
             return "gemm_wgmma"
         return "gemm_mma" if why_not_mma(problem, device) is None else "gemm_simt"
@@ -186,8 +186,8 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from split_alternatives(problem, device)
     if why_not_wgmma(problem, device) is None:
         yield from wgmma_alternatives(problem, device)
-    elif element.name in ("float16", "bfloat16") and why_not_wgmma(of_copies(problem), device) is None:
+    elif element.is_stored and why_not_wgmma(of_copies(problem), device) is None:
         yield from copied_alternatives(problem, device)
-    if element.name in ("float16", "bfloat16", *_LEAST_FLOPS) and why_not_mma(problem, device) is None:
+    if (element.is_stored or element.name in _LEAST_FLOPS) and why_not_mma(problem, device) is None:
         yield from mma_alternatives(problem, device)
     yield from simt_alternatives(problem, device)

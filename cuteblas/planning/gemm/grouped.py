@@ -378,8 +378,7 @@ def _key(family: _Simt | _Mma, p: GemmProblem) -> Hashable:
 def _family(p: GemmProblem, device: DeviceInfo) -> _Simt | _Mma:
     """Half precision goes to tensor cores; products without terms go where those with terms go."""
     whole = replace(p, k=max(1, p.k), alpha="one" if p.alpha == "zero" else p.alpha)
-    half = dtype(p.a.dtype).bytes == 2 and p.a.dtype in ("float16", "bfloat16")
-    return _Mma() if half and why_not_mma(whole, device) is None else _Simt()
+    return _Mma() if dtype(p.a.dtype).is_stored and why_not_mma(whole, device) is None else _Simt()
 
 
 _Choice = tuple[Any, float, Callable[[int], float]]

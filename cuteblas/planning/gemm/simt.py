@@ -114,7 +114,7 @@ def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: 
 
 def _weighed_as(accumulator: DType) -> str:
     """The type by whose rate tiles are weighed: of integers and bool, the real one of their size."""
-    if accumulator.is_integer or accumulator.name == "bool":
+    if accumulator.kind in "biu":
         return "float64" if accumulator.bytes == 8 else "float32"
     return accumulator.name
 
@@ -122,7 +122,7 @@ def _weighed_as(accumulator: DType) -> str:
 def _slower(accumulator: DType, device: DeviceInfo) -> float:
     """How much longer a product of integers or bool takes than tiles were weighed with."""
     costs = device.fitted["gemm_simt"]                 # integers leave more to the other pipes
-    rate = costs["integer rate"] if accumulator.is_integer else costs["bool rate"] if accumulator.name == "bool" else 1.0
+    rate = costs["integer rate"] if accumulator.is_integer else costs["bool rate"] if accumulator.kind == "b" else 1.0
     weighed, own = (multiply_adds_per_clock("gemm_simt", name, device) for name in (_weighed_as(accumulator), accumulator.name))
     return weighed / (own * rate)
 

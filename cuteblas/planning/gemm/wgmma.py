@@ -46,7 +46,7 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
     if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:
         return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
-    if p.precision != "tf32" and (p.a.dtype not in ("float16", "bfloat16") or p.b.dtype != p.a.dtype):
+    if p.precision != "tf32" and (not dtype(p.a.dtype).is_stored or p.b.dtype != p.a.dtype):
         return f"its operands are float16 or bfloat16, not {p.a.dtype}"
     if p.accumulator != "float32":
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"

@@ -1,7 +1,7 @@
-"""bfloat16 through DLPack, which has it, between libraries of which NumPy is one, which has not.
+"""Element types that DLPack has and NumPy has not, such as bfloat16, between libraries of which NumPy is one.
 
-NumPy exchanges the 16 bits as uint16. :class:`Relabelled` is an array to other libraries whose capsules say uint16 or bfloat16
-instead of what their producer says; the memory and its owner stay the same.
+NumPy exchanges their bits as unsigned integers. :class:`Relabelled` is an array to other libraries whose capsules say uint16 or
+bfloat16 instead of what their producer says; the memory and its owner stay the same.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from ..codegen.dtypes import DTYPES, DType
 
-from .types import dtype_named
+__all__ = ["Relabelled", "exported", "imported"]
 
-__all__ = ["Relabelled", "exported", "imported", "is_bfloat16"]
-
-# DLPack's codes of element types.
-_UNSIGNED, _BFLOAT = 1, 4
+_UNSIGNED = 1                           # DLPack's code
 # Where the code of the element type is in a DLManagedTensor, and in one with a version: after the address, the device and the rank,
 # which there follow the version, the manager's context, the deleter and the flags.
 _OFFSETS = {b"dltensor": 20, b"dltensor_versioned": 52}
@@ -60,16 +57,19 @@ class Relabelled:
         return capsule
 
 
-def is_bfloat16(x: Any) -> bool:
-    """Whether an array of some library says that its elements are bfloat16."""
-    return str(getattr(x, "dtype", "")).rpartition(".")[2] == "bfloat16"
+def _unknown_to_numpy(x: Any) -> DType | None:
+    """The element type of an array of some library, if it says that it is one that NumPy does not exchange."""
+    row = DTYPES.get(str(getattr(x, "dtype", "")).rpartition(".")[2])
+    return row if row is not None and row.dlpack else None
 
 
 def imported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
     """A NumPy or CuPy array over the memory of another library's array, by ``from_dlpack``."""
-    return from_dlpack(Relabelled(x, _UNSIGNED)).view(dtype_named("bfloat16")) if is_bfloat16(x) else from_dlpack(x)
+    row = _unknown_to_numpy(x)
+    return from_dlpack(x) if row is None else from_dlpack(Relabelled(x, _UNSIGNED)).view(row.numpy)
 
 
 def exported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
     """Another library's array over the memory of a NumPy or CuPy array, by ``from_dlpack``."""
-    return from_dlpack(Relabelled(x.view(np.uint16), _BFLOAT)) if is_bfloat16(x) else from_dlpack(x)
+    row = _unknown_to_numpy(x)
+    return from_dlpack(x) if row is None else from_dlpack(Relabelled(x.view(f"u{row.bytes}"), row.dlpack))
