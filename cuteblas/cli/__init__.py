@@ -1,7 +1,7 @@
 """The command line, ``python -m cuteblas COMMAND``.
 
 A command is a module of this package with ``configure(parser)``, which declares its options, and ``run(options)``, which returns
-the exit status. Only the module of the command that was asked for is imported. What is no command but a program is run.
+the exit status. Only the module of the requested command is imported. An argument that is a program and not a command is run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Estimators of scikit-learn on CuPy arrays, by its array API dispatch: the whole program with our kernels installed, and without.
+"""Estimators of scikit-learn on CuPy arrays, by its array API dispatch: the whole program with ``cuteblas.install()``, and without.
 
-What is timed is ``fit`` and what follows it. Decompositions (SVD, eigenvectors, QR, Cholesky) are CuPy's in both.
+``fit`` and the calls after it are timed. Decompositions (SVD, eigenvectors, QR, Cholesky) are CuPy's in both.
 """
 
 from __future__ import annotations

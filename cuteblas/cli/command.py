@@ -5,9 +5,9 @@ status  meaning
 ======  ====================================================================================
 0       done
 1       a failure: a result is wrong, or something cannot be had, read or written
-2       the command line asks for what there is not
+2       the command line is not understood
 130     interrupted: 128 and the number of SIGINT
-141     nobody reads the output any more, as in ``| head -3``: 128 and the number of SIGPIPE
+141     the reader of the output is gone, as in ``| head -3``: 128 and the number of SIGPIPE
 ======  ====================================================================================
 """
 
@@ -37,7 +37,7 @@ _FAILURES = OSError, MemoryError, RuntimeError, ImportError        # RuntimeErro
 
 
 class CommandError(Exception):
-    """A command cannot do what it is asked; the message says why and what to do, in one line."""
+    """A command cannot do what was requested; the message says why and what to do, in one line."""
 
     def __init__(self, message: object, status: int = 2):
         super().__init__(str(message))
@@ -72,7 +72,7 @@ def positive(text: str) -> int:
 
 
 def refuse_unwritable(*paths: str | os.PathLike[str] | None) -> None:
-    """Find out before the work whether files can be written after it.
+    """Check before the work whether files can be written after it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What the products of a program take on the kernels and on CuPy's own path: every kind of call once more, side by side."""
+"""The times of a program's products on the kernels and on CuPy's own path: every kind of call is repeated on both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..functions.memory import Memory, is_contiguous
 from .machines import Gpu, medians
 from .terminal import duration
 
-__all__ = ["Recorder", "compared"]
+__all__ = ["CallCounter", "compared"]
 
 _REPEATS, _SECONDS = 5, 0.2             # for each kind of call
 _HOST_CALLS = 20
@@ -26,8 +26,8 @@ _WORD = 16
 _RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
 
 
-class Recorder:
-    """Counts the kinds of calls that the hooks serve.
+class CallCounter:
+    """Counts the kinds of calls that arrive at the hooks.
 
     Attributes
     ----------
@@ -43,13 +43,13 @@ class Recorder:
         self._lock = surviving(Lock())
 
     def begin(self) -> None:
-        """Watch the hooks from now on."""
+        """Start counting."""
         from ..array import hooks
 
         hooks.SWITCH.watch = self.note
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop counting."""
         hooks: Any = sys.modules.get("cuteblas.array.hooks")       # no program but one that imports CuPy has them
         if hooks is not None:
             hooks.SWITCH.watch = None
@@ -83,27 +83,27 @@ class _Times(NamedTuple):
     rival_on_host: float
 
 
-def compared(recorder: Recorder, machine: Any = None) -> Iterator[str]:
-    """Time the recorded kinds of calls and tell about them, line by line; those that matter most first.
+def compared(counter: CallCounter, machine: Any = None) -> Iterator[str]:
+    """Time the counted kinds of calls and report on them, line by line; those with the most work first.
 
     Each is made on random numbers in arrays of the same types, shapes, strides and alignments. The time on the device is the median
     between two events, with a cold L2 cache; that on the host is what it takes until the call returns.
 
     Parameters
     ----------
-    recorder : Recorder
-        What has been served.
+    counter : CallCounter
+        The calls.
     machine : Gpu, optional
         The clock.
     """
-    recorder.end()
-    if not recorder.calls:
+    counter.end()
+    if not counter.calls:
         return
-    kinds = sorted(recorder.calls.items(), key=lambda kind: -kind[1] * _work(kind[0][1]))
+    kinds = sorted(counter.calls.items(), key=lambda kind: -kind[1] * _work(kind[0][1]))
     machine = Gpu() if machine is None else machine
     yield "\ntime of one call on the device (and on the host), made again on random numbers of the same types, shapes and strides"
     yield f"  {'calls':>9}  {'cuteblas':>20}  {'CuPy':>20}  ratio  call"
-    start, missing, sums = perf_counter(), recorder.unknown, np.zeros(4)
+    start, missing, sums = perf_counter(), counter.unknown, np.zeros(4)
     for (patch, arguments), count in kinds:
         times = _timed(machine, patch, arguments) if perf_counter() - start < _BUDGET else None
         if times is None:

@@ -38,7 +38,7 @@ class Task:
     piece : tuple of two numpy.ndarray
         A small product for the emulator.
     images : int
-        How many images of equal width lie side by side in the second operand of the piece, and in its product.
+        How many images of equal width are side by side in the second operand of the piece, and in its product.
     """
 
     title: str

@@ -1,6 +1,6 @@
 """The figure of CUTLASS's first article, for this GPU: every element type in every order of its operands, relative to cuBLAS.
 
-As in BLAS, matrices lie by columns (N) unless they are transposed (T), and C by columns. cuBLAS is called directly
+As in BLAS, matrices are column-major (N) unless they are transposed (T), and C is column-major. cuBLAS is called directly
 (``cublasGemmEx``), so that all types have the same baseline. It sums S, H and W in float32, D in float64 and I in int32, and so do
 our kernels.
 """

@@ -1,7 +1,7 @@
-"""How wrong a product is: the componentwise error in units of u (|A| |B|), against a reference in wider arithmetic.
+"""The error of a product: componentwise, in units of u (|A| |B|), against a reference in wider arithmetic.
 
 Whatever the order of its sums, a product of float operands of depth K has an error of at most about K units (N. J. Higham, Accuracy
-and Stability of Numerical Algorithms, 2nd edition, section 3.5); a good one has a few. Products of integers must be exact.
+and Stability of Numerical Algorithms, 2nd edition, section 3.5); typical ones are a few units. Products of integers must be exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORK_DOUBLE, _WORK_LONG = 2e10, 1e8
 
 @dataclass(frozen=True)
 class Grade:
-    """The judgement of a product.
+    """The error of a product, and its limit.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Grade:
         The largest componentwise error of the elements that were checked, in units of u (|A| |B|), where u is half the distance
         from 1 to the next number of the result's type. Of integers: 0 if all elements are right, else infinite.
     limit : float
-        What every order of summation keeps to.
+        A bound for every order of summation.
     checked, rows : int
         How many rows were checked, and how many there are.
     """
@@ -41,7 +41,7 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        """Whether the error keeps to the limit."""
+        """Whether the error is within the limit."""
         return self.error <= self.limit
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Grade:
 
 
 def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
-    """Judge ``c`` as the product ``a @ b``.
+    """The error of ``c`` as the product ``a @ b``.
 
     Where the reference would take more than a few seconds, rows are left out at even distances.
 

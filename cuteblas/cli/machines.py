@@ -18,11 +18,11 @@ _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed a
 _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30
 _CALLS_PER_FILL = 5             # calls that the host puts into the queue while the device fills that
-_MOST_FILLS = 4                 # behind so many calls the queue stays full by itself
+_MOST_FILLS = 4                 # after so many calls the queue stays full by itself
 
 
 class Machine(Protocol):
-    """Where arrays live, what a user has there today, and a clock."""
+    """The arrays of a library, the library itself as the rival, and a clock."""
 
     name: str
     rival: Any
@@ -119,12 +119,12 @@ def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: 
     """Median seconds of calls that are timed side by side.
 
     All are called before, to compile and to warm up. Then they take turns, so that all see the same clocks; of short calls, several
-    are timed at once. Every round has another order: in a fixed one, the same call is always the one that comes when the device has
-    just slowed down for its power limit (0.996 beside 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
+    are timed at once. Every round has another order: in a fixed one, the same call would always come when the device has just
+    slowed down for its power limit (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
     least one, if they would take longer than ``seconds`` together.
 
     With ``sustained``, a turn is so many seconds of the same call without a pause, and as many again, which are timed. Then each
-    call sees the clocks that its own power leaves it, and not those that it shares with the others.
+    call runs at the clock that its own power allows, and not at one that it shares with the others.
     """
     for call in calls:
         machine.interval(call, 1)

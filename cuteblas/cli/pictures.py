@@ -1,4 +1,4 @@
-"""Pictures of a plan's layouts, in text: who owns the tile of C, and which banks a tile in shared memory meets."""
+"""Pictures of a plan's layouts, in text: the threads that own the tile of C, and the banks of a tile in shared memory."""
 
 from __future__ import annotations
 

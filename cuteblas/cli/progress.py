@@ -1,4 +1,4 @@
-"""How far a long command has come: on stderr, and only where that is a terminal.
+"""Progress of a long command: on stderr, and only where that is a terminal.
 
 With tqdm (``pip install 'cuteblas[demo]'``) it is a bar, without it a line from time to time.
 """

@@ -1,7 +1,7 @@
 """Run an unchanged CuPy program on the kernels: python -m cuteblas PROGRAM ARGUMENT ...
 
 The program is run as Python runs it: a script, a directory or zip file with a __main__.py, -m MODULE or -c CODE. When it has ended,
-stderr tells which of its products the kernels took, which went to CuPy, and why.
+stderr says which of its products ran on the kernels, which were left to CuPy, and why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from ..array.install import install_with_cupy
 from ..functions import stats
 from .command import PROGRAM, ended
-from .comparison import Recorder, compared
+from .comparison import CallCounter, compared
 from .terminal import wrapped
 
 __all__ = ["report"]
@@ -54,12 +54,12 @@ def run(options: Namespace) -> int:
     except _NoProgram as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.status
-    recorder = Recorder() if options.compare else None
+    counter = CallCounter() if options.compare else None
 
     def tell() -> int:
         print(f"\n{report()}", file=sys.stderr)
-        if recorder is not None:
-            for line in compared(recorder):
+        if counter is not None:
+            for line in compared(counter):
                 print(line, file=sys.stderr, flush=True)
         return 0
 
@@ -69,8 +69,8 @@ def run(options: Namespace) -> int:
     def with_cupy() -> None:
         atexit.unregister(at_exit)      # CuPy does not free memory after its own functions for the end; ours must come before
         atexit.register(at_exit)
-        if recorder is not None:
-            recorder.begin()
+        if counter is not None:
+            counter.begin()
 
     atexit.register(at_exit)
     install_with_cupy(with_cupy)
@@ -168,7 +168,7 @@ def _show_from(namespace: dict[str, Any] | None) -> None:
 
 # -- the report ------------------------------------------------------------------------------------------------------------------
 def report() -> str:
-    """What the kernels took, what they did not take and why, as lines of text."""
+    """What ran on the kernels, what did not and why, as lines of text."""
     if "cupy" not in sys.modules:
         return "cuteblas: the program has not imported CuPy"
     hooks: Any = sys.modules.get("cuteblas.array.hooks")

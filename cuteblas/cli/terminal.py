@@ -1,4 +1,4 @@
-"""Text for terminals: colours where they are seen, characters that can be shown, lines that fit."""
+"""Text for terminals: colours where they are supported, characters that can be shown, lines that fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulator finds wrong with a kernel: one class for each kind of mistake."""
+"""Errors in kernels that the emulator reports: one class for each kind of mistake."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Context {
 
 #endif
 
-// Stacks for the threads of resident clusters, kept for the next ones. A page without access lies below each: an overflow faults.
+// Stacks for the threads of resident clusters, kept for the next ones. Below each is a page without access: an overflow faults.
 class Stacks {
   public:
     static constexpr size_t bytes = 192 * 1024;

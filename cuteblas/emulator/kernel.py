@@ -55,7 +55,7 @@ class Pointer:
     owner: object = None
 
     def __add__(self, offset: int) -> Pointer:
-        """The same memory, seen from an address that lies ``offset`` bytes further on."""
+        """The same memory, from an address ``offset`` bytes further on."""
         return Pointer(self.address + offset, self.base, self.nbytes, self.writable, self.owner)
 
 
@@ -86,7 +86,7 @@ class Table(Pointer):
     targets: tuple[Pointer, ...] = ()
 
     def __add__(self, offset: int) -> Table:
-        """The same table, seen from an address that lies ``offset`` bytes further on."""
+        """The same table, from an address ``offset`` bytes further on."""
         return replace(self, address=self.address + offset)
 
 
@@ -199,7 +199,7 @@ def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shar
 
 
 def _run(library: ctypes.CDLL, launch: _Launch, name: str) -> int:
-    """Run a launch in slices of time; in between Python shows how far it is and handles signals. One that is left there is gone."""
+    """Run a launch in slices of time, between which Python shows progress and handles signals. An exception there abandons it."""
     with watched():
         code = library.cuteblas_launch(ctypes.byref(launch))
         while code == _PAUSED:

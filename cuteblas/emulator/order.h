@@ -4,7 +4,7 @@
 //
 // Clocks only grow. A release publishes all a thread knows, its own clock included, and then advances that clock; so later accesses
 // are not covered by it. After a barrier of all threads every one knows every clock of a thread at that barrier (`covered`): the
-// number of such barriers, the epoch, decides most questions without a look at the vectors.
+// number of such barriers, the epoch, decides most questions without the vectors.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ class Order {
         return now;
     }
 
-    // Learns what everything() once said; there may be more agents by now.
+    // Acquires what everything() returned earlier; there may be more agents by now.
     void acquire_some(int thread, Knowledge const& from) {
         uint32_t* own = &clocks[stride * thread];
         for (int i = 0; i < static_cast<int>(from.size()); ++i)
@@ -90,7 +90,7 @@ class Order {
         ++version;
     }
 
-    // The thread learns that an agent has reached `clock`.
+    // The thread acquires that an agent has reached `clock`.
     void learn(int thread, int agent, uint32_t clock) {
         uint32_t& own = clocks[stride * thread + agent];
         own = std::max(own, clock);
@@ -138,7 +138,7 @@ class Order {
 
     Knowledge const& of(int thread) { return common(thread, 1); }
 
-    // fence.proxy.async: the thread's writes up to now become visible to the asynchronous proxy for whoever learns of the fence.
+    // fence.proxy.async: the thread's writes up to now become visible to the asynchronous proxy for whoever acquires the fence.
     void fence(int thread) {
         fences[thread].push_back(clock(thread));
         advance(thread);

@@ -1,4 +1,4 @@
-"""What a person at a terminal reads while the emulator compiles or runs for long: one line on standard error, erased in the end."""
+"""Progress of a long compilation or run of the emulator: one line on standard error if that is a terminal, erased at the end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from contextlib import contextmanager
 __all__ = ["INTERVAL", "show", "watched"]
 
 INTERVAL = 0.1
-"""Seconds between two looks at what is going on, by who waits for it."""
+"""Seconds between two updates of the line by the thread that waits."""
 
 _PATIENCE = 0.5             # seconds that nobody wonders about
 _ERASE = "\r\x1b[K"
 
 
 class _Line(threading.local):
-    """A thread's line: when the outermost of the things that are watched began, and whether anything is written."""
+    """A thread's line: when the outermost ``watched`` block began, and whether anything has been written."""
 
     began: float | None = None
     written = False
@@ -30,7 +30,7 @@ _line = _Line()
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """What is done inside may be shown (:func:`show`); what has been shown is erased at the end of the outermost of these."""
+    """Inside of it progress may be shown (:func:`show`); at the end of the outermost of these blocks it is erased."""
     if _line.began is not None:
         yield
         return
@@ -44,7 +44,7 @@ def watched() -> Iterator[None]:
 
 
 def show(text: str) -> None:
-    """Say what is going on and for how long, if standard error is a terminal and it has gone on for half a second."""
+    """Show what is being done and for how long, if standard error is a terminal and half a second has passed."""
     if _line.began is None or (seconds := time.monotonic() - _line.began) < _PATIENCE or not _on_terminal():
         return
     _line.written = True

@@ -1,5 +1,5 @@
 // A shadow of the global memory that a launch may write: who wrote each cell last in this launch and who has read it since. Launches
-// follow each other, so what was before is known to all.
+// do not overlap, so earlier accesses are known to all.
 //
 // Kernels that move elements shorter than a word read the aligned words that cover their rows (aligned_down), and at both ends bytes that
 // other blocks may be writing. That is no race, for they use no such byte: so these come in changed, and whoever uses one gets wrong
@@ -192,7 +192,7 @@ class GlobalShadow {
         page.shift = region.shift = shift;
     }
 
-    // Calls visit(cell, host address, bytes) for the cells of an access, which lies within a page.
+    // Calls visit(cell, host address, bytes) for the cells of an access, which is within one page.
     template <class Visit>
     void each(unsigned window, uint8_t const* host, uint32_t bytes, Visit visit) {
         Region& region = regions[static_cast<size_t>(region_of[window])];

@@ -46,7 +46,7 @@ struct TensorBox {
             for (uint32_t i = 0; i < row_bytes(); i += chunk_bytes) visit(swizzled(address + row * pitch() + i, map.swizzle));
     }
 
-    // Where a row of the box lies in global memory, relative to coordinate 0 of the innermost mode; false if outside the tensor.
+    // The place of a row of the box in global memory, relative to coordinate 0 of the innermost mode; false if outside the tensor.
     bool locate(uint32_t row, long long& address) const {
         address = map.origin;
         for (int mode = 1; mode < map.rank; ++mode) {
@@ -58,7 +58,7 @@ struct TensorBox {
         return true;
     }
 
-    // Calls visit(host address, bytes) for the parts of the box that lie in the tensor, in pieces of 16 bytes where they fit.
+    // Calls visit(host address, bytes) for the parts of the box inside the tensor, in pieces of 16 bytes where they fit.
     template <class Visit>
     void each_piece(Visit visit) const {
         for (uint32_t row = 0, end = rows(); row < end; ++row) {
@@ -223,8 +223,8 @@ inline bool complete_word_stores() {
     return true;
 }
 
-// A float as a map of tfloat32 brings it: to the nearest, with 10 bits of the fraction, of two the even one; NaNs are all alike, as
-// on an H200.
+// A float as loaded through a map of tfloat32: rounded to nearest, ties to even, with 10 bits of the fraction; all NaNs become the
+// same, as on an H200.
 inline void round_to_tfloat32(uint8_t* where) {
     constexpr uint32_t dropped = 13;
     uint32_t bits;

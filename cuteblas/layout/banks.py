@@ -1,4 +1,4 @@
-"""Banks of shared memory: which words of a warp's access meet, and what a layout costs when its rows and columns are read."""
+"""Banks of shared memory: conflicts of a warp's access, and what a layout costs when its rows and columns are read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def lanes_together(nbytes: int) -> int:
 
 
 def meeting(addresses: Sequence[int]) -> list[int]:
-    """Which of the lanes that are served together begin in the bank of which they want most different words."""
+    """Those of the lanes served together that begin in the bank with the most conflicts."""
     words: dict[int, set[int]] = {}
     for a in addresses:
         words.setdefault(bank_of(a, 1), set()).add(a // BANK_BYTES)

@@ -444,7 +444,7 @@ def coshape(layout: Layout) -> Any:
     Raises
     ------
     LayoutError
-        For integer strides beside basis strides, and for a symbolic stride that may be negative.
+        For a mixture of integer and basis strides, and for a symbolic stride that may be negative.
 
     Examples
     --------
@@ -499,7 +499,7 @@ def cosize(x: Any, *mode: int) -> Any:
 
 # -- acting on the domain of what has one -----------------------------------------------------------------------------------------
 def on_domain(f: Callable) -> Callable:
-    """Let ``f(layout, ...)`` act on everything that has a layout as its domain side: composed layouts and tensors too."""
+    """Extend ``f(layout, ...)`` to everything with a layout on its domain side: composed layouts and tensors."""
     def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Layout):
             return f(x, *args, **kwargs)
@@ -521,7 +521,7 @@ def modes_of(x: Any) -> tuple[tuple, Callable]:
 
 
 def _surgery(f: Callable) -> Callable:
-    """Let ``f(modes, ...) -> modes`` act on tuples, layouts and what carries a layout."""
+    """Extend ``f(modes, ...) -> modes`` to tuples, layouts and what has a layout."""
     def wrapper(x: Any, *args: Any) -> Any:
         if hasattr(x, "map_domain"):
             return x.map_domain(lambda layout: wrapper(layout, *args))
@@ -706,8 +706,8 @@ def replace(modes: tuple, index: int, mode: Any) -> tuple:
 def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
     """The sublayout of the modes where ``coord`` is ``None``, and the value at which it starts.
 
-    The free modes stand side by side: ``((None, 1), None)`` of ``((2,3),4)`` has modes ``(2, 4)``. For a swizzled layout the start
-    stays inside of it, except for a multiple of the swizzle's period.
+    The free modes become a flat list of modes: ``((None, 1), None)`` of ``((2,3),4)`` has modes ``(2, 4)``. For a swizzled layout
+    the start stays inside of it, except for a multiple of the swizzle's period.
 
     Parameters
     ----------

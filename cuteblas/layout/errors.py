@@ -35,7 +35,7 @@ class LayoutError(ValueError):
 
 
 def described(x: object) -> str:
-    """The type and the text of what was given instead of something else."""
+    """The type and the text of an argument of the wrong type."""
     return f"{type(x).__name__} {_brief(repr, x)}"
 
 

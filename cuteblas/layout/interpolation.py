@@ -3,8 +3,8 @@
 A flat layout reads an index in a mixed radix, its shape, and adds up digit times stride. For a fixed shape the conditions on the
 strides are linear equations over the integers. A finer shape can only help, since the modes ``(a, b):(d, a*d)`` are the mode
 ``a*b:d``; so it is enough to try shapes whose extents are primes, the last one unbounded. The search goes from the fastest mode to
-the slowest and gives a beginning up as soon as its equations contradict each other: points that agree in all slower digits differ
-by the modes chosen so far alone. It is exhaustive, so a failure is a proof that no layout goes through the points.
+the slowest and abandons a prefix as soon as its equations contradict each other: the values of points that agree in all slower
+digits differ only by the modes chosen so far. It is exhaustive, so a failure is a proof that no layout goes through the points.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Swizzles, and layouts with a function after them."""
+"""Swizzles, and layouts composed with a function."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def make_swizzle(read: int, changed: int) -> Swizzle:
     Raises
     ------
     LayoutError
-        If the masks are not such.
+        If the masks are not of that kind.
 
     Examples
     --------
@@ -327,8 +327,8 @@ def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> Com
 def _candidates(pairs: dict[int, int]) -> Iterator[Swizzle]:
     """The swizzles that may take every ``before`` to its ``after``: if any swizzle does, one of these does.
 
-    A swizzle that does and changes more bits than those from the lowest to the highest that ever flip reads its other bits in vain,
-    so the one with the same shift that changes only these does too. That leaves the shift.
+    A swizzle that does, but changes more bits than those from the lowest to the highest that ever flip, can be replaced by the one
+    with the same shift that changes only these. That leaves the shift to be tried.
     """
     flips = top = 0
     for before, after in pairs.items():

@@ -570,7 +570,7 @@ def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
 
 
 def entry(array: str, index: IntLike, value: IntLike) -> IntLike:
-    """``value``, computed before and kept at ``index`` of an array of the source: the same integer, spelled ``array[index]``."""
+    """``value``, which the source has stored at ``index`` of an array: the same integer, written ``array[index]``."""
     if isinstance(value, int):
         return value
     return Expr("entry", (array, index, value), value.lo, value.hi, value.bits)
@@ -691,7 +691,7 @@ def to_c(x: IntLike) -> str:
 
 
 def spelled(x: IntLike) -> tuple[str, int]:
-    """``x`` as a C expression (:func:`to_c`), and how strongly it binds: see the levels of precedence below."""
+    """``x`` as a C expression (:func:`to_c`), and its precedence: see the levels below."""
     _check_divisions(x)
     return _c_parts(x)
 
@@ -711,7 +711,7 @@ def functions_of(x: IntLike) -> frozenset[str]:
 
 
 def _parts(x: Expr) -> Iterable[IntLike]:
-    """The expressions that ``x`` is made of, as it is spelled."""
+    """The subexpressions of ``x`` in its C text."""
     if x.op == "entry":
         return (x.args[1],)
     return (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args

@@ -26,7 +26,7 @@ _TMA_DIMENSIONS = 5
 
 
 class Engine(Protocol):
-    """What a tensor needs of the thing that it looks at: a pointer, an iterator."""
+    """What a tensor needs of its pointer or iterator; CuTe's word for either."""
 
     def __add__(self, offset: Any) -> Any:
         """The engine that starts ``offset`` later."""
@@ -205,7 +205,7 @@ def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
     layout : Layout, ComposedLayout, int or tuple
         A layout or a shape.
     stride : int, Expr, tuple or str, optional
-        Strides or an order, beside a shape.
+        Strides or an order, if ``layout`` is a shape.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
     Raises
     ------
     LayoutError
-        If there are strides beside a layout.
+        If strides are given together with a layout.
     """
     if isinstance(layout, (Layout, ComposedLayout)):
         if stride is not None:
@@ -227,7 +227,7 @@ def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
 def make_identity_tensor(shape: Any) -> Tensor:
     """The tensor whose element at every coordinate of ``shape`` is the coordinate.
 
-    Tiled and partitioned as a data tensor, it says which element of the whole every element is: what predicates are made of.
+    Tiled and partitioned like a data tensor, it gives the coordinates of every element in the whole tensor, for predicates.
 
     Parameters
     ----------
@@ -249,12 +249,12 @@ def make_identity_tensor(shape: Any) -> Tensor:
 
 
 def make_tma_tensor(layout: Any) -> Tensor:
-    """The coordinates by which the tensor memory accelerator knows the elements of a tensor in global memory.
+    """The coordinates by which the tensor memory accelerator (TMA) addresses the elements of a tensor in global memory.
 
-    The accelerator sees up to five dimensions, the contiguous one first. Here each mode of the tensor is a dimension (more than
+    TMA supports up to five dimensions, the contiguous one first. Here each mode of the tensor is a dimension (more than
     one, where its leaves do not continue each other), dimension 0 is the one of stride 1, and the others follow by stride, symbolic
-    strides from left to right. The result is tiled, sliced and partitioned like the tensor itself, and its elements are what a copy
-    is told.
+    strides from left to right. The result is tiled, sliced and partitioned like the tensor itself, and its elements are the
+    coordinates that a copy passes to TMA.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def make_tma_tensor(layout: Any) -> Tensor:
 
 @checked(coord=inttuple)
 def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
-    """The tensor moved by a natural coordinate, which may lie outside of its shape: ``result[c] == tensor[c + coord]``.
+    """The tensor moved by a natural coordinate, which may be outside of its shape: ``result[c] == tensor[c + coord]``.
 
     Parameters
     ----------
@@ -407,7 +407,7 @@ def _all(shape: Any) -> Any:
 
 
 def _pad(coord: Any, shape: Any) -> Any:
-    """A coordinate with free modes for those that it does not mention."""
+    """A coordinate, padded with free modes."""
     if isinstance(coord, tuple) and isinstance(shape, tuple) and len(coord) < len(shape):
         return coord + (None,) * (len(shape) - len(coord))
     if isinstance(coord, tuple) and len(coord) == 1 and not isinstance(shape, tuple):

@@ -187,7 +187,7 @@ def logical_product(block: Layout, tiler: Any) -> Layout:
     Parameters
     ----------
     block : Layout or ComposedLayout
-        What is repeated; of a composed layout the inner one, so that a swizzle sees where each copy lies.
+        What is repeated; of a composed layout the inner one, so that a swizzle is applied to the place of each copy.
     tiler : Layout, int, None or tuple
         Where copy ``i`` goes, counted in copies; a tuple multiplies mode by mode.
 

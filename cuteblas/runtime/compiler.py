@@ -53,7 +53,7 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
     arch : str
         ``"sm_80"``, ``"sm_90a"`` ...
     fresh : bool
-        Compile anew: neither this cache nor NVRTC's own is asked. The result is kept as always.
+        Compile again, without looking in this cache or NVRTC's own. The result is cached as always.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What there is to run on. Nothing here allocates device memory, and CuPy is imported by the first question only."""
+"""The devices of this machine. Nothing here allocates device memory, and CuPy is imported by the first query only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["available", "capturing", "device_info", "is_captured", "why_unavaila
 
 
 def why_unavailable() -> str | None:
-    """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Asked once per process."""
+    """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Determined once per process."""
     return REFUSAL if orphaned() else _why_unavailable()
 
 

@@ -34,7 +34,7 @@ class CompileError(RuntimeError):
     arch : str
         The architecture that it was compiled for.
     reason : str
-        Who says so, or why the compiler was not asked.
+        What reported it, or why the compiler was not called.
     log : str
         The compiler's lines; empty if the compiler was not reached.
     """

@@ -25,7 +25,7 @@ class _Config(ctypes.Structure):
 
 
 class LaunchError(RuntimeError):
-    """What the driver said of a launch; its ``status`` is the ``CUresult``."""
+    """The driver's error for a launch; its ``status`` is the ``CUresult``."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)

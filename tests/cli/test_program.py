@@ -277,19 +277,19 @@ def test_arrays_are_made_again_as_they_were(on_the_host):
 
 def test_what_cannot_be_timed_is_counted(on_the_host):
     from cuteblas.array import hooks
-    from cuteblas.cli.comparison import Recorder, compared
+    from cuteblas.cli.comparison import CallCounter, compared
 
     from ..functions.host_cupy import on_gpu
 
     a = on_gpu(np.ones((3, 3), "f4"))
-    recorder = Recorder()
-    assert list(compared(recorder)) == []
+    counter = CallCounter()
+    assert list(compared(counter)) == []
     function = hooks.PATCHES[1]
-    recorder.note(function, (a, a, None, [(0, 1)]))
-    recorder.note(function, (a, a, None))
+    counter.note(function, (a, a, None, [(0, 1)]))
+    counter.note(function, (a, a, None))
     function.link()
     function.original = lambda *call: NotImplemented
-    lines = list(compared(recorder, Clock(lambda: 0)))
+    lines = list(compared(counter, Clock(lambda: 0)))
     function.unlink()
     assert lines[-1].split() == ["2", "calls", "were", "not", "timed"]
 

@@ -123,10 +123,10 @@ def test_a_matrix_instruction_has_a_left_b_above_and_c_in_the_corner():
     n, k = atom.tv_b(lane, value) % 8, atom.tv_b(lane, value) // 8
     assert above.cells[k][n].lines == ("T9", "V3")
     scene = scene_of(atom.picture())
-    columns = [{b.x for b in scene.boxes[start:stop]} for start, stop in ((0, 128), (128 + 256, 512))]
-    rows = [{b.y for b in scene.boxes[start:stop]} for start, stop in ((128, 384), (384, 512))]
+    columns = [{b.x for b in scene.rectangles[start:stop]} for start, stop in ((0, 128), (128 + 256, 512))]
+    rows = [{b.y for b in scene.rectangles[start:stop]} for start, stop in ((128, 384), (384, 512))]
     assert columns[0] == columns[1] and rows[0] == rows[1]                  # the edges of B and C, and of A and C, line up
-    assert max(b.y for b in scene.boxes[:128]) < min(b.y for b in scene.boxes[128:])
+    assert max(b.y for b in scene.rectangles[:128]) < min(b.y for b in scene.rectangles[128:])
 
 
 def test_the_sides_of_a_copy_stand_beside_each_other():
@@ -190,7 +190,7 @@ def test_nothing_overlaps_and_nothing_leaves_the_paper(name):
     for i, (y, left, right, font) in enumerate(spans):
         for y2, left2, right2, font2 in spans[:i]:
             assert abs(y - y2) >= (font + font2) / 2 - 1 or right <= left2 + 0.01 or right2 <= left + 0.01, scene.labels[i]
-    for box in scene.boxes:
+    for rectangle in scene.rectangles:
         assert box.x >= 0 and box.x + box.width <= scene.width and box.y >= 0 and box.y + box.height <= scene.height
         for t in scene.labels:
             if t.style == "cell" and box.x < t.x < box.x + box.width and box.y < t.y < box.y + box.height:

@@ -1,6 +1,6 @@
 """Pictures of layouts as SVG and LaTeX.
 
-Each function returns a :class:`Figure`, which writes itself (``svg``, ``latex``, ``save``) and shows itself in a notebook. See
+Each function returns a :class:`Figure`, which can be written (``svg``, ``latex``, ``save``) and is displayed in a notebook. See
 docs/pictures.md.
 """
 

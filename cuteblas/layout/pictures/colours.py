@@ -1,4 +1,4 @@
-"""Colours of cells. All are light enough for dark text on them, whatever is behind the picture."""
+"""Colours of cells. All are light enough for dark text, whatever the background of the picture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from colorsys import hls_to_rgb
 __all__ = ["EMPTY", "by_bank", "by_position", "by_thread"]
 
 EMPTY = "#e4e7eb"
-"""A cell that nobody owns."""
+"""A cell without an owner."""
 
 _SCALE = ((255, 244, 196), (196, 230, 170), (132, 205, 190), (140, 180, 236), (186, 160, 226))
 _THREADS = ((242, 142, 142), (247, 184, 110), (238, 219, 98), (150, 209, 128),

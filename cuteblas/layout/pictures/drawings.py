@@ -1,4 +1,4 @@
-"""Which grids a layout, a thread-value layout, a swizzle, a copy or a matrix instruction is."""
+"""Layouts, thread-value layouts, swizzles, copies and matrix instructions as grids of cells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTEBOOK = 32                                           # rows and columns that
 
 # -- layouts ----------------------------------------------------------------------------------------------------------------------
 def _extents(x: Any) -> tuple[int, int]:
-    """Rows and columns: mode 0, and all other modes counted together. A single mode lies down."""
+    """Rows and columns: mode 0, and all other modes counted together. A single mode is a row."""
     n = size(with_domain(x, "draw"))
     rows = size(x, 0) if x.rank > 1 else 1
     if not isinstance(n, int) or not isinstance(rows, int):
@@ -86,7 +86,7 @@ def _places(values: list) -> dict[Any, int]:
 
 # -- banks ------------------------------------------------------------------------------------------------------------------------
 def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) -> Figure:
-    """The bank of shared memory in which each element begins, and what reading a row or column costs.
+    """The shared memory bank in which each element begins, and what reading a row or column costs.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
 
     Notes
     -----
-    Right of each row and below each column stand the wavefronts that a warp takes to read it (its first 32 elements, one per lane),
-    as ``xN``; more than necessary is a warning. Frames show, in the worst column, elements that are read together from different
-    words of one bank.
+    Right of each row and below each column is the number of wavefronts that a warp takes to read it (its first 32 elements, one
+    per lane), as ``xN``, with a warning if that is more than necessary. Frames show, in the worst column, elements that are read
+    together from different words of one bank.
     """
     rows, columns = _extents(layout)
     report = bank_report(layout, element_bytes)
@@ -131,7 +131,7 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
 
 # -- thread-value layouts ---------------------------------------------------------------------------------------------------------
 def _tv_grid(title: str, tv: Any, tile: tuple[int, int], turned: bool = False) -> tuple[Grid, list[str]]:
-    """The grid of a thread-value layout, and what has to be said about it."""
+    """The grid of a thread-value layout, and its notes."""
     held = tv_owners(tv, tile[0] * tile[1])
 
     def cell(r: int, c: int) -> Cell:
@@ -152,14 +152,14 @@ def _tv_grid(title: str, tv: Any, tile: tuple[int, int], turned: bool = False) -
 
 
 def _together(title: str, panels: tuple[tuple[tuple[Grid, list[str]] | None, ...], ...]) -> Figure:
-    """A figure of grids; what several of them have to say is said once."""
+    """A figure of grids; notes that they share are printed once."""
     notes = dict.fromkeys(note for row in panels for panel in row if panel for note in panel[1])
     return Figure(title, tuple(tuple(panel and panel[0] for panel in row) for row in panels), tuple(notes))
 
 
 @checked(tv=with_domain)
 def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
-    """Which value of which thread each element of a tile is, coloured by thread.
+    """The thread and value that own each element of a tile, coloured by thread.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
 
 @checked(source=with_domain, target=with_domain)
 def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) -> Figure:
-    """A copy: which value of which thread each element is where it is read, and where it is written.
+    """A copy: the thread and value that own each element as it is read, and as it is written.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) 
 
 @checked(a=with_domain, b=with_domain, c=with_domain)
 def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str | None = None) -> Figure:
-    """A matrix instruction: A at the left, B above, C in the corner where their rows and columns cross.
+    """A matrix instruction: A on the left, B above, C in the corner where their rows and columns cross.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str 
 
 # -- anything ---------------------------------------------------------------------------------------------------------------------
 def draw(x: Any) -> Figure:
-    """The picture of a layout, composed layout or tensor; a figure is its own.
+    """The picture of a layout, composed layout or tensor; a figure is returned as it is.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def draw(x: Any) -> Figure:
     Raises
     ------
     LayoutError
-        If it is nothing that can be drawn.
+        If it cannot be drawn.
     """
     if isinstance(x, Figure):
         return x
@@ -259,7 +259,7 @@ def draw(x: Any) -> Figure:
 
 
 def notebook_svg(x: Any) -> str | None:
-    """What a layout or tensor shows of itself in a notebook; None, so that its text is shown, where there is nothing to draw."""
+    """What a notebook displays for a layout or tensor; None, so that its text is displayed, where there is nothing to draw."""
     try:
         return layout_picture(x, most=_NOTEBOOK).svg()
     except LayoutError:

@@ -1,4 +1,4 @@
-"""What a picture says, before it is drawn: grids of coloured cells with labels, side by side."""
+"""The contents of a picture, before it is drawn: grids of coloured cells with labels, side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import LayoutError
 __all__ = ["MOST", "Cell", "Figure", "Grid", "grid_of"]
 
 MOST = 64
-"""Rows and columns of a grid that are drawn, at most; a note under the picture says what is missing."""
+"""Rows and columns of a grid that are drawn, at most; a note under the picture says what is left out."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of layouts; in a notebook it shows itself.
+    """A picture of layouts, which a notebook displays.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Figure:
 def grid_of(title: str, rows: int, columns: int, cell: Callable[[int, int], Cell],
             breaks: tuple[Sequence[int], Sequence[int]] = ((), ()), row_note: Callable[[int], str] | None = None,
             column_note: Callable[[int], str] | None = None, most: int = MOST) -> tuple[Grid, str]:
-    """A grid of at most ``most`` rows and columns, and the sentence that says what is missing (or nothing)."""
+    """A grid of at most ``most`` rows and columns, and a sentence about what is left out (or nothing)."""
     shown_rows, shown_columns = min(rows, most), min(columns, most)
     cells = tuple(tuple(cell(r, c) for c in range(shown_columns)) for r in range(shown_rows))
     grid = Grid(title, cells, (tuple(breaks[0]), tuple(breaks[1])),

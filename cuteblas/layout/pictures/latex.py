@@ -17,14 +17,14 @@ _COLOURS = {"cell": "black", "axis": "black!60", "warning": "red!75!black", "tit
 def render(figure: Figure) -> str:
     """The LaTeX document of a figure."""
     scene = scene_of(figure)
-    colours = {colour: f"c{i}" for i, colour in enumerate(dict.fromkeys(box.colour for box in scene.boxes))}
+    colours = {colour: f"c{i}" for i, colour in enumerate(dict.fromkeys(rectangle.colour for rectangle in scene.rectangles))}
     out = [r"\documentclass[border=2pt]{standalone}", r"\usepackage[T1]{fontenc}", r"\usepackage{tikz}",
            *(rf"\definecolor{{{name}}}{{HTML}}{{{colour[1:].upper()}}}" for colour, name in colours.items()),
            r"\begin{document}", r"\frenchspacing",
            rf"\begin{{tikzpicture}}[x={_POINTS}pt,y=-{_POINTS}pt,font=\ttfamily,inner sep=0pt,outer sep=0pt]"]
-    for marked in (False, True):                         # frames lie over their neighbours
+    for marked in (False, True):                         # frames are drawn over their neighbours
         out += [rf"\path[fill={colours[b.colour]},draw={'black,line width=1.2pt' if marked else 'white'}] "
-                rf"({b.x:g},{b.y:g}) rectangle ++({b.width:g},{b.height:g});" for b in scene.boxes if b.marked == marked]
+                rf"({b.x:g},{b.y:g}) rectangle ++({b.width:g},{b.height:g});" for b in scene.rectangles if b.marked == marked]
     out += [rf"\draw[line width={r.thickness * _POINTS:g}pt] ({r.x1:g},{r.y1:g}) -- ({r.x2:g},{r.y2:g});" for r in scene.rules]
     out += [_node(label) for label in scene.labels]
     out += [r"\end{tikzpicture}", r"\end{document}", ""]

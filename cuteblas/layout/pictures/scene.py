@@ -1,4 +1,4 @@
-"""A figure as boxes, lines and labels at places: what both output formats draw.
+"""A figure as rectangles, lines and labels with coordinates, which both output formats draw.
 
 Lengths are in pixels of 1/96 inch, y grows downwards, and text is monospaced.
 """
@@ -11,7 +11,7 @@ from typing import Literal
 
 from .figure import Figure, Grid
 
-__all__ = ["Box", "Label", "Rule", "Scene", "scene_of"]
+__all__ = ["Label", "Rectangle", "Rule", "Scene", "scene_of"]
 
 CELL_FONT, AXIS_FONT, TITLE_FONT = 11, 10, 13
 _CHARACTER = 0.6                                         # width of a character by font size
@@ -23,7 +23,7 @@ Anchor = Literal["start", "middle", "end"]
 
 
 @dataclass(frozen=True)
-class Box:
+class Rectangle:
     """A filled rectangle."""
 
     x: float
@@ -59,11 +59,11 @@ class Label:
 
 @dataclass
 class Scene:
-    """Everything that is drawn, in the order of drawing, and the size of the paper."""
+    """Everything that is drawn, in the order of drawing, and the size of the page."""
 
     width: float = 0
     height: float = 0
-    boxes: list[Box] = field(default_factory=list)
+    rectangles: list[Rectangle] = field(default_factory=list)
     rules: list[Rule] = field(default_factory=list)
     labels: list[Label] = field(default_factory=list)
 
@@ -153,7 +153,7 @@ def _place(scene: Scene, grid: Grid, x: float, y: float, width: float, height: f
         scene.labels.append(Label(x - 6, y + (r + 0.5) * height, str(r), AXIS_FONT, "end", "axis"))
         for c, cell in enumerate(row):
             left, top = x + c * width, y + r * height
-            scene.boxes.append(Box(left, top, width, height, cell.colour, cell.marked))
+            scene.rectangles.append(Rectangle(left, top, width, height, cell.colour, cell.marked))
             first = top + height / 2 - (len(cell.lines) - 1) * _LINE / 2
             for k, text in enumerate(cell.lines):
                 scene.labels.append(Label(left + width / 2, first + k * _LINE, text, CELL_FONT, "middle", "cell"))

@@ -1,6 +1,6 @@
-"""Figures as SVG: one file without outside references, with its own paper so that it reads on any background.
+"""Figures as SVG: one self-contained file, with its own background so that it can be read on any page.
 
-The paper and the labels follow the reader's light or dark theme; cells are light in both, with dark text.
+The background and the labels follow the reader's light or dark theme; cells are light in both, with dark text.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 
 from .figure import Figure
-from .scene import CELL_FONT, Box, Label, scene_of
+from .scene import CELL_FONT, Label, Rectangle, scene_of
 
 __all__ = ["render"]
 
@@ -31,8 +31,8 @@ def render(figure: Figure) -> str:
            f'style="max-width:100%;height:auto">',
            f"<title>{escape(figure.title)}</title>", f"<style>{_STYLE}</style>",
            f'<rect class="paper" width="{w}" height="{h}" rx="6"/>', '<g class="box">']
-    plain = [b for b in scene.boxes if not b.marked]
-    marked = [b for b in scene.boxes if b.marked]
+    plain = [b for b in scene.rectangles if not b.marked]
+    marked = [b for b in scene.rectangles if b.marked]
     out += [_rectangle(b, 0) for b in plain]
     out.append("</g>")
     if marked:
@@ -54,9 +54,9 @@ def render(figure: Figure) -> str:
     return "\n".join(out)
 
 
-def _rectangle(box: Box, inset: int) -> str:
-    return (f'<rect x="{_number(box.x + inset)}" y="{_number(box.y + inset)}" width="{_number(box.width - 2 * inset)}" '
-            f'height="{_number(box.height - 2 * inset)}" fill="{box.colour}"/>')
+def _rectangle(r: Rectangle, inset: int) -> str:
+    return (f'<rect x="{_number(r.x + inset)}" y="{_number(r.y + inset)}" width="{_number(r.width - 2 * inset)}" '
+            f'height="{_number(r.height - 2 * inset)}" fill="{r.colour}"/>')
 
 
 def _baseline(label: Label) -> str:
