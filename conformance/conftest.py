@@ -1,4 +1,4 @@
-"""Suites that judge from outside, on any backend: ``pytest conformance --backend numpy|definition|emulator|cuda``.
+"""Suites from outside, on any backend: ``pytest conformance --backend numpy|definition|emulator|cuda``.
 
 At the end stands a table with a row for each suite; docs/conformance.md has them for every backend.
 """

@@ -29,7 +29,7 @@ COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library
 
 
 def imports(file):
-    """Absolute names of the modules that a file imports; those behind ``if TYPE_CHECKING`` do not count."""
+    """Absolute names of the modules that a file imports; those under ``if TYPE_CHECKING`` do not count."""
     package = ["cuteblas", *file.relative_to(HOME).parts[:-1]]
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for_checkers = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)

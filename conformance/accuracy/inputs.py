@@ -84,7 +84,7 @@ def _cancelling(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.nd
 
 
 def _sparse(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Half of A is zero, as behind a ReLU."""
+    """Half of A is zero, as after a ReLU."""
     a, b = _normal(rng, m, n, k)
     return np.maximum(a, 0), b
 

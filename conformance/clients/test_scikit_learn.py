@@ -1,4 +1,4 @@
-"""scikit-learn with array API dispatch: its own check of estimators, and the data sets that it brings."""
+"""scikit-learn with array API dispatch: its own check of estimators, and its bundled data sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A differential fuzzer: random calls of every public function, judged by NumPy's own answer to the same call.
+"""A differential fuzzer: random calls of every public function, compared with NumPy's own result of the same call.
 
 ``python -m conformance.fuzz --help``; docs/conformance.md says what is compared.
 """

@@ -32,7 +32,7 @@ class Pools:
     work : int
         The most multiplications of a call, about.
     layouts : mapping
-        Weights of the ways in which arrays lie in memory.
+        Weights of the memory layouts of arrays.
     backend : str
         On CuPy's arrays ("host", "cuda") there are no lists beside them.
     """

@@ -145,7 +145,7 @@ def _may_answer(call: Call, side: Side, error: BaseException) -> bool:
 
 
 def _memories(call: Call, side: Side, expected: Outcome, got: Outcome) -> Fault | None:
-    """See that nobody wrote but into the arrays that were to be written."""
+    """Check that only the arrays that should be written were written."""
     written = [np.zeros(len(before), bool) for before in got.before]
     for i in out_views(call):
         view = call.views[i]

@@ -31,7 +31,7 @@ class Seen:
     argument : int, optional
         The view whose array object this is.
     place : tuple of int, optional
-        Memory and offset of its first element, if it lies in one of the call's.
+        Memory and offset of its first element, if it is in one of the call's.
     writeable : bool
     items : tuple of Seen
         Of a list or a tuple.

@@ -21,7 +21,7 @@ __all__ = ["BACKENDS", "GUARD", "Reference", "Side", "side", "why_unavailable"]
 
 BACKENDS = ("numpy", "definition", "emulator", "host", "cuda")
 GUARD = 64
-"""Bytes in front of and behind every memory that nobody may write."""
+"""Guard bytes before and after every memory, which nothing may write."""
 
 _FLOATS = {"<f4": 8.0, "<f8": 6.0, "<c8": 2.0, "<c16": 2.0, "<f2": 2.0}
 _INTEGERS = {"|b1": 0.7, "|i1": 0.8, "<i2": 0.4, "<i4": 0.8, "<i8": 1.2, "|u1": 0.5, "<u2": 0.2, "<u4": 0.2, "<u8": 0.3}

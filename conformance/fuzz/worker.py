@@ -331,7 +331,7 @@ class Team:
         return []
 
     def _lost(self, member: _Member, fault: Fault | None) -> Found:
-        """A worker crashed or hangs: another goes on behind its program."""
+        """A worker crashed or hangs: another continues after its program."""
         index = member.current.value
         member.process.join(1 if fault is None else 0)
         fault = fault or Fault("crash", _ended(member.process.exitcode))

@@ -1,4 +1,4 @@
-"""``install``, ``enabled`` and ``uninstall``, without a GPU: CuPy arrays lie in host memory, launches are evaluated by the
+"""``install``, ``enabled`` and ``uninstall``, without a GPU: CuPy arrays are in host memory, launches are evaluated by the
 definition, and stand-ins that work on the host are what is called CuPy's own path here."""
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def placed(values: np.ndarray, storage: str) -> Placed:
 
 
 def at(offset, values):
-    """A C-ordered array so many bytes behind a multiple of 16."""
+    """A C-ordered array so many bytes after a multiple of 16."""
     raw = np.zeros(values.nbytes + 32, np.uint8)
     start = -raw.ctypes.data % 16 + offset
     x = raw[start:start + values.nbytes].view(values.dtype).reshape(values.shape)

@@ -1,4 +1,4 @@
-"""CuPy arrays without a GPU: they lie in host memory, and plans run in the emulator."""
+"""CuPy arrays without a GPU: they are in host memory, and plans run in the emulator."""
 
 from __future__ import annotations
 

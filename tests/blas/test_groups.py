@@ -300,7 +300,7 @@ def on_host_cupy():
 
 @pytest.fixture
 def only_repeated(monkeypatch):
-    """Forbids what comes behind the fast path."""
+    """Allows the fast path only."""
     return lambda: monkeypatch.setattr("cuteblas.blas.groups.prepare", lambda *call: pytest.fail("went the long way"))
 
 

@@ -1,4 +1,4 @@
-"""Calls on CuPy arrays that have run before, without a GPU: arrays lie in host memory, and plans run in the emulator."""
+"""Calls on CuPy arrays that have run before, without a GPU: arrays are in host memory, and plans run in the emulator."""
 
 from __future__ import annotations
 

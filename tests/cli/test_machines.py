@@ -27,7 +27,7 @@ def test_medians_take_turns_in_changing_order():
         return float(next(taken[order[-1]]))
 
     machine = SimpleNamespace(interval=interval)
-    result = medians(machine, lambda: order.append("a"), lambda: order.append("b"), repeats=8)      # behind warming up, twice
+    result = medians(machine, lambda: order.append("a"), lambda: order.append("b"), repeats=8)      # after warming up, twice
     rounds = [tuple(order[i:i + 2]) for i in range(0, len(order), 2)]
     assert result == [2.0, 20.0] and rounds[:2] == [("a", "b")] * 2
     assert len(rounds) == 10 and set(rounds) == {("a", "b"), ("b", "a")}

@@ -1,4 +1,4 @@
-"""A ring of stages: who waits for whom, for which phase."""
+"""A ring of stages: which role waits for which, for which phase."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ STAGES, ROWS, WARP = 3, 8, 32
 
 
 def column_sums():
-    """One warp brings rows, another one adds them up."""
+    """One warp loads rows, another one adds them up."""
     k = KernelBuilder("column_sums", 2 * WARP, arch="sm_90")
     A, S, N = k.pointer("A", "float32"), k.pointer("S", "float32", const=False), k.integer("N")
     ring = k.shared("ring", "float32", Layout((1, WARP, STAGES)))

@@ -13,7 +13,7 @@ COPIES = [(Layout((32, 8)), (4, 1)), (Layout((8, 32), (32, 1)), (1, 2)), (Layout
 
 @pytest.mark.parametrize("threads, values", COPIES, ids=str)
 def test_a_thread_owns_a_dense_block(threads, values):
-    """Value v of thread t lies at v + values * t in each mode."""
+    """Value v of thread t is at v + values * t in each mode."""
     tv, tile = raked_tv(threads, values)
     for tm in range(size(threads[0])):
         for tn in range(size(threads[1])):

@@ -1,4 +1,4 @@
-"""TMA, mbarriers and wgmma: what they compute, and how their misuse is told."""
+"""TMA, mbarriers and wgmma: what they compute, and how their misuse is reported."""
 
 from __future__ import annotations
 

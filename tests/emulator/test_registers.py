@@ -61,7 +61,7 @@ def test_short_types_are_looked_at_by_the_word(ctype, name):
 
 
 def test_it_goes_through_shared_memory():
-    """Where it may lie, as long as nobody takes it out of there."""
+    """Where it may be stored, as long as nothing reads it from there."""
     out = np.zeros(32, np.float32)
     keep = "auto* s = cb::shared_memory<float>(0); cb::store_shared<1>(s + threadIdx.x, r); cb::load_shared<1>(r, s + threadIdx.x);"
     launch(declared("float", 1, keep), shared=128)

@@ -1,4 +1,4 @@
-"""Instructions that a warp executes as one: what ldmatrix and mma.sync compute, and how their misuse is told."""
+"""Instructions that a warp executes as one: what ldmatrix and mma.sync compute, and how their misuse is reported."""
 
 from __future__ import annotations
 

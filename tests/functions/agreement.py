@@ -27,7 +27,7 @@ def agree(ours: Callable[..., Any], numpys: Callable[..., Any], *operands: Any, 
     to, back : callable, optional
         What makes a CuPy array of a NumPy array, and the reverse.
     strides : bool
-        Whether new arrays must lie alike in memory.
+        Whether new arrays must have the same strides.
 
     Returns
     -------

@@ -24,7 +24,7 @@ def check_same_refusal(call: Callable[..., Any], expected: Exception, *operands:
 
 
 def check_same_strides(got: Any, expected: np.ndarray) -> None:
-    """Check that two arrays lie alike in memory; strides of modes of extent 1 and of empty arrays say nothing."""
+    """Check that two arrays have the same strides; strides of modes of extent 1 and of empty arrays say nothing."""
     assert got.shape == expected.shape
     for stride, wanted, extent in zip(got.strides, expected.strides, expected.shape, strict=True):
         assert stride == wanted or extent == 1 or expected.size == 0, f"strides {got.strides}, not {expected.strides}"

@@ -1,4 +1,4 @@
-"""CuPy arrays, without a GPU: the arrays lie in host memory and launches are evaluated by the definition."""
+"""CuPy arrays, without a GPU: the arrays are in host memory and launches are evaluated by the definition."""
 
 from __future__ import annotations
 

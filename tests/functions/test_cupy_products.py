@@ -1,4 +1,4 @@
-"""Products of CuPy arrays, without a GPU: the arrays lie in host memory and launches are evaluated by the definition."""
+"""Products of CuPy arrays, without a GPU: the arrays are in host memory and launches are evaluated by the definition."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class LongWay(Exception):
 
 @pytest.fixture
 def only_repeated(monkeypatch):
-    """Forbids what comes behind the fast path."""
+    """Allows the fast path only."""
     def forbid():
         def take(*_, **_arguments):
             raise LongWay
@@ -347,7 +347,7 @@ def test_singular_matrices_are_refused_as_by_numpy(monkeypatch, capturing):
 
 @pytest.mark.parametrize("precision", ["auto", "ieee", "fp16x3", "tf32"])
 def test_sums_that_are_doubled_after_the_product(precision):
-    """A sum along one operand alone, which an algorithm cannot read, is halved first; the launch behind it doubles by its alpha."""
+    """A sum along one operand alone, which an algorithm cannot read, is halved first; the launch after it doubles by its alpha."""
     x, y = np.float32([1, 2]), np.broadcast_to(np.float32([3]), (2,))
     assert float(on_host(cuteblas.inner(on_gpu(x), on_gpu(y), precision=precision))) == 9
 

@@ -40,7 +40,7 @@ def computed(graph: Any, operands: dict[str, np.ndarray], out: np.ndarray) -> np
 
 
 def behind(x: np.ndarray, nbytes: int) -> np.ndarray:
-    """What lies so many bytes behind the beginning of an array, if it is not all of it one mode."""
+    """The array so many bytes after the beginning of an array, if that is not a single mode."""
     return x.ravel()[nbytes // x.itemsize:] if nbytes else x
 
 
@@ -109,7 +109,7 @@ def test_problems_hold_any_strides(shape: tuple[int, ...], layouts: tuple[str, s
 
 
 def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Where each element lies."""
+    """The offset of each element."""
     return sum((i * s for i, s in zip(np.indices(shape), strides, strict=True)), np.zeros(shape, int))
 
 
@@ -117,7 +117,7 @@ def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
 def test_few_threads_are_idle(shape: tuple[int, ...]) -> None:
     """Whatever the extents are: a tile of one element would take as long as a tile of thousands."""
     memory = [Memory(shape, tuple(np.cumprod([item, *shape[:0:-1]]).tolist()[::-1]), np.dtype(f"f{item}"), 256) for item in (4, 8)]
-    if len(shape) > 1:                                  # with a gap behind each row
+    if len(shape) > 1:                                  # with a gap after each row
         memory = [replace(x, strides=(*(2 * s for s in x.strides[:-1]), x.strides[-1])) for x in memory]
     parts = elementwise_parts(cast_of("float32", "float64"), memory[1], {"x": memory[0]})
     idle = 0

@@ -1,6 +1,6 @@
 """What CuPy 14.2 copies, converts, computes otherwise than NumPy or does not have, each with a test of what is done here.
 
-CuPy's arrays lie in host memory and launches are evaluated by the definition.
+CuPy's arrays are in host memory and launches are evaluated by the definition.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two calls with one key are the same call: what the memory of an earlier call answers is what the long way would answer.
 
-CuPy arrays lie in host memory and launches are evaluated by the definition. All arrays of a call lie in one arena, of which
+CuPy arrays are in host memory and launches are evaluated by the definition. All arrays of a call are in one arena, of which
 everything that a call writes is compared; what is allocated for results has guards around it.
 """
 

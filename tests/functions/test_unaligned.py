@@ -1,5 +1,5 @@
 """Elements that are not aligned to their size, which end a process's use of a GPU when a kernel reads them: every function copies
-them first, or refuses them. CuPy arrays lie in host memory here; those on a device are in ``test_on_a_gpu``."""
+them first, or refuses them. CuPy arrays are in host memory here; those on a device are in ``test_on_a_gpu``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shifted(dtype: str, shape: tuple[int, ...] = (6, 6)) -> np.ndarray:
 
 
 def packed(dtype: str, shape: tuple[int, ...] = (6, 6)) -> np.ndarray:
-    """An array with a byte behind every element."""
+    """An array with a byte after every element."""
     return np.zeros(shape, [("element", dtype), ("byte", "u1")])["element"]
 
 
@@ -90,7 +90,7 @@ def test_scalars_of_blas(dtype: str, on_the_host: None) -> None:
 
 
 def check_scalars(dtype: str, to: Any, back: Any) -> None:
-    """Check factors that lie unaligned on the device, of the routine's type and of another."""
+    """Check factors that are unaligned on the device, of the routine's type and of another."""
     routine, one = getattr(blas, ROUTINES[dtype]), to(np.ones((6, 6), dtype))
     for kind in (dtype, "f2", "i4"):
         two, three = small(shifted(kind, (4,)))[2:4]

@@ -87,7 +87,7 @@ def test_slices_of_k(engine):
 
 
 def test_what_is_copied_where():
-    """Rows of the workspace begin where sectors do, long ones where lines do; copies lie behind each other."""
+    """Rows of the workspace begin where sectors do, long ones where lines do; copies follow each other."""
     odd = GemmProblem(300, 101, 255, Operand("float16", (255, 1)), Operand("float16", (1, 101)), Operand("float16", (101, 1)))
     plan = plan_copied(odd, H200)
     copies, product = plan.launches

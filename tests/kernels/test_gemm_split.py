@@ -1,4 +1,4 @@
-"""float32 products on 16-bit tensor cores: planes, products, and who decides which algorithm is accurate enough."""
+"""float32 products on 16-bit tensor cores: planes, products, and the guard that decides which algorithm is accurate enough."""
 
 import itertools
 import re
@@ -72,7 +72,7 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
     assert units(c, a, b) <= limit(k)
 
 
-# Where rows lie across K, blocks of 16 of them keep 1024 of K, and blocks of 32 keep 512.
+# Where rows are across K, blocks of 16 of them keep 1024 of K, and blocks of 32 keep 512.
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("k", [256, 513, 1537, 2195, 4097])
 def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
@@ -499,7 +499,7 @@ def test_the_workspace_is_no_more_than_planes_and_what_is_known_of_rows(n):
 
 @pytest.mark.parametrize("n, divided", [(1536, 144), (2048, 0), (2049, 157), (2560, 136), (4096, 0), (8192, 136)])
 def test_what_is_divided(n, divided):
-    """What is left behind whole waves, or that and a wave more where few tiles are left."""
+    """The tiles after whole waves, or these and one more wave if they are few."""
     launch = plan_gemm(square(n), H200).launches[1]
     values = dict(zip((q.name for q in launch.kernel.params), launch.arguments, strict=True))
     assert (values["divided"].value if "divided" in values else 0) == divided

@@ -1,4 +1,4 @@
-"""complex64 products on 16-bit tensor cores: the real product behind them, conjugation, and who decides what is accurate enough."""
+"""complex64 products on 16-bit tensor cores: the equivalent real product, conjugation, and the guard of accuracy."""
 
 from dataclasses import replace
 from functools import partial

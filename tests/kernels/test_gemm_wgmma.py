@@ -144,7 +144,7 @@ def test_boxes_beyond_an_operand_are_not_brought(engine, tile, orders, m, n, k, 
     (1600, "C", WgmmaTile(2, 192, 4), False), (2624, "C", WgmmaTile(2, 224, 4), True), (2624, "F", WgmmaTile(2, 224, 4), False),
 ])
 def test_boxes_are_clipped_where_tma_is_what_a_stage_waits_for(n, order, tile, clipped):
-    """And whole boxes lie beyond an operand: of 64 rows, or of a line of an MN-major one."""
+    """And where whole boxes are outside of an operand: of 64 rows, or of a line of an MN-major one."""
     a, b, c = Operand("float16", (n, 1)), Operand("float16", (1, n) if order == "C" else (n, 1)), Operand("float16", (n, 1))
     config = plan_wgmma(GemmProblem(n, n, n, a, b, c), H200, tile).config
     assert config.clipped == clipped
@@ -311,7 +311,7 @@ def test_divided_tiles_with_an_epilogue(engine):
 
 
 def test_divided_tiles_are_the_same_in_every_run(engine):
-    """Bit for bit, whoever is faster and whatever an earlier run left in the workspace."""
+    """Bit for bit, whichever block is faster and whatever an earlier run left in the workspace."""
     hopper(engine)
     rng = np.random.default_rng(15)
     results = []
@@ -327,7 +327,7 @@ def test_divided_tiles_are_the_same_in_every_run(engine):
 
 @pytest.mark.parametrize("tile", DIVIDED, ids=str)
 def test_flags_are_cleared_before_they_are_looked_at(tile):
-    """All of them, behind the sums, where the workspace ends."""
+    """All of them, after the sums, where the workspace ends."""
     operand = Operand("float16", (4096, 1))
     plan = plan_wgmma(GemmProblem(4096, 4096, 4096, operand, operand, operand), H200, tile, 116)
     clear, product = ({q.name: x for q, x in zip(launch.kernel.params, launch.arguments, strict=True)} for launch in plan.launches)

@@ -48,7 +48,7 @@ def test_larger_tiles_for_many_rows(engine, item):
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_one_row(engine, item):
-    """A slice of a vector: no byte before or behind it is read, by words neither (the emulator checks)."""
+    """A slice of a vector: no byte before or after it is read, not even as part of a word (the emulator checks)."""
     for offset in range(1, 16 // item, 2):
         moved(engine, (300,), item, src_offset=offset)
         moved(engine, (64,), item, dst_offset=offset)

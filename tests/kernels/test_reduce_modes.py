@@ -51,7 +51,7 @@ def check(r, x, op, compute=None):
 
 
 def reduce(engine, x, op="sum", order="C", *, dtype=None, compute=None, r_step=1, r_flip=False, seed=None, **layout):
-    """Reduce the last mode, compare, and look at what lies around the result; returns the plan and the result."""
+    """Reduce the last mode, compare, and check the memory around the result; returns the plan and the result."""
     into = dtype or x.dtype
     px, pr = place(x, order, poison=None if x.dtype.kind == "b" else poison(x.dtype), **layout), \
         vector(x.shape[:-1], into, step=r_step, flip=r_flip)

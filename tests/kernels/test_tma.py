@@ -100,7 +100,7 @@ def test_narrow_vectors_have_no_bank_conflicts_either(item):
 
 
 def test_the_tile_is_what_the_box_fills():
-    """The words that threads read lie where the elements of the box do."""
+    """The words that threads read are those of the elements of the box."""
     for config in (TmaTransposeConfig(1), TmaTransposeConfig(2), TmaTransposeConfig(2, 2), TmaTransposeConfig(8)):
         vector, vectors, line = config.tile
         for v in range(vector):

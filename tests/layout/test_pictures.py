@@ -190,11 +190,11 @@ def test_nothing_overlaps_and_nothing_leaves_the_paper(name):
     for i, (y, left, right, font) in enumerate(spans):
         for y2, left2, right2, font2 in spans[:i]:
             assert abs(y - y2) >= (font + font2) / 2 - 1 or right <= left2 + 0.01 or right2 <= left + 0.01, scene.labels[i]
-    for rectangle in scene.rectangles:
-        assert box.x >= 0 and box.x + box.width <= scene.width and box.y >= 0 and box.y + box.height <= scene.height
+    for r in scene.rectangles:
+        assert r.x >= 0 and r.x + r.width <= scene.width and r.y >= 0 and r.y + r.height <= scene.height
         for t in scene.labels:
-            if t.style == "cell" and box.x < t.x < box.x + box.width and box.y < t.y < box.y + box.height:
-                assert 0.6 * t.font * len(t.text) <= box.width
+            if t.style == "cell" and r.x < t.x < r.x + r.width and r.y < t.y < r.y + r.height:
+                assert 0.6 * t.font * len(t.text) <= r.width
 
 
 def luminance(colour):

@@ -44,7 +44,7 @@ class Recorder:
 
 @pytest.fixture
 def fake_cupy(monkeypatch):
-    """CuPy with one current device, number 0, and no GPU behind it."""
+    """CuPy with one current device, number 0, and no GPU."""
     class Memory:
         def __init__(self, size):
             self.size, self.ptr = size, 0x5000

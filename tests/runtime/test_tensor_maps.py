@@ -1,4 +1,4 @@
-"""What the driver is told about a tensor map."""
+"""What is passed to the driver for a tensor map."""
 
 import ctypes
 from dataclasses import replace

@@ -51,7 +51,7 @@ def _einsum(draw: Draw) -> Call:
 
 
 def _spelled(b: Building, terms: list[str], output: str | None, operands: list[Argument]) -> list[Argument]:
-    """Subscripts as one string, or now and then as a list behind each operand."""
+    """Subscripts as one string, or now and then as a list after each operand."""
     if b.draw.chance(0.1):
         arguments: list[Argument] = []
         for term, operand in zip(terms, operands, strict=True):

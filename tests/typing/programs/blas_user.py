@@ -9,7 +9,7 @@ Matrix = NDArray[np.float32]
 
 
 def update(a: Matrix, b: Matrix, c: Matrix) -> Matrix:
-    """C := C - A B^T, where C lies."""
+    """C := C - A B^T, in place."""
     result: Matrix = blas.sgemm(-1.0, a, b, beta=1.0, c=c, trans_b="T", overwrite_c=True)
     return result
 
