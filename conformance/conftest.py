@@ -1,6 +1,6 @@
 """Suites from outside, on any backend: ``pytest conformance --backend numpy|definition|emulator|cuda``.
 
-At the end stands a table with a row for each suite; docs/conformance.md has them for every backend.
+At the end a table is printed with a row for each suite; docs/conformance.md has it for every backend.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _XFAILS = _HERE / "numpy_suite_xfails.txt"
 _ANSWERED = "answered"
 
 _OUTCOMES = ("passed", "skipped", "xfailed", "failed", "error")
-# Routes of calls that no kernel had a part in, besides those delegated with a reason.
+# Routes of calls without a kernel, besides those delegated with a reason.
 _WITHOUT_KERNELS = frozenset({"numpy", "nothing", "identity", "matmul", "a view", "element by element"})
 
 
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Note with every test by which routes calls of our functions were answered."""
+    """Record with every test the routes of its calls of this package's functions."""
     answered: Counter[tuple[str, str]] = Counter()
     reset = cuteblas.reset_stats
 
@@ -97,7 +97,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print a table of the suites, and which routes answered the calls of our functions."""
+    """Print a table of the suites, and the routes of the calls of this package's functions."""
     outcomes: dict[str, Counter[str]] = {}
     routes: dict[str, Counter[str]] = {}
     for outcome in _OUTCOMES:
@@ -173,7 +173,7 @@ def _by_way_of_the_gpu(name: str, call: Callable[..., Any]) -> Callable[..., Any
         if (out := named.get("out")) is not None:
             arrays.append(out)
         for i in places:
-            if arrays and isinstance(given[i], list):   # NumPy's functions take lists beside arrays, ours on a GPU do not
+            if arrays and isinstance(given[i], list):   # NumPy's functions take lists together with arrays, ours on a GPU do not
                 given[i] = np.array(given[i])
                 arrays.append(given[i])
         if not arrays or not all(type(x) is np.ndarray and x.dtype in _ON_GPU and x.flags.writeable for x in arrays):
@@ -193,7 +193,7 @@ _OF_ONE = frozenset({"swapaxes", "moveaxis", "rollaxis", "transpose", "permute_d
 
 
 def _places_of_operands(name: str, given: list[Any]) -> range:
-    """Where among the arguments of a function, or in its list of arrays, operands stand."""
+    """The positions of operands among the arguments of a function, or in its list of arrays."""
     if name in ("einsum", "einsum_path"):
         return range(1, len(given)) if isinstance(given[0], str) else range(0, len(given) // 2 * 2, 2)
     return range(len(given) if name == "linalg.multi_dot" else min(1 if name in _OF_ONE else 2, len(given)))

@@ -1,7 +1,7 @@
 """The quick subset, ``pytest -m quick``: some tests of every layer, in under two minutes.
 
-An entry is a file, a folder or a test function with all of its parameters; tests/test_quick.py holds that there are some for each
-subpackage and that what is named exists.
+An entry is a file, a folder or a test function with all of its parameters; tests/test_quick.py checks that there are some for each
+subpackage and that they exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arrows of the design: which part may import which, and what ``import cuteblas`` leaves alone."""
+"""The layers: which part may import which, and what ``import cuteblas`` does not import."""
 
 import ast
 import subprocess

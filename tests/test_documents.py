@@ -60,7 +60,7 @@ def test_links_lead_somewhere(path):
 @pytest.mark.parametrize("name, words", [("products.svg", {"float32", "complex64", "asked"}),
                                          ("transposes.svg", {"8192x8192", "16 bytes", "asked"})])
 def test_plots_are_drawn_from_the_data(name, words, tmp_path):
-    """As they are committed, if the same matplotlib draws them."""
+    """They equal the committed ones, if the same version of matplotlib draws them."""
     matplotlib = pytest.importorskip("matplotlib")
     run_path(str(PERFORMANCE / "plots.py"))["main"](tmp_path)
     drawn, committed = ((folder / name).read_text(encoding="utf-8") for folder in (tmp_path, PERFORMANCE))

@@ -57,7 +57,7 @@ def raises(f):
 
 
 def faults(f):
-    """What help() does not say."""
+    """What is missing in help()."""
     doc = inspect.getdoc(f)
     if not doc:
         return ["no docstring"]

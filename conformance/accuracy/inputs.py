@@ -1,4 +1,4 @@
-"""Operands that are hard in different ways, for products in float32 and complex64."""
+"""Operands that are difficult in different ways, for products in float32 and complex64."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Case:
     Attributes
     ----------
     name : str
-        What is hard about it.
+        What is difficult about it.
     make : callable
         From a random generator and extents m, n, k to A (m, k) and B (k, n), float64.
     exact : bool

@@ -1,4 +1,4 @@
-"""float32 and complex64 products with ``precision="auto"`` are as accurate as those of the library that one would take instead.
+"""float32 and complex64 products with ``precision="auto"`` are as accurate as those of the library that a user would use instead.
 
 On the GPU that is cuBLAS, on the emulator NumPy's BLAS on small products. Run it with
 ``pytest conformance/accuracy --backend cuda``.
@@ -18,9 +18,9 @@ from cuteblas.functions.engines import EMULATOR
 from .grades import ROWS, Grade, Row, grade
 from .inputs import CASES, Case
 
-# A product of few terms is rounded a few times by either library; which of them is luckier means nothing.
+# A product of few terms is rounded a few times by either library; which of them has the smaller error is chance.
 _LUCK = 3.0
-# Rows that are judged: of products in native arithmetic few rows would be a matter of luck too.
+# Rows that are compared: with few rows, the errors of products in native arithmetic would be a matter of chance too.
 _SAMPLED = {"emulator": 64, "cuda": 1024}
 _SMALL = (24, 20, 200)
 _LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
@@ -60,7 +60,7 @@ def judged(backend: str, element: str, case: Case, extents: tuple[int, int, int]
 def not_worse(row: Row, allowance: float = 1.0) -> None:
     """The gate: no larger error than the other library's.
 
-    Where both add in native arithmetic, in different orders, the mean errors agree and the largest one is a matter of luck.
+    Where both add in native arithmetic, in different orders, the mean errors agree and the largest one is a matter of chance.
     """
     ours, theirs = row.ours, row.theirs
     assert ours.rms <= max(allowance * theirs.rms * 1.02, _LUCK / 3), row

@@ -1,4 +1,4 @@
-"""What clients are given: arrays of this package, and on the GPU plain CuPy arrays under ``cuteblas.enabled()`` too."""
+"""The arrays that clients are called with: those of this package, and on the GPU also CuPy's own under ``cuteblas.enabled()``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import cuteblas
 
 @dataclass(frozen=True)
 class Arrays:
-    """Arrays that a client is given, and what it makes of them.
+    """Arrays that a client is called with.
 
     Attributes
     ----------

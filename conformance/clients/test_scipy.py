@@ -1,4 +1,4 @@
-"""SciPy with ``SCIPY_ARRAY_API=1``: functions that follow the standard, and what becomes of those that do not."""
+"""SciPy with ``SCIPY_ARRAY_API=1``: functions that follow the standard, and what happens in those that do not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OTHERS = {
 
 
 def refused(arrays, name, call):
-    """Whether our arrays on the GPU are refused by code for the host, rather than moved there in silence."""
+    """Whether code for the host rejects arrays of this package on the GPU, rather than moving them silently."""
     if name not in FOR_THE_HOST or (arrays.library, arrays.backend) != ("cuteblas", "cuda"):
         return False
     with pytest.raises(TypeError, match="Implicit conversion to a NumPy array is not allowed"):

@@ -1,4 +1,4 @@
-"""What a product may be: intervals around a wider result, from the roundings that any order of operations makes.
+"""Error bounds of products: intervals around a wider result, from the roundings that any order of operations makes.
 
 For a sum of K products computed in a type with unit roundoff u, in any order, the error is at most about K u (|A||B|). The wider
 result, (|A||B|) and K are had by calling NumPy's function again: on wider operands, on their absolute values, on ones.
@@ -40,7 +40,7 @@ class Bound:
     dtype : numpy.dtype
         The type of the sums.
     loose : bool
-        Whether there are several ways to multiply, of which one may come to an infinity and another one to a NaN.
+        Whether there are several ways to multiply, of which one may give an infinity and another one a NaN.
     """
 
     exact: np.ndarray
@@ -89,7 +89,7 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool =
         roundings = terms + 4 if count <= 2 else terms * 2 + 4 * count
         radius = factor * u * roundings * size + factor * (terms + 2) * real.type(info.smallest_subnormal) * most
         named = evaluated(precision, []) if precision else None
-        if named in ("fp16x3", "bf16x6"):       # by name, without the look at ranges: exact to so much of the largest elements
+        if named in ("fp16x3", "bf16x6"):       # by name, without the check of ranges: exact relative to the largest elements
             radius = radius + 2.0**-20 * terms * float(np.prod(largest)) * factor
         rounds_up = named == "tf32" and max(largest, default=0.0) > 0.99 * float(info.max)       # to an infinity
         if dtype.char == "e" and (count > 2 or call.keyword("optimize")):       # products in between are rounded too
@@ -263,7 +263,7 @@ def _changed(argument: Argument, arrays: list[np.ndarray], change: Callable[[np.
 
 
 def _places(call: Call) -> range:
-    """Where among the positional arguments operands stand."""
+    """The positions of operands among the positional arguments."""
     count = len(call.arguments)
     if call.base == "einsum":
         spelled = isinstance(evaluated(call.arguments[0], [None] * len(call.views)), str)

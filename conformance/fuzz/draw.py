@@ -34,7 +34,7 @@ class Pools:
     layouts : mapping
         Weights of the memory layouts of arrays.
     backend : str
-        On CuPy's arrays ("host", "cuda") there are no lists beside them.
+        On CuPy's arrays ("host", "cuda") there are no lists among the arguments.
     """
 
     dtypes: Mapping[str, float]

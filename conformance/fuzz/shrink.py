@@ -190,7 +190,7 @@ def _short(x: np.generic) -> str:
 
 
 def tidied(program: Program) -> Program:
-    """Without views and memories that nobody uses, memories as large as needed."""
+    """Without unused views and memories, and with memories as large as needed."""
     return replace(program, calls=tuple(map(_tidy_call, program.calls)))
 
 

@@ -1,4 +1,4 @@
-"""Who answers calls: NumPy itself, or this package on one of its backends."""
+"""The sides that are compared: NumPy itself, or this package on one of its backends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def why_unavailable(name: str) -> str | None:
 
 
 class Side:
-    """One who answers.
+    """A library that calls are made to.
 
     Attributes
     ----------

@@ -261,7 +261,7 @@ def test_workers_that_cannot_work(monkeypatch, capsys):
 
 
 def test_many_mismatches_end_in_time(monkeypatch, capsys):
-    """Shrinking stops soon after the time that was given, however much was found; what is left is printed as it is."""
+    """Shrinking stops soon after the given time, however much was found; the rest is printed as it is."""
     def failing(*arguments, **keywords):
         time.sleep(0.02)
         raise RuntimeError("".join(chr(97 + int(digit)) for digit in str(time.monotonic_ns())))

@@ -33,7 +33,7 @@ _EVERY = 0.5                                    # seconds between two reports of
 
 
 class Broken(Exception):
-    """A worker cannot work, whatever it is to call."""
+    """A worker cannot work, whatever it should call."""
 
 
 def _context(backend: str) -> Any:
@@ -45,7 +45,7 @@ def _context(backend: str) -> Any:
 
 
 def _judged(call: Call, answers: Side) -> Fault | None:
-    """What :func:`judge` says; an error that reached it, as that of a kernel which is noticed when memory is read, is a fault."""
+    """The result of :func:`judge`; an error that reaches it, like that of a kernel which shows when memory is read, is a fault."""
     try:
         return judge(call, answers)
     except Exception as error:

@@ -116,7 +116,7 @@ SAMPLES = [V, S, B, np.array(["2020-01-01"] * 4, "M8[D]"), np.array([3, 1, 2, 1]
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ufunc", ufuncs(), ids=lambda ufunc: ufunc.__name__)
 def test_ufuncs(ufunc):
-    """Every ufunc on samples of several types, however NumPy answers."""
+    """Every ufunc on samples of several types, whatever NumPy returns or raises."""
     answered = 0
     for sample in SAMPLES:
         expected = outcome(ufunc, *[sample] * ufunc.nin)
@@ -177,7 +177,7 @@ def test_out_of_any_type_is_returned():
 
 
 def test_calls_keep_no_array_alive():
-    gc.disable()            # memory is to be free as soon as nobody needs it, not when cycles are looked for
+    gc.disable()            # memory should be freed as soon as it is unused, not at the next garbage collection
     try:
         x, out = ndarray(S.copy()), ndarray(np.empty((3, 3)))
         np.dot(x, x, out), np.divmod(x, x), np.linalg.svd(x), x.sum()
@@ -383,7 +383,7 @@ def test_in_place_with_cupy(on_the_host):
 
 @pytest.mark.parametrize("call", [call for call in BINARY if call not in (operator.matmul, divmod)], ids=lambda call: call.__name__)
 def test_operators_with_cupy_are_ours(monkeypatch, call):
-    """Whoever stands on the left; the elements themselves need a GPU."""
+    """Whichever is on the left; the elements themselves need a GPU."""
     asked = []
     monkeypatch.setattr(ndarray, "__array_ufunc__", lambda self, ufunc, *rest: asked.append(ufunc) or "ours")
     monkeypatch.setattr(wrapper, "_operated", lambda call, x, other: asked.append(type(other)) or "ours")

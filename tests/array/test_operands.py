@@ -1,4 +1,4 @@
-"""Python's operators on ``cuteblas.ndarray`` and whatever may stand beside it, compared with ``numpy.ndarray``."""
+"""Python's operators on ``cuteblas.ndarray`` and other types, compared with ``numpy.ndarray``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU that is this CPU: NumPy in place of CuPy, and a clock that says what it is told."""
+"""A fake GPU: NumPy in place of CuPy, and a clock that returns given times."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_what_cannot_be_multiplied(files, why, no_gpu, saved, capsys):
 @pytest.mark.parametrize("content, why", [(b"1 2 3\n", "is not a .npy file; numpy.save("), (b"", "is not a .npy file"),
                                           (b"\x93NUMPY\x01\x00", "cannot be read as a .npy file"), (None, "Is a directory")])
 def test_files_that_are_none(content, why, no_gpu, tmp_path, capsys):
-    """What is said about them is no advice to load them unsafely."""
+    """The message does not advise to load them unsafely."""
     file = tmp_path / "t.txt"
     file.mkdir() if content is None else file.write_bytes(content)
     assert main(["demo", str(file)]) == 2

@@ -53,7 +53,7 @@ def test_transposes_pictures_and_source(capsys):
 
 @pytest.mark.parametrize("dtype", ["float32", "half", "complex64", "f8"])
 def test_operands_of_any_size_take_no_memory(capsys, dtype):
-    """NumPy's own judgement asks for memory as large as an operand, which is not there."""
+    """NumPy's own check allocates memory as large as an operand, which is not available."""
     tracemalloc.start()
     text = explained(capsys, "10000000x1000000", "1000000x1000000", "--dtype", dtype)
     _now, most = tracemalloc.get_traced_memory()

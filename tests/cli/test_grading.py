@@ -1,4 +1,4 @@
-"""Judging products."""
+"""Grading products."""
 
 from __future__ import annotations
 

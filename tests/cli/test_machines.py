@@ -1,4 +1,4 @@
-"""Clocks and what they time."""
+"""Clocks, and what they measure."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_builder_counts_what_it_writes(pad, expected):
 
 
 def test_accesses_of_several_widths_are_all_told():
-    """And none meets a bank twice only if none of any width does."""
+    """And there is no bank conflict only if there is none for any width."""
     k = KernelBuilder("kernel", 32)
     tile = k.shared("s", "float32", Layout((4, 32)))
     own = local_partition(tile, Layout((1, 32)), k.thread)

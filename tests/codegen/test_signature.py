@@ -1,4 +1,4 @@
-"""What a kernel is given: declarations, the order of parameters, and what is refused where a plan is made."""
+"""Signatures of kernels: declarations, the order of parameters, and errors when a plan is made."""
 
 import pytest
 from hypothesis import given

@@ -387,7 +387,7 @@ def fresh_kernels():
 
 @pytest.mark.parametrize("what", ["lanes", "rows"])
 def test_atoms_of_wgmma_are_the_hardwares(fresh_kernels, monkeypatch, what):
-    """What the emulator knows of them is not taken from the generator."""
+    """The emulator's layouts are not taken from the generator."""
     mistaken = _exchanged(WgmmaAtom(8, "float16").tv_c, what)
 
     def tv_c(atom: WgmmaAtom) -> Layout:

@@ -1,4 +1,4 @@
-"""Barriers and asynchronous copies: what they order, and that what they do not order is an error in every schedule."""
+"""Barriers and asynchronous copies: what they order, and that accesses which they do not order are errors in every schedule."""
 
 from __future__ import annotations
 

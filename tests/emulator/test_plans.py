@@ -1,4 +1,4 @@
-"""Running plans, compiling, and what a machine without a compiler says."""
+"""Running plans, compiling, and the message on a machine without a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said while the emulator compiles or runs for long, and how it is stopped."""
+"""Progress of a long compilation or run of the emulator, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Program:
         self.said = ""
 
     def read(self, until: Callable[[str], bool] = lambda said: False) -> str:
-        """What the program has said on standard error, until that is enough or all."""
+        """What the program has written to standard error, until that is enough or all."""
         while not until(self.said):
             try:
                 piece = os.read(self.reading, 4096).decode()

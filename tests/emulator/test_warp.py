@@ -62,7 +62,7 @@ def test_misuse_of_ldmatrix(change: dict, error: type, words: str) -> None:
 
 
 def test_bank_conflicts_of_ldmatrix_are_counted() -> None:
-    """Rows of 16 bytes side by side meet every bank once; rows 128 bytes apart meet the same four banks, eight at a time."""
+    """Rows of 16 bytes side by side use every bank once; rows 128 bytes apart use the same four banks, eight at a time."""
     statements = FILL.replace("8 * t]", "64 * t]") + "cb::syncthreads(); unsigned r[4]; cb::ldmatrix_x4(r, &s[64 * t]);"
     for spread, wavefronts in ((8, 4), (64, 32)):
         counts = launch(statements.replace("64 * t", f"{spread} * t"), threads=32, shared=4096, count=True)

@@ -1,4 +1,4 @@
-"""A call of ours beside the same call of NumPy's: on NumPy arrays by the definition, or on CuPy arrays in this process's memory."""
+"""A call compared with the same call of NumPy: on NumPy arrays by the definition, or on CuPy arrays in this process's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .comparisons import check_same_refusal, check_same_strides, outcome
 def agree(ours: Callable[..., Any], numpys: Callable[..., Any], *operands: Any, out: np.ndarray | None = None,
           to: Callable[[Any], Any] | None = None, back: Callable[[Any], np.ndarray] | None = None, strides: bool = True,
           **arguments: Any) -> Any:
-    """Check that two functions return equal results or refuse in the same words.
+    """Check that two functions return equal results or raise the same error.
 
     Parameters
     ----------

@@ -660,7 +660,7 @@ def with_import(acc):
     (with_import, lambda patch: patch.setattr(math, "pi", 3.0), False),
 ])
 def test_attributes_may_change(function, change, kept):
-    """Where what is read can be known, a trace is kept; the function is run with every call where it cannot."""
+    """Where everything that is read is known, a trace is kept; otherwise the function is traced at every call."""
     made = epilogue(function)
     before = digest(made())
     assert digest(made()) == before and (made.known.captures is not None) == kept

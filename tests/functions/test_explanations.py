@@ -1,4 +1,4 @@
-"""What ``explain`` tells."""
+"""What ``explain`` reports."""
 
 from __future__ import annotations
 

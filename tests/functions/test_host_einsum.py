@@ -1,4 +1,4 @@
-"""``einsum`` of NumPy arrays by NumPy's BLAS, beside ``numpy.einsum``'s plain loop."""
+"""``einsum`` of NumPy arrays by NumPy's BLAS, and ``numpy.einsum``'s plain loop."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def verdict(call, dtype, options, backend):
 
 @pytest.fixture
 def no_kernel_runs(monkeypatch):
-    """Plans are true ones, and nobody runs them."""
+    """Plans are real, but are not run."""
     monkeypatch.setattr(cuteblas.emulator, "run", lambda *plan, **others: None)
 
 

@@ -19,7 +19,7 @@ def engine(request):
 
 @pytest.fixture
 def without_boxes(monkeypatch):
-    """What planning gives to boxes, and to tiles of matrices so small as tests move, goes to the kernel of its kind of rows."""
+    """Permutations that planning would move by boxes, or as small matrices, are moved by the kernel for their kind of rows."""
     from cuteblas.planning import plan_copy
 
     plan_copy.cache_clear()

@@ -1,4 +1,4 @@
-"""Argument blocks, read back through their pointers as the driver reads them."""
+"""Argument blocks, read through their pointers as the driver reads them."""
 
 import ctypes
 from dataclasses import replace

@@ -73,7 +73,7 @@ def test_arithmetic_is_ieee(monkeypatch, empty_cache):
 
 
 def test_threads_import_the_compiler_at_the_same_time(tmp_path):
-    """cuda.core is another module once it has been imported: who comes meanwhile must not see one half of it."""
+    """cuda.core replaces its module while it is imported: other threads must not see it half initialised."""
     program = ("import sys\nfrom concurrent.futures import ThreadPoolExecutor\nfrom cuteblas.runtime import compile\n"
                "from tests.runtime.samples import MULTIPLY, REVERSE\nsys.setswitchinterval(1e-6)\n"
                "with ThreadPoolExecutor(8) as pool:\n"

@@ -1,4 +1,4 @@
-"""Executors with a recorder in the driver's place."""
+"""Executors with a fake driver."""
 
 import ctypes
 import sys
@@ -25,7 +25,7 @@ from tests.runtime.samples import (
 )
 
 
-class Recorder:
+class FakeLaunch:
     """Stands for ``cuLaunchKernel``: reads the arguments of :data:`MULTIPLY` as the driver does."""
 
     types = (ctypes.c_uint64,) * 3 + (ctypes.c_int32, ctypes.c_float, ctypes.c_float)
@@ -65,14 +65,14 @@ def fake_cupy(monkeypatch):
 
 
 def test_a_launch_passes_everything_on():
-    recorder = Recorder()
+    recorder = FakeLaunch()
     plan = multiply_plan(1000, launches=2)
     Executor(plan, 0, (11, 22), recorder).launch((1, 2, 3), 77, alpha=2, beta=0.5)
     assert recorder.calls == [(function, (8, 1, 1), (128, 1, 1), 0, 77, (1, 2, 3, 1000, 2.0, 0.5), 0) for function in (11, 22)]
 
 
 def test_kernels_that_wait_are_launched_another_way():
-    plain, overlapping = Recorder(), Recorder()
+    plain, overlapping = FakeLaunch(), FakeLaunch()
     following = following_plan(1000, launches=3)
     plan = replace(following, launches=(*multiply_plan(1000).launches, *following.launches[1:]))
     Executor(plan, 0, (11, 22, 33), plain, lambda: overlapping).launch((1, 2, 3), 77)
@@ -81,14 +81,14 @@ def test_kernels_that_wait_are_launched_another_way():
 
 
 def test_launches_overlap_from_sm_90_on():
-    plain, overlapping = Recorder(), Recorder()
+    plain, overlapping = FakeLaunch(), FakeLaunch()
     plan = replace(following_plan(1000, launches=2), device=replace(H200, arch="sm_80"))
     Executor(plan, 0, (11, 22), plain, lambda: overlapping).launch((1, 2, 3), 77)
     assert [call[0] for call in plain.calls] == [11, 22] and not overlapping.calls
 
 
 def test_the_grid_and_shared_memory_are_the_plans():
-    recorder = Recorder()
+    recorder = FakeLaunch()
     recorder.types = (ctypes.c_uint64,) * 2
     plan = copy_plan(REVERSE, (3, 2, 5), (Argument("src"), Argument("dst")))
     Executor(plan, 0, (5,), recorder).launch((8, 9), 0)
@@ -96,7 +96,7 @@ def test_the_grid_and_shared_memory_are_the_plans():
 
 
 def test_threads_do_not_mix_their_arguments():
-    recorder = Recorder(delay=0.0005)
+    recorder = FakeLaunch(delay=0.0005)
     ready = Executor(multiply_plan(1), 0, (1,), recorder)
     start = threading.Barrier(8)
 
@@ -116,7 +116,7 @@ def test_threads_do_not_mix_their_arguments():
 
 
 def test_calls_in_turn_use_one_block():
-    ready = Executor(multiply_plan(1), 0, (1,), Recorder())
+    ready = Executor(multiply_plan(1), 0, (1,), FakeLaunch())
     for _ in range(5):
         ready.launch((1, 2, 3), 0)
     with pytest.raises(ValueError):
@@ -132,7 +132,7 @@ class Refusal(RuntimeError):
 
 def refusing(times, status, text):
     """A driver that refuses a number of calls, then records."""
-    recorder = Recorder()
+    recorder = FakeLaunch()
     left = [times]
 
     def launch(*call):
@@ -174,7 +174,7 @@ def workspace_plan(size):
 
 
 def test_the_workspace_is_cupys_and_outlives_a_capture(fake_cupy):
-    recorder = Recorder()
+    recorder = FakeLaunch()
     ready = Executor(workspace_plan(4096), 0, (1,), recorder)
     ready.launch((1, 2, 3), 0)
     assert recorder.calls[0][5][:3] == (1, 0x5008, 3)
@@ -257,7 +257,7 @@ def test_launches_beyond_the_limits_are_refused(kernel, grid, words):
 
 
 def test_copies_take_two_addresses():
-    recorder = Recorder()
+    recorder = FakeLaunch()
     recorder.types = (ctypes.c_uint64,) * 2
     plan = Plan(COPY, H200, "test", None, (Launch(REVERSE, (1, 1, 1), (Argument("dst"), Argument("src"))),))
     Executor(plan, 0, (1,), recorder).launch((10, 20), 0)
