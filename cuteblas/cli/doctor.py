@@ -13,9 +13,12 @@ from tempfile import TemporaryFile
 from textwrap import fill
 
 from .. import emulator
+from ..planning.devices import is_measured
+from ..planning.problem import DeviceInfo
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
 from ..runtime.cache import cache_directory, usage
 from ..runtime.errors import INSTALL
+from .command import PROGRAM
 from .terminal import columns
 
 __all__ = ["Finding", "findings"]
@@ -120,6 +123,16 @@ def _driver(name: str) -> Iterator[Finding]:
         yield Finding(f"device {ordinal}", f"{info.name}, {info.arch}, {info.multiprocessors} multiprocessors at "
                                            f"{info.clock_hz / 1e6:.0f} MHz, {info.bandwidth / 1e9:.0f} GB/s in a copy, "
                                            f"{info.shared_bytes_per_block // 1024} KiB of shared memory")
+        yield _costs(f"costs of {ordinal}", info)
+
+
+def _costs(name: str, device: DeviceInfo) -> Finding:
+    """By what numbers plans for a device are chosen."""
+    costs = device.fitted
+    if not is_measured(device):
+        return Finding(name, f"those of {costs.device}, scaled by clock, multiprocessors and bandwidth",
+                       f"{PROGRAM} calibrate measures this card, in some four minutes")
+    return Finding(name, "measured on such a card, and shipped" if costs.origin == "shipped" else f"measured here: {costs.origin}")
 
 
 def _nvrtc(name: str) -> Iterator[Finding]:

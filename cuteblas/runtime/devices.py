@@ -8,6 +8,7 @@ from typing import Any
 
 from .._forks import REFUSAL, orphaned, use_cuda
 from ..planning.problem import COPY_EFFICIENCY, DeviceInfo
+from .costs import own_costs
 from .errors import INSTALL, require
 
 __all__ = ["available", "capturing", "device_info", "is_captured", "why_unavailable"]
@@ -74,14 +75,16 @@ def _device_info(ordinal: int) -> DeviceInfo:
     attributes = device.attributes
     # Two transfers per clock of the memory; clocks are given in kHz and the width of the bus in bits.
     peak = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
+    name = cuda.runtime.getDeviceProperties(ordinal)["name"].decode()
     return DeviceInfo(
-        name=cuda.runtime.getDeviceProperties(ordinal)["name"].decode(),
+        name=name,
         arch=f"sm_{device.compute_capability}",
         multiprocessors=attributes["MultiProcessorCount"],
         shared_bytes_per_block=attributes["MaxSharedMemoryPerBlockOptin"],
         clock_hz=attributes["ClockRate"] * 1e3,
         bandwidth=COPY_EFFICIENCY * peak,
         l2_bytes=attributes["L2CacheSize"],
+        costs=own_costs(name),
     )
 
 

@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from cuteblas import cli
 from cuteblas.cli import doctor, main
+from cuteblas.planning.cost import default_costs
+from cuteblas.planning.devices import DEVICES
 
 
 def test_help_lists_every_command(capsys):
@@ -91,7 +94,11 @@ def test_doctor_describes_devices(monkeypatch):
 
     monkeypatch.setattr(doctor, "device_info", lambda ordinal: H200)
     found = list(doctor._driver("CUDA driver"))
-    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "device 1"]
+    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "costs of 0", "device 1", "costs of 1"]
     assert found[0].text == "for CUDA 13.1, 2 devices"
     assert found[1].text == "NVIDIA H200, sm_90, 132 multiprocessors at 1980 MHz, 4286 GB/s in a copy, 227 KiB of shared memory"
-    assert not any(finding.remedy for finding in found)
+    assert found[2].text == "measured on such a card, and shipped" and not any(finding.remedy for finding in found)
+    scaled = doctor._costs("costs", DEVICES["a100"])
+    assert "NVIDIA H200, scaled by clock" in scaled.text and "calibrate measures this card" in scaled.remedy
+    own = replace(DEVICES["a100"], costs=replace(default_costs(), device=DEVICES["a100"].name, origin="a100.json"))
+    assert doctor._costs("costs", own) == doctor.Finding("costs", "measured here: a100.json")

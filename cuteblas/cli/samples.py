@@ -1,0 +1,99 @@
+"""Random products and copies that ``calibrate`` measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log, prod
+from random import Random
+from typing import NamedTuple
+
+from ..codegen.dtypes import dtype
+from ..planning.problem import CopyProblem, GemmProblem, Operand
+from .permutations import Permutation, random_permutations
+
+__all__ = ["Sample", "random_copies", "random_products"]
+
+_DTYPES = {"float32": 6, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 4, "complex128": 2, "int8": 1, "int16": 1,
+           "int32": 2, "int64": 2, "uint8": 1, "bool": 1}
+_KINDS = ("square", "square", "thin", "thin", "batched", "batched", "deep", "any", "any")
+_MOST_BYTES = 1 << 27                # of an operand
+_MOST_SECONDS = 2e-3
+# Real multiply-adds in a second, roughly: no product may take long.
+_RATES = {"float16": 3e14, "bfloat16": 3e14, "float32": 4e13, "complex64": 4e13, "float64": 2e13, "complex128": 2e13, "bool": 2e12}
+_INTEGERS = 5e12
+
+
+class Sample(NamedTuple):
+    """A problem to measure: its name, the problem, the type of its elements and what lies before the first ones, in bytes."""
+
+    name: str
+    problem: GemmProblem | CopyProblem
+    dtype: str
+    offset: int = 0
+
+
+def random_products(count: int, seed: int) -> Iterator[Sample]:
+    """Products of all types: square ones, thin ones, batches, few elements of long sums; operands and results in every order."""
+    rng = Random(seed)
+    while count > 0:
+        name = rng.choices(list(_DTYPES), list(_DTYPES.values()))[0]
+        kind = rng.choice(_KINDS)
+        m, n, k = _extents(rng, kind)
+        batch = (rng.choice((2, 3, 8, 16, 50, 200)),) if kind == "batched" else ()
+        orders = [rng.choice("NNT") for _ in range(3)]
+        work = m * n * k * prod(batch) * (4 if name.startswith("complex") else 1)
+        most = max(m * k, n * k, m * n) * prod(batch) * dtype(name).bytes
+        if work / _RATES.get(name, _INTEGERS) > _MOST_SECONDS or most > _MOST_BYTES:
+            continue
+
+        def operand(rows: int, columns: int, order: str, name: str = name, batch: tuple[int, ...] = batch) -> Operand:
+            return Operand(name, (columns, 1) if order == "N" else (1, rows), (rows * columns,) * len(batch))
+
+        # B is (N, K): its rows are contiguous along N where those of NumPy's K x N are.
+        a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N" else "N"), operand(m, n, orders[2])
+        times = f"{batch[0]}x" if batch else ""
+        yield Sample(f"{name} {times}{m}x{n}x{k} {''.join(orders)}", GemmProblem(m, n, k, a, b, c, batch), name)
+        count -= 1
+
+
+def _extents(rng: Random, kind: str) -> tuple[int, int, int]:
+    """M, N and K."""
+    step = rng.choice((1, 1, 4, 16, 64))
+
+    def extent(least: int, most: int) -> int:
+        drawn = round(exp(rng.uniform(log(least), log(most))))
+        return max(1, drawn // step * step) if drawn >= step else drawn
+
+    if kind == "square":
+        return (extent(64, 6144),) * 3
+    if kind == "thin":
+        m, n, k = extent(512, 1 << 17), rng.randint(1, 128), extent(64, 4096)
+        return (m, n, k) if rng.random() < 0.6 else (n, m, k)
+    if kind == "batched":
+        return extent(8, 512), extent(8, 512), extent(8, 512)
+    if kind == "deep":
+        return extent(4, 256), extent(4, 256), extent(4096, 1 << 18)
+    return extent(32, 8192), extent(32, 8192), extent(32, 8192)
+
+
+_ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
+
+
+def random_copies(count: int, seed: int) -> Iterator[Sample]:
+    """Permutations of axes, as ``bench transpose --random`` draws them."""
+    for name, permutation in random_permutations(count, seed, _ITEMS):
+        yield _copied(name, permutation)
+
+
+def _copied(name: str, permutation: Permutation) -> Sample:
+    """The permutation written out in C order."""
+    item, memory = _ITEMS[name], permutation.memory()
+    strides, offset = [prod(memory[axis + 1:]) for axis in range(len(memory))], 0
+    if (axis := permutation.backwards) is not None:
+        offset = (permutation.extents[axis] - 1) * strides[axis] * item
+        strides[axis] *= -1
+    shape = tuple(permutation.extents[axis] for axis in permutation.axes)
+    source = tuple(strides[axis] for axis in permutation.axes)
+    target = tuple(prod(shape[axis + 1:]) for axis in range(len(shape)))
+    alignment = min(16, offset & -offset) if offset else 16
+    return Sample(f"{name} {permutation}", CopyProblem(shape, source, target, item, alignment), name, offset)

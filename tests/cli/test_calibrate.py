@@ -1,0 +1,276 @@
+"""``calibrate`` on a card whose times come from a formula."""
+
+import random
+from argparse import ArgumentParser
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cuteblas import runtime
+from cuteblas.cli import calibrate, main
+from cuteblas.cli.samples import Sample, random_copies, random_products
+from cuteblas.planning.cost import costs_from
+from cuteblas.planning.floors import compulsory_bytes
+from cuteblas.planning.gemm.dispatch import PRECISIONS, plan_gemm
+from cuteblas.planning.problem import H200, CopyProblem
+from cuteblas.runtime import costs as own
+from cuteblas.runtime import devices
+
+SAMPLES = [*random_products(24, 0), *random_copies(2, 0)]
+
+
+def future(result):
+    made = Future()
+    made.set_result(result)
+    return made
+
+
+class FormulaCard:
+    """A card with other numbers."""
+
+    def __init__(self, device, noise=0.0):
+        rng = random.Random(5)
+        changed = {family: {name: (x or 0.05) * rng.uniform(0.7, 1.4) for name, x in numbers.items()}
+                   for family, numbers in device.fitted.numbers.items() if family.startswith("gemm")}
+        self.device, self.true, self.noise = device, replace(device, costs=device.fitted.changed(changed)), noise
+        self.rng, self.timed = rng, 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def made(self, sample, alternatives):
+        return future([None] * len(alternatives))
+
+    def times(self, sample, alternatives, plans):
+        self.timed += len(alternatives)
+        return [x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise)) for x in alternatives]
+
+
+@pytest.fixture
+def card(monkeypatch, tmp_path):
+    """A GPU for the command, and a configuration folder."""
+    monkeypatch.setenv("CUTEBLAS_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setattr(runtime, "why_unavailable", lambda: None)
+    monkeypatch.setattr(runtime, "device_info", lambda: replace(H200, name="NVIDIA Some Card"))
+    monkeypatch.setattr(calibrate, "versions", lambda: {"device": "NVIDIA Some Card", "driver": "none"})
+    monkeypatch.setattr(calibrate, "Card", FormulaCard)
+    return tmp_path / "config" / "costs" / "nvidia-some-card.json"
+
+
+def test_the_fit_makes_choices_better(capsys):
+    machine = FormulaCard(H200, 0.02)
+    costs, problems = calibrate.calibrated(machine, SAMPLES, 120)
+    regret = costs.about["regret"]
+    assert len(problems) == len(SAMPLES) == costs.about["problems"] and machine.timed >= costs.about["plans"]
+    assert regret["after"]["mean"] < 0.5 * regret["before"]["mean"] and regret["after"]["percentile95"] < 0.1
+    assert regret["after"]["measured"] == len(SAMPLES)
+    text = capsys.readouterr().out
+    assert "regret before" in text and "regret after" in text and "  copies " in text and "one plan alone" in text
+
+
+def test_numbers_that_are_right_already_stay(capsys):
+    machine = FormulaCard(H200)
+    machine.true = H200
+    costs, _problems = calibrate.calibrated(machine, SAMPLES[:6], 60)
+    regret = costs.about["regret"]
+    assert regret["after"]["mean"] <= regret["before"]["mean"]
+
+
+def test_the_command_writes_a_file_that_plans_use(card, capsys, tmp_path):
+    measurements = tmp_path / "measured.json"
+    arguments = ["--products", "8", "--copies", "2", "--seconds", "60", "--measurements", str(measurements)]
+    assert main(["calibrate", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert f"wrote {card}, which plans for this card use from now on" in text and f"wrote {measurements}" in text
+    costs = own.own_costs("NVIDIA Some Card")
+    assert costs.device == "NVIDIA Some Card" and "--products 8" not in costs.origin and costs.about["seed"] == 0
+    assert costs.command.startswith("python -m cuteblas") and costs.about["regret"]["after"]["problems"] == 10
+    problem = SAMPLES[0].problem
+    assert plan_gemm(problem, replace(H200, costs=costs)).seconds != plan_gemm(problem, H200).seconds
+    # The same from the measurements, without a GPU.
+    again = tmp_path / "again.json"
+    assert main(["calibrate", "--refit", str(measurements), "--json", str(again)]) == 0
+    refitted = costs_from(again.read_text(), "again.json")
+    assert refitted.device == "NVIDIA Some Card" and refitted.about["problems"] == 10 and refitted.about["driver"] == "none"
+    assert f"wrote {again}\n" in capsys.readouterr().out
+
+
+def test_a_check_writes_nothing(card, capsys):
+    assert main(["calibrate", "--products", "3", "--copies", "0", "--seconds", "30", "--check"]) == 0
+    text = capsys.readouterr().out
+    assert "regret before" in text and "after" not in text and "wrote" not in text and not card.exists()
+
+
+def test_ctrl_c_writes_nothing(card, monkeypatch, capsys):
+    def interrupted(self, *_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FormulaCard, "times", interrupted)
+    assert main(["calibrate", "--products", "3", "--copies", "0"]) == 130
+    assert not card.exists() and "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, why", [
+    (["--products", "0", "--copies", "0"], "there is nothing to measure"), (["--json", "/nowhere/x.json"], "cannot be written"),
+    (["--prepare", "--device", "x"], "device is one of"), (["--refit", "pyproject.toml"], "has no measurements"),
+    (["--seconds", "x"], "a whole number")])
+def test_refusals(capsys, arguments, why):
+    try:
+        status = main(["calibrate", *arguments])
+    except SystemExit as end:
+        status = end.code
+    said = capsys.readouterr().err
+    assert status == 2 and why in said and said.count("\n") == 1
+
+
+def test_without_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(runtime, "why_unavailable", lambda: "there is none")
+    assert main(["calibrate"]) == 2
+    assert capsys.readouterr().err == "calibrate measures on a GPU: there is none\n"
+
+
+def test_plans_are_made_in_other_processes(monkeypatch):
+    """Those that are asked for by name; what cannot be compiled is a sentence."""
+    compiled = []
+    monkeypatch.setattr(runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target)))
+    monkeypatch.setattr(calibrate, "_device", H200, raising=False)
+    task = calibrate._task(SAMPLES[0], H200)
+    plans = calibrate._make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
+    assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in task.alternatives]
+    assert compiled and plans[-1] == f"{SAMPLES[0].name}, no such plan: 'no such plan'"
+
+    def refused(kernel, target):
+        raise runtime.CompileError(kernel.name, target, "no")
+
+    monkeypatch.setattr(runtime, "compile", refused)
+    assert isinstance(calibrate._make(SAMPLES[0], [str(task.alternatives[0])])[0], str)
+
+
+def test_tasks_have_the_choice_and_several_tiles():
+    for sample in SAMPLES:
+        task = calibrate._task(sample, H200)
+        names = list(map(str, task.alternatives))
+        assert names[0] == str(task.choice(H200)) and len(set(names)) == len(names) <= 12
+        everything = calibrate._alternatives(sample, H200)
+        least = min(x.seconds(H200) for x in everything)
+        near = {x.family for x in everything if x.seconds(H200) <= 4 * least}
+        assert {x.family for x in task.alternatives} == near | {task.alternatives[0].family}
+
+
+def test_samples_are_of_all_kinds():
+    samples = list(random_products(300, 3))
+    assert [x.name for x in samples] == [x.name for x in random_products(300, 3)] and len({x.name for x in samples}) == 300
+    assert {x.dtype for x in samples} >= {"float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int8", "bool"}
+    assert any(x.problem.batch for x in samples) and any(min(x.problem.m, x.problem.n) <= 16 for x in samples)
+    assert {x.name.split()[-1] for x in samples} >= {"NNN", "TNN", "NTN", "TTN", "NNT"}
+    assert all(x.problem.precision in PRECISIONS and compulsory_bytes(x.problem) < 1 << 29 for x in samples)
+
+
+class FakeArray:
+    def __init__(self, address, nbytes):
+        self.data, self.nbytes = SimpleNamespace(ptr=address), nbytes
+
+
+class FakeCupy:
+    """As much of CuPy as a card asks for; every array is somewhere else."""
+
+    def __init__(self):
+        self.arrays, self.end = [], 1 << 40
+        stream = SimpleNamespace(ptr=7)
+        self.cuda = SimpleNamespace(runtime=SimpleNamespace(memGetInfo=lambda: (100 << 30, 0)), get_current_stream=lambda: stream)
+
+    def empty(self, count, dtype):
+        array = FakeArray(self.end, count * np.dtype(dtype).itemsize)
+        self.end += array.nbytes + (1 << 30)
+        self.arrays.append(array)
+        return array
+
+    def asarray(self, x):
+        return x
+
+    def tile(self, x, times):
+        return self.empty(x.nbytes * times, np.uint8)
+
+
+def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
+    calls = []
+
+    class Gpu:
+        def __init__(self):
+            self.rival = FakeCupy()
+
+        def interval(self, call, times):
+            call()
+            return 1e-5 * times
+
+    monkeypatch.setattr(calibrate, "Gpu", Gpu)
+    monkeypatch.setattr(runtime, "executor", lambda plan: SimpleNamespace(launch=lambda *arguments: calls.append(arguments)))
+    with calibrate.Card(H200) as card:
+        for sample in (*random_products(60, 1), *random_copies(40, 1)):
+            calls.clear()
+            seconds = card.times(sample, [None], [None])
+            if seconds == [None]:
+                assert not calls and isinstance(sample.problem, CopyProblem)
+                continue
+            assert seconds == [pytest.approx(1e-5)]
+            addresses, stream = calls[0]
+            assert stream == 7 and len(addresses) == len(sample.problem.roles)
+            for address, (low, high) in zip(addresses, reaches(sample), strict=True):
+                assert any(x.data.ptr <= address + low and address + high <= x.data.ptr + x.nbytes for x in card._xp.arrays), sample
+        assert card.times(sample, [None], ["it cannot be"]) == [None]
+
+
+def reaches(sample: Sample):
+    """The first byte of each operand and the end of the last, from its address on."""
+    p = sample.problem
+    if isinstance(p, CopyProblem):
+        return [reach(p.shape, strides, p.itemsize) for strides in (p.src_strides, p.dst_strides)]
+    extents = {"a": (p.m, p.k), "b": (p.n, p.k), "c": (p.m, p.n)}
+    item = np.dtype({"bfloat16": "float16"}.get(sample.dtype, sample.dtype)).itemsize
+    operands = zip("abc", (p.a, p.b, p.c), strict=True)
+    return [reach((*extents[name], *p.batch), (*x.strides, *x.batch_strides), item) for name, x in operands]
+
+
+def reach(extents, strides, item):
+    steps = [(n - 1) * s for n, s in zip(extents, strides, strict=True)]
+    return item * sum(min(0, x) for x in steps), item * (1 + sum(max(0, x) for x in steps))
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "int64", "float16", "bfloat16", "float32", "complex64", "float64", "complex128"])
+def test_numbers_fill_memory(name):
+    x = calibrate.numbers(name)
+    assert x.nbytes == 1 << 24 and x.itemsize <= 8
+    if name == "bfloat16":
+        x = (x.astype(np.uint32) << 16).view(np.float32)
+    assert np.isfinite(x.astype("f8")).all() and len(np.unique(x[:1000])) > 1
+
+
+def test_own_costs_are_refused_with_a_warning(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTEBLAS_CONFIG_DIR", str(tmp_path))
+    assert own.own_costs("A card") is None
+    file = own.costs_file("A card")
+    assert file == tmp_path / "costs" / "a-card.json"
+    file.parent.mkdir()
+    file.write_text("{")
+    with pytest.warns(RuntimeWarning, match="no numbers of planners"):
+        assert own.own_costs("A card") is None
+    from cuteblas.planning.cost import default_costs, written
+
+    file.write_text(written(default_costs()))
+    with pytest.warns(RuntimeWarning, match="has those of NVIDIA H200"):
+        assert own.own_costs("A card") is None
+    file.write_text(written(replace(default_costs(), device="A card")))
+    assert own.own_costs("A card").device == "A card"
+    assert devices.own_costs is own.own_costs
+
+
+def test_options_have_help():
+    parser = ArgumentParser()
+    calibrate.configure(parser)
+    assert parser.parse_args(["--seed", "4"]).products == 300

@@ -1,0 +1,139 @@
+"""The numbers that planners estimate with."""
+
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.cost import CostError, costs_from, costs_of, default_costs, written
+from cuteblas.planning.cost.fit import Measured, fit, regrets
+from cuteblas.planning.devices import DEVICES, is_measured
+from cuteblas.planning.gemm.dispatch import gemm_alternatives, gemm_choice
+from cuteblas.planning.gemm.simt import simt_seconds
+from cuteblas.planning.gemm.split import guarded_seconds
+
+
+def problem(dtype, m, n, k, order_a="N", order_b="N"):
+    a, b = Operand(dtype, (k, 1) if order_a == "N" else (1, m)), Operand(dtype, (1, n) if order_b == "N" else (k, 1))
+    return GemmProblem(m, n, k, a, b, Operand(dtype, (n, 1)))
+
+
+PROBLEMS = [problem("float32", 512, 512, 512), problem("float32", 70000, 24, 512), problem("float32", 2048, 2048, 2048, "T"),
+            problem("float16", 1024, 768, 512, "N", "T"), problem("float16", 1001, 333, 515), problem("bfloat16", 64, 64, 65536),
+            problem("float64", 1000, 1000, 1000), problem("float64", 64, 64, 20000), problem("complex64", 600, 500, 400),
+            problem("complex128", 300, 300, 300), problem("int32", 500, 400, 300, "T"), problem("bool", 128, 96, 64)]
+
+
+@pytest.mark.parametrize("p", PROBLEMS, ids=lambda p: f"{p.a.dtype} {p.m}x{p.n}x{p.k}")
+@pytest.mark.parametrize("card", ["h200", "a100"])
+def test_the_choice_is_one_of_the_alternatives(p, card):
+    """With the time that the plan has; each name is that of one."""
+    device = DEVICES[card]
+    plan, choice = plan_gemm(p, device), gemm_choice(p, device)
+    alternatives = list(gemm_alternatives(p, device))
+    assert choice.family == plan.family and str(choice) in map(str, alternatives)
+    assert choice.seconds(device) == pytest.approx(plan.seconds) and choice.plan().launches == plan.launches
+
+
+def test_all_families_are_compared_by_the_same_numbers():
+    """A card half as fast in every respect takes twice as long, so that what is chosen is the same."""
+    launch = {"launch": {"seconds": 2 * H200.fitted["launch"]["seconds"]}}
+    slow = replace(H200, clock_hz=H200.clock_hz / 2, bandwidth=H200.bandwidth / 2, costs=H200.fitted.changed(launch))
+    for p in PROBLEMS:
+        assert plan_gemm(p, slow).launches == plan_gemm(p, H200).launches
+        assert plan_gemm(p, slow).seconds == pytest.approx(2 * plan_gemm(p, H200).seconds)
+    for seconds in (simt_seconds, guarded_seconds):
+        assert seconds(PROBLEMS[2], slow) == pytest.approx(2 * seconds(PROBLEMS[2], H200))
+
+
+def test_families_may_be_chosen_by_estimates_alone():
+    alone = replace(H200, costs=H200.fitted.changed({"dispatch": {"by estimates alone": 1.0}}))
+    for p in PROBLEMS:
+        plan, choice = plan_gemm(p, alone), gemm_choice(p, alone)
+        assert (choice.family, choice.plan().launches) == (plan.family, plan.launches)
+        native = min(x.seconds(alone) for x in gemm_alternatives(p, alone) if x.family == "gemm_simt")
+        assert choice.seconds(alone) <= native
+
+
+def test_cards_without_numbers_have_those_of_an_h200():
+    assert costs_of("NVIDIA H200") is default_costs() is costs_of("some other card") and default_costs().device == H200.name
+    assert [name for name, card in DEVICES.items() if is_measured(card)] == ["h200"]
+    assert is_measured(replace(DEVICES["a100"], costs=replace(default_costs(), device=DEVICES["a100"].name)))
+    assert "numbers" not in repr(H200) and hash(H200) == hash(replace(H200))
+
+
+def test_files_are_read_back():
+    costs = default_costs().changed({"gemm_simt": {"bool rate": 0.123456}})
+    again = costs_from(written(costs), "x.json")
+    assert again["gemm_simt"]["bool rate"] == 0.123456 and again.origin == "x.json"
+    assert {family: dict(own) for family, own in again.numbers.items()} == {
+        family: {name: pytest.approx(x, rel=1e-5) for name, x in own.items()} for family, own in costs.numbers.items()}
+    data = json.loads(written(costs))
+    data["numbers"] = {"gemm_simt": {"integer rate": 2.0, "of another version": 1.0}, "unknown": {"x": 1.0}}
+    partly = costs_from(json.dumps(data), "x.json")
+    assert partly["gemm_simt"]["integer rate"] == 2.0 and partly["gemm_simt"]["bool rate"] == 0.3
+    assert "unknown" not in partly.numbers and "of another version" not in partly["gemm_simt"]
+    assert pickle.loads(pickle.dumps(costs))["gemm_simt"]["bool rate"] == 0.123456
+    with pytest.raises(KeyError, match="no planner has the number 'x'"):
+        costs.changed({"launch": {"x": 1.0}})
+    with pytest.raises(TypeError):
+        costs.numbers["launch"]["seconds"] = 1.0
+
+
+@pytest.mark.parametrize("text, why", [
+    ("{", "has no numbers of planners"), ("[]", "has no numbers of planners"), ('{"version": 1}', "'device'"),
+    ('{"version": 9, "device": "", "command": "", "numbers": {}}', "has version 9"),
+    ('{"version": 1, "device": "", "command": "", "numbers": {"launch": {"seconds": -1}}}', "negative or not finite"),
+    ('{"version": 1, "device": "", "command": "", "numbers": {"launch": {"seconds": "x"}}}', "could not convert")])
+def test_other_files_are_refused_in_one_sentence(text, why):
+    with pytest.raises(CostError, match=why) as error:
+        costs_from(text, "x.json")
+    assert str(error.value).startswith("x.json") and "\n" not in str(error.value)
+
+
+def measured(true, problems=PROBLEMS):
+    """Times by other numbers."""
+    found = []
+    for p in problems:
+        alternatives = sorted(gemm_alternatives(p, H200), key=lambda each: each.seconds(true))[:8]
+        names = [str(each) for each in alternatives]
+        alternatives += [] if str(gemm_choice(p, H200)) in names else [gemm_choice(p, H200)]
+        found.append(Measured(str(p), lambda d, p=p: gemm_choice(p, d), alternatives, [x.seconds(true) for x in alternatives]))
+    return found
+
+
+def test_the_fit_finds_the_numbers_that_times_come_from():
+    names = {"float32 64x32x16 in 2 warps: rate": 0.4, "float64 64x64x8 in 4 warps: rate": 0.9, "integer rate": 0.8}
+    true = replace(H200, costs=H200.fitted.changed({"gemm_simt": names, "gemm_wgmma": {"128x128: clocks of a stage": 500.0}}))
+    problems = measured(true)
+    costs = fit(problems, H200)
+    errors = [abs(x.seconds(replace(H200, costs=costs)) / seconds - 1)
+              for problem in problems for x, seconds in zip(problem.alternatives, problem.seconds, strict=True)]
+    assert sorted(errors)[len(errors) // 2] < 0.03 and max(errors) < 0.3
+
+    def total(costs):
+        return sum(each.regret for each in regrets(problems, replace(H200, costs=costs)) if each.regret is not None)
+
+    assert total(costs) <= total(H200.fitted)
+    unused = "complex128 sm_80 64x64 in 4 warps: rate"
+    assert costs["gemm_mma"][unused] == H200.fitted["gemm_mma"][unused]
+
+
+def test_traffic_is_not_blamed_on_arithmetic():
+    """What takes longer for its traffic leaves the numbers of a tile alone."""
+    p = problem("float32", 512, 512, 128)
+    tile = next(x for x in gemm_alternatives(p, H200) if x.family == "gemm_simt")
+    slow = Measured("slow", lambda d: tile, [tile], [10 * tile.seconds(H200)], 10 * tile.seconds(H200))
+    assert fit([slow], H200)["gemm_simt"] == pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.02)
+    slow.least = 0.0
+    assert fit([slow], H200)["gemm_simt"] != pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.02)
+
+
+def test_regret_is_that_of_planning_and_unknown_where_it_was_not_measured():
+    p = PROBLEMS[0]
+    first, second, *_others = gemm_alternatives(p, H200)
+    found = list(regrets([Measured("a", lambda d: first, [first, second], [3.0, 2.0]),
+                          Measured("b", lambda d: first, [second], [2.0])], H200))
+    assert [each.regret for each in found] == [0.5, None] and found[0].choice is first
