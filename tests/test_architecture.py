@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,23 +28,28 @@ MAY_IMPORT = {
 EVERYWHERE = {"_forks"}                 # what the standard library lacks
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
 COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library imports
+WITH_CIRCLES = {"functions", "planning"}            # parts in which modules still import each other in a circle
+WITH_OPEN_DOORS = {"functions"}                     # parts of which others still import private modules
 
 
+@cache
 def imports(file):
     """Absolute names of the modules that a file imports; those under ``if TYPE_CHECKING`` do not count."""
     package = ["cuteblas", *file.relative_to(HOME).parts[:-1]]
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for_checkers = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
                     for inner in ast.walk(node)}
+    names = []
     for node in ast.walk(tree):
         if id(node) in for_checkers:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            names += [f"{module}.{alias.name}" for alias in node.names]
+    return names
 
 
 @pytest.mark.parametrize("part", MAY_IMPORT)
@@ -66,6 +72,63 @@ def test_standard_library_only(part):
     wrong = [f"{file.relative_to(HOME)} imports {name}" for file in (HOME / part).rglob("*.py") for name in imports(file)
              if (root := name.partition(".")[0]) not in sys.stdlib_module_names and root != "cuteblas"]
     assert not wrong, "\n".join(wrong)
+
+
+def module_of(file):
+    """The name of the module in a file."""
+    path = file.relative_to(HOME.parent).with_suffix("")
+    return ".".join(path.parts[:-1] if path.name == "__init__" else path.parts)
+
+
+MODULES = {module_of(file): file for file in HOME.rglob("*.py")}
+PARTS = sorted({name.split(".")[1] for name, file in MODULES.items() if file.parent != HOME})
+
+
+def imported_modules(file):
+    """The modules of this package that a file imports, inside functions too."""
+    for name in imports(file):
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        if name:
+            yield name
+
+
+def circles(graph):
+    """Sets of nodes each of which leads to all others of its set."""
+    reached = {}
+    for start in graph:
+        reached[start], open_nodes = set(), [start]
+        while open_nodes:
+            new = graph[open_nodes.pop()] - reached[start]
+            reached[start] |= new
+            open_nodes += new
+    return {frozenset(other for other in reached[node] if node in reached[other]) for node in graph} - {frozenset()}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_circle_inside_a_part(part):
+    """Imports inside functions count: what a module needs is written before it."""
+    inside = {name: file for name, file in MODULES.items() if f"{name}.".startswith(f"cuteblas.{part}.")}
+    found = circles({name: {other for other in imported_modules(file) if other in inside and other != name}
+                     for name, file in inside.items()})
+    shown = "\n".join(" ".join(sorted(circle)) for circle in found) or f"take {part!r} out of WITH_CIRCLES"
+    assert bool(found) == (part in WITH_CIRCLES), shown
+
+
+@pytest.mark.parametrize("owner", PARTS)
+def test_private_modules_stay_inside_their_package(owner):
+    """A module whose name begins with an underscore is imported in its own folder and below."""
+    wrong = []
+    for name, file in MODULES.items():
+        for other in imported_modules(file):
+            package, _, module = other.rpartition(".")
+            if module.startswith("_") and other.startswith(f"cuteblas.{owner}.") and not f"{name}.".startswith(f"{package}."):
+                wrong.append(f"{name} imports {other}")
+    assert bool(wrong) == (owner in WITH_OPEN_DOORS), "\n".join(wrong) or f"take {owner!r} out of WITH_OPEN_DOORS"
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {frozenset("bc")}
 
 
 def test_every_part_has_a_rule():

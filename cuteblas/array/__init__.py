@@ -7,9 +7,29 @@ from types import ModuleType
 from typing import Any
 
 from .creation import asarray, from_dlpack
-from .wrapper import ndarray
+from .wrapper import define, ndarray
 
 __all__ = ["asarray", "from_dlpack", "ndarray"]
+
+_VERSIONS = frozenset({"2021.12", "2022.12", "2023.12", "2024.12"})
+
+
+def _array_namespace(self: ndarray, /, *, api_version: str | None = None) -> Any:
+    """The functions of the Array API standard for these arrays.
+
+    Raises
+    ------
+    ValueError
+        For an unknown version, in NumPy's words.
+    """
+    if api_version is not None and api_version not in _VERSIONS:
+        raise ValueError(f'Version "{api_version}" of the Array API Standard is not supported.')
+    from . import namespace
+
+    return namespace
+
+
+define("__array_namespace__", _array_namespace)         # here, because the namespace is made of functions on the class
 
 
 class _Array(ModuleType):

@@ -76,6 +76,9 @@ class Members:
     def __abs__(self) -> ndarray: ...
     def __invert__(self) -> ndarray: ...
 
+    # -- protocols ----------------------------------------------------------------------------------------------------------------
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any: ...
+
     # -- attributes ---------------------------------------------------------------------------------------------------------------
     if TYPE_CHECKING:
         T: ndarray

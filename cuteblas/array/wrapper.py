@@ -20,10 +20,7 @@ from ..functions.products import fast_paths
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .members import Members
 
-__all__ = ["as_given", "flatiter", "leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
-
-VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
-"""Versions of the Array API standard that ``__array_namespace__`` accepts."""
+__all__ = ["as_given", "define", "flatiter", "leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
 
 _new = object.__new__
 _PUBLIC_FUNCTION = type(np.sum)         # what NumPy makes of functions that types may answer (NEP 18)
@@ -122,20 +119,6 @@ class ndarray(_Base):
             make: Any = partial(_of_anything, library, ours) if ours else getattr(library, name, None)
             given = {key: value for key, value in named.items() if key != "device" or value is not None}
             return NotImplemented if make is None else _call(make, name, arguments, given)
-
-    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
-        """The functions of the Array API standard for these arrays.
-
-        Raises
-        ------
-        ValueError
-            For an unknown version, in NumPy's words.
-        """
-        if api_version is not None and api_version not in VERSIONS:
-            raise ValueError(f'Version "{api_version}" of the Array API Standard is not supported.')
-        from . import namespace
-
-        return namespace
 
     def view(self, /, *arguments: Any, **named: Any) -> Any:
         """The same memory with other elements: ``view([dtype][, type])``, where this class is a type as well.
@@ -737,15 +720,15 @@ def _define_operators() -> None:
                    "ge": np.greater_equal}
     for name, ufunc in (arithmetic | comparisons | {"divmod": np.divmod}).items():
         call = divmod if name == "divmod" else getattr(operator, f"__{name}__")
-        _define(f"__{name}__", _forward(call, ufunc))
+        define(f"__{name}__", _forward(call, ufunc))
         if name in arithmetic:
-            _define(f"__i{name}__", _in_place(getattr(operator, f"__i{name}__"), ufunc))
+            define(f"__i{name}__", _in_place(getattr(operator, f"__i{name}__"), ufunc))
         if name not in comparisons:
-            _define(f"__r{name}__", _reflected(call, ufunc))
+            define(f"__r{name}__", _reflected(call, ufunc))
         else:
             setattr(flatiter, f"__{name}__", _of_elements(call))
     for name in ("neg", "pos", "abs", "invert"):
-        _define(f"__{name}__", _unary(getattr(operator, f"__{name}__")))
+        define(f"__{name}__", _unary(getattr(operator, f"__{name}__")))
 
 
 def _define_members() -> None:
@@ -768,7 +751,7 @@ def _define_members() -> None:
 
     for name in dir(np.ndarray):
         if not (name.startswith("_") or name in vars(ndarray)):
-            _define(name, method(name) if callable(getattr(np.ndarray, name)) else attribute(name))
+            define(name, method(name) if callable(getattr(np.ndarray, name)) else attribute(name))
     for name, member in vars(ndarray).items():
         if isinstance(member, FunctionType) and member.__doc__ is None:
             member.__doc__ = getattr(getattr(np.ndarray, name, None), "__doc__", None)
@@ -783,9 +766,9 @@ def _method(data: Any, name: str) -> Callable[..., Any]:
     return lambda *arguments, **named: method_by_cupy(data, name, arguments, named)
 
 
-def _define(name: str, member: Any) -> None:
-    """Make a function or property a member of the class, with the description of NumPy's."""
-    member.__doc__ = getattr(np.ndarray, name).__doc__
+def define(name: str, member: Any) -> None:
+    """Make a function or property a member of the class, with the description of NumPy's unless it has one."""
+    member.__doc__ = member.__doc__ or getattr(np.ndarray, name).__doc__
     if not isinstance(member, property):
         member.__name__, member.__qualname__, member.__module__ = name, f"ndarray.{name}", ndarray.__module__
         if name in vars(Members):

@@ -145,12 +145,7 @@ class Layout(Shaped):
         path = tuple([integer(m, "Layout") for m in mode]) if isinstance(mode, tuple) else (integer(mode, "Layout"),)
         return trusted(entry_at(self.shape, path), entry_at(self.stride, path))
 
-    # -- text and pictures ----------------------------------------------------------------------------------------------------
-    def _repr_svg_(self) -> str | None:
-        from .pictures.drawings import notebook_svg
-
-        return notebook_svg(self)
-
+    # -- text -----------------------------------------------------------------------------------------------------------------
     def __str__(self) -> str:
         return f"{spell(self.shape)}:{spell(self.stride)}"
 

@@ -200,11 +200,6 @@ class ComposedLayout(Shaped):
         block = 1 << self.outer.changed.bit_length()
         return (n + (block - 1)) // block * block
 
-    def _repr_svg_(self) -> str | None:
-        from .pictures.drawings import notebook_svg
-
-        return notebook_svg(self)
-
     def __str__(self) -> str:
         return f"{self.outer} o {self.offset} o {self.inner}"
 

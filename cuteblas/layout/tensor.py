@@ -10,7 +10,7 @@ from .algebra import get_flat_coord
 from .basis import ArithTuple, E
 from .checks import Shaped, as_inttuple, checked, coordinate, inttuple, tiler_like, with_domain
 from .checks import index as index_kind
-from .core import Layout, make_identity_layout, make_layout, plain_layout, slice_and_offset
+from .core import Layout, cosize, make_identity_layout, make_layout, plain_layout, slice_and_offset
 from .errors import LayoutError, described
 from .inttuple import dot_digits, has_none, map_leaves, product_each, quotient, size, wrap, zero_of
 from .swizzle import ComposedLayout
@@ -175,14 +175,7 @@ class Tensor(Shaped):
 
     def cosize(self, *mode: int) -> Any:
         """The cosize of the layout."""
-        from .core import cosize
-
         return cosize(self.layout, *mode)
-
-    def _repr_svg_(self) -> str | None:
-        from .pictures.drawings import notebook_svg
-
-        return notebook_svg(self)
 
     def __str__(self) -> str:
         return f"{self.engine} o {self.layout}"

@@ -20,7 +20,7 @@ from ..layout import size
 from ..layout.banks import BANKS, bank_of
 from ..layout.pictures import Figure
 from ..layout.pictures.colours import by_bank, by_thread
-from ..layout.pictures.figure import Cell, Grid, grid_of
+from ..layout.pictures.grids import Cell, Grid, grid_of
 from .plan import Plan
 
 __all__ = ["Owners", "bank_figures", "main_kernel", "owners", "tile_figure"]

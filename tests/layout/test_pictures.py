@@ -40,7 +40,6 @@ from cuteblas.layout import (
 )
 from cuteblas.layout.banks import meeting
 from cuteblas.layout.pictures.colours import by_bank, by_position, by_thread
-from cuteblas.layout.pictures.scene import scene_of
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -122,7 +121,7 @@ def test_a_matrix_instruction_has_a_left_b_above_and_c_in_the_corner():
     lane, value = 9, 3
     n, k = atom.tv_b(lane, value) % 8, atom.tv_b(lane, value) // 8
     assert above.cells[k][n].lines == ("T9", "V3")
-    scene = scene_of(atom.picture())
+    scene = atom.picture().scene()
     columns = [{b.x for b in scene.rectangles[start:stop]} for start, stop in ((0, 128), (128 + 256, 512))]
     rows = [{b.y for b in scene.rectangles[start:stop]} for start, stop in ((128, 384), (384, 512))]
     assert columns[0] == columns[1] and rows[0] == rows[1]                  # the edges of B and C, and of A and C, line up
@@ -180,7 +179,7 @@ def test_bank_reports_that_are_refused(layout, nbytes, why):
 # -- that they can be read --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", FIGURES)
 def test_nothing_overlaps_and_nothing_leaves_the_paper(name):
-    scene = scene_of(FIGURES[name])
+    scene = FIGURES[name].scene()
     spans = []
     for label in scene.labels:
         width = 0.6 * label.font * len(label.text)

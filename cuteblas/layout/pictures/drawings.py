@@ -13,7 +13,8 @@ from ..swizzle import ComposedLayout
 from ..tensor import CoordinateIterator, CountingIterator, Tensor
 from ..tiling import tile_extents, tv_owners
 from .colours import EMPTY, by_bank, by_position, by_thread
-from .figure import MOST, Cell, Figure, Grid, grid_of
+from .figure import Figure
+from .grids import MOST, Cell, Grid, grid_of
 
 __all__ = ["bank_picture", "copy_picture", "draw", "layout_picture", "mma_picture", "notebook_svg", "to_latex", "to_svg",
            "tv_picture"]
@@ -264,6 +265,10 @@ def notebook_svg(x: Any) -> str | None:
         return layout_picture(x, most=_NOTEBOOK).svg()
     except LayoutError:
         return None
+
+
+for _kind in (Layout, ComposedLayout, Tensor):           # which know nothing of pictures
+    _kind._repr_svg_ = notebook_svg                      # type: ignore[union-attr]
 
 
 def to_svg(x: Any) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .figure import Figure
-from .scene import Label, scene_of
+from .scene import Label, Scene
 
 __all__ = ["render"]
 
@@ -14,9 +13,8 @@ _ANCHORS = {"start": "west", "middle": "center", "end": "east"}
 _COLOURS = {"cell": "black", "axis": "black!60", "warning": "red!75!black", "title": "black", "note": "black!75"}
 
 
-def render(figure: Figure) -> str:
+def render(scene: Scene) -> str:
     """The LaTeX document of a figure."""
-    scene = scene_of(figure)
     colours = {colour: f"c{i}" for i, colour in enumerate(dict.fromkeys(rectangle.colour for rectangle in scene.rectangles))}
     out = [r"\documentclass[border=2pt]{standalone}", r"\usepackage[T1]{fontenc}", r"\usepackage{tikz}",
            *(rf"\definecolor{{{name}}}{{HTML}}{{{colour[1:].upper()}}}" for colour, name in colours.items()),

@@ -5,11 +5,12 @@ Lengths are in pixels of 1/96 inch, y grows downwards, and text is monospaced.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Literal
 
-from .figure import Figure, Grid
+from .grids import Grid
 
 __all__ = ["Label", "Rectangle", "Rule", "Scene", "scene_of"]
 
@@ -61,6 +62,7 @@ class Label:
 class Scene:
     """Everything that is drawn, in the order of drawing, and the size of the page."""
 
+    title: str
     width: float = 0
     height: float = 0
     rectangles: list[Rectangle] = field(default_factory=list)
@@ -89,26 +91,26 @@ def _frame(grid: Grid) -> _Frame:
                   18 if grid.column_notes else 0)
 
 
-def scene_of(figure: Figure) -> Scene:
+def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequence[str]) -> Scene:
     """Place everything: cells are of one size throughout, so that the grids of a row or column line up."""
-    grids = [grid for row in figure.panels for grid in row if grid is not None]
+    grids = [grid for row in panels for grid in row if grid is not None]
     cells = [cell for grid in grids for row in grid.cells for cell in row]
     height = max((len(cell.lines) for cell in cells), default=1) * _LINE + 2 * _PAD
     texts = [_text_width(line, CELL_FONT) for cell in cells for line in cell.lines]
     texts += [_text_width(note.removeprefix("!"), AXIS_FONT) for grid in grids for note in grid.column_notes]
     width = float(round(max(height, *(text + 2 * _PAD for text in texts), 0)))
 
-    scene = Scene()
+    scene = Scene(title)
     top: float = _MARGIN
-    if figure.title:
-        scene.labels.append(Label(_MARGIN, top + 9, figure.title, TITLE_FONT, "start", "title"))
+    if title:
+        scene.labels.append(Label(_MARGIN, top + 9, title, TITLE_FONT, "start", "title"))
         top += 30
-    rows = [_line([(_frame(g).top, len(g.cells) * height, _frame(g).bottom) for g in row if g]) for row in figure.panels]
+    rows = [_line([(_frame(g).top, len(g.cells) * height, _frame(g).bottom) for g in row if g]) for row in panels]
     columns = [_line([(_frame(g).left, _columns(g) * width, _frame(g).right) for g in column if g])
-               for column in zip(*figure.panels, strict=True)]
+               for column in zip(*panels, strict=True)]
     y = top
     right: float = _MARGIN
-    for i, row in enumerate(figure.panels):
+    for i, row in enumerate(panels):
         before, inside, after = rows[i]
         y += before
         x: float = _MARGIN
@@ -121,10 +123,10 @@ def scene_of(figure: Figure) -> Scene:
             x += _GAP
         y += inside + after + _GAP
     y -= _GAP
-    right = max(right, *(_MARGIN + _text_width(g.title, CELL_FONT) for g in grids), _MARGIN + _text_width(figure.title, TITLE_FONT))
-    if figure.notes:
+    right = max(right, *(_MARGIN + _text_width(g.title, CELL_FONT) for g in grids), _MARGIN + _text_width(title, TITLE_FONT))
+    if notes:
         y += 12
-    for note in figure.notes:
+    for note in notes:
         for line in wrap(note, int(max(right - _MARGIN, _NARROWEST) / (AXIS_FONT * _CHARACTER))):
             scene.labels.append(Label(_MARGIN, y + 8, line, AXIS_FONT, "start", "note"))
             right = max(right, _MARGIN + _text_width(line, AXIS_FONT))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from html import escape
 
-from .figure import Figure
-from .scene import CELL_FONT, Label, Rectangle, scene_of
+from .scene import CELL_FONT, Label, Rectangle, Scene
 
 __all__ = ["render"]
 
@@ -23,13 +22,12 @@ _STYLE = """\
 _BASELINE = 0.35                                         # of the font size, from the middle of a line of text
 
 
-def render(figure: Figure) -> str:
+def render(scene: Scene) -> str:
     """The SVG document of a figure."""
-    scene = scene_of(figure)
     w, h = _number(scene.width), _number(scene.height)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
            f'style="max-width:100%;height:auto">',
-           f"<title>{escape(figure.title)}</title>", f"<style>{_STYLE}</style>",
+           f"<title>{escape(scene.title)}</title>", f"<style>{_STYLE}</style>",
            f'<rect class="paper" width="{w}" height="{h}" rx="6"/>', '<g class="box">']
     plain = [b for b in scene.rectangles if not b.marked]
     marked = [b for b in scene.rectangles if b.marked]

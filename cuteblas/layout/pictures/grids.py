@@ -1,0 +1,67 @@
+"""Grids of coloured cells with labels: what a picture shows, before anything has a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["MOST", "Cell", "Grid", "grid_of"]
+
+MOST = 64
+"""Rows and columns of a grid that are drawn, at most; a note under the picture says what is left out."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square of a grid.
+
+    Attributes
+    ----------
+    lines : tuple of str
+        Its text.
+    colour : str
+        ``#rrggbb``, light.
+    marked : bool
+        Drawn with a frame.
+    """
+
+    lines: tuple[str, ...]
+    colour: str
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of cells.
+
+    Attributes
+    ----------
+    title : str
+        Above it; may be empty.
+    cells : tuple of tuples of Cell
+        By rows.
+    breaks : pair of tuples of int
+        Extents of nested modes along rows and columns: lines are drawn at their multiples.
+    row_notes, column_notes : tuple of str
+        Right of each row and below each column; a note that begins with ``!`` is drawn as a warning, without it.
+    """
+
+    title: str
+    cells: tuple[tuple[Cell, ...], ...]
+    breaks: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    row_notes: tuple[str, ...] = ()
+    column_notes: tuple[str, ...] = ()
+
+
+def grid_of(title: str, rows: int, columns: int, cell: Callable[[int, int], Cell],
+            breaks: tuple[Sequence[int], Sequence[int]] = ((), ()), row_note: Callable[[int], str] | None = None,
+            column_note: Callable[[int], str] | None = None, most: int = MOST) -> tuple[Grid, str]:
+    """A grid of at most ``most`` rows and columns, and a sentence about what is left out (or nothing)."""
+    shown_rows, shown_columns = min(rows, most), min(columns, most)
+    cells = tuple(tuple(cell(r, c) for c in range(shown_columns)) for r in range(shown_rows))
+    grid = Grid(title, cells, (tuple(breaks[0]), tuple(breaks[1])),
+                tuple(map(row_note, range(shown_rows))) if row_note else (),
+                tuple(map(column_note, range(shown_columns))) if column_note else ())
+    cut = [f"{shown} of {of} {name}" for shown, of, name in ((shown_rows, rows, "rows"), (shown_columns, columns, "columns"))
+           if shown < of]
+    return grid, f"{title + ': ' if title else ''}the first {' and '.join(cut)}" if cut else ""
