@@ -85,7 +85,7 @@ def checked_flag(function: str, name: str, value: Any) -> bool:
 
 
 def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) -> Any:
-    """alpha or beta: a number rounded to the type of the sums, or a 0-d array beside the operands.
+    """alpha or beta: a number rounded to the type of the sums, or a 0-d array on the operands' device.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
     TypeError
         If it is no number, or one that does not fit the type: a complex one for real products, a fraction for integers.
     ValueError
-        If it is an array with dimensions or one that lies elsewhere, or an integer out of range.
+        If it is an array with dimensions or on another device, or an integer out of range.
     """
     if isinstance(value, (bool, int, float, complex, np.generic)):
         return _number(function, name, value, types)

@@ -1,4 +1,4 @@
-"""The routines over addresses, for callers who think in BLAS terms: extents, leading dimensions, column-major matrices.
+"""The routines on addresses, in BLAS terms: extents, leading dimensions, column-major matrices.
 
 ``sgemm(transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)`` reads op(A) (m, k) and op(B) (k, n) and updates C (m, n), as
 BLAS does; ``sgemm_strided_batched`` has a distance in elements after each leading dimension and the number of products at the end,

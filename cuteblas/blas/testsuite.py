@@ -67,7 +67,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: its residual, and PASS, MARGINAL or FAIL."""
+    """The outcome of a case: its residual, and PASS, MARGINAL or FAIL."""
 
     case: Case
     residual: float
@@ -142,7 +142,7 @@ def _as_seen(x: np.ndarray, letter: str) -> np.ndarray:
 
 
 def run(case: Case, backend: str, rng: np.random.Generator) -> Outcome:
-    """Run one case and judge it. C is updated in place; where beta is 0 it holds NaN before."""
+    """Run one case and grade it. C is updated in place; where beta is 0 it is filled with NaN first."""
     types: Types = ROUTINES[case.routine]
     m, n, k = case.m, case.n, case.k
     a, b = (_random(rng, extents[::-1] if letter in "TC" else extents, types.operands)

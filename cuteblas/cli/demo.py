@@ -151,7 +151,7 @@ def _emulate(work: Task) -> list[bool]:
         _show_images("four digits", b, work.images)
         _show_images("turned upside down by the kernel: np.eye(8)[::-1] @ digits", product, work.images)
         print()
-    _entry("product", f"{a.dtype} {a.shape} @ {b.shape}; operands are read where they lie, whatever their strides")
+    _entry("product", f"{a.dtype} {a.shape} @ {b.shape}; operands are read in place, whatever their strides")
     for launch in plan.launches:
         _entry("kernel", f"{launch.kernel.name}, a grid of {launch.grid[0]} x {launch.grid[1]} blocks of {launch.kernel.threads} "
                          "threads")

@@ -1,4 +1,4 @@
-"""List the kernels, or show one: the plan of an example, its layouts, and what its accesses cost.
+"""List the kernels, or show one: the plan of an example, its layouts, and the cost of its accesses.
 
   python -m cuteblas kernels
   python -m cuteblas kernels transpose_smem_swizzled --picture
@@ -64,7 +64,7 @@ FAMILIES = (
             plan_copy, _ROWS),
     Variant("transpose", "copy", _CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",
             "sm_70", plan_copy, _TRANSPOSE),
-    Variant("transpose_in_place", "copy", _CHOSEN, "square matrices transposed where they lie, by pairs of tiles", "sm_70",
+    Variant("transpose_in_place", "copy", _CHOSEN, "square matrices transposed in place, by pairs of tiles", "sm_70",
             plan_copy, replace(_TRANSPOSE, in_place=True)),
 )
 """The kernels that calls without ``variant=`` run."""
