@@ -112,7 +112,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
 
 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
-    """Words of 4 bytes that begin ``bits`` behind those of ``source``, which has one more; the two may be one fragment."""
+    """Words of 4 bytes that begin ``bits`` after those of ``source``, which has one more; the two may be one fragment."""
     with k.loops((size(source.layout) - 1,)) as (w,):
         k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 

@@ -89,7 +89,7 @@ class Epilogue:
     c : OperandAccess
         How C is read and written.
     alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars; ``"device"``: they lie in device memory.
+        What is known of the scalars; ``"device"``: they are in device memory.
     fused : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
     """
@@ -121,7 +121,7 @@ class Epilogue:
 
     # -- scalars in device memory -------------------------------------------------------------------------------------------------
     def load_scalars(self) -> None:
-        """Load what lies in device memory; to be called where a kernel's work starts."""
+        """Load what is in device memory; to be called where a kernel's work starts."""
         for name, address in self._addresses.items():
             value = self.k.declare(f"{name}_value", self._accumulator)
             self.k.do("load_global", value, address, of=1)

@@ -172,7 +172,7 @@ def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
 
 
 def why_not_staged(p: GemmProblem) -> str | None:
-    """Why no tensor map can write C, whose rows should lie along N; ``None`` if one can."""
+    """Why no tensor map can write C, whose rows should be contiguous along N; ``None`` if one can."""
     item = dtype(p.c.dtype).bytes
     if p.c.strides[1] != 1:
         return "it is not contiguous along rows or columns"
@@ -198,7 +198,7 @@ def compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
 def row_pitch(extent: int, multiple: int) -> int:
     """Elements of 2 or 4 bytes from one row in the workspace to the next, a multiple of so many.
 
-    Long rows begin at lines, so that what TMA reads of one, 128 bytes, lies in one line of L2.
+    Long rows begin at lines, so that what TMA reads of one, 128 bytes, is in one line of L2.
     """
     multiple = multiple if extent < _LONG_ROW else _LINE
     return -(-extent // multiple) * multiple
@@ -241,7 +241,7 @@ def scalar_values(alpha: str, beta: str) -> dict[str, Argument]:
 
 
 def fusion_values(fusion: Fusion | None, places: Roles | None = None) -> dict[str, Any]:
-    """What an epilogue reads and writes, by the names of a kernel's tensors and numbers; matrices may lie in other places."""
+    """What an epilogue reads and writes, by the names of a kernel's tensors and numbers; matrices may be in other memory."""
     if fusion is None:
         return {}
     matrices = ((epilogue_role(name), x) for name, x in (*fusion.operands, *fusion.outputs))

@@ -1,4 +1,4 @@
-"""What there is to draw of a plan: which thread owns each part of a tile of C, and in which banks tiles lie in shared memory."""
+"""Pictures of a plan: the thread that owns each part of a tile of C, and the banks of tiles in shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of reductions of one mode: which threads lie along which mode, and how many slices j is cut into."""
+"""Plans of reductions of one mode: the threads along each mode, and the number of slices that j is cut into."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .problem import DeviceInfo, Operand, ReductionProblem
 __all__ = ["Place", "ReductionChoice", "plan_reduction", "reduction_launches"]
 
 Place = tuple[Role, int]
-"""Where something lies: an address that each call supplies, and an offset in bytes."""
+"""A place in memory: an address that each call supplies, and an offset in bytes."""
 
 _THREADS = 256
 _WARP = 32
@@ -39,7 +39,7 @@ class ReductionChoice:
     width : int
         Elements of an access.
     lanes : int
-        The mode along which the lanes of a warp lie.
+        The mode along which the lanes of a warp are neighbours.
     tile : tuple of int
         Elements along (i, j) of one step of a block.
     slices, chunk : int
@@ -100,11 +100,11 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
     Parameters
     ----------
     problem : ReductionProblem
-        What to compute; alignments are those of the operands where they lie.
+        What to compute; alignments are those of the operands in memory.
     device : DeviceInfo
         Where.
     source, target : (role, offset)
-        Where X and R lie.
+        The memory of X and R.
     workspace : int
         Bytes of the plan's workspace that are taken.
 
@@ -165,7 +165,7 @@ def _check(p: ReductionProblem) -> None:
 
 
 def _canonical(p: ReductionProblem) -> ReductionProblem:
-    """The same reduction with as few modes as possible; i is the one whose elements lie closest together in X.
+    """The same reduction with as few modes as possible; i is the one whose elements are closest together in X.
 
     Modes of extent 1 have stride 0, so that they stand in no vector's way.
     """

@@ -37,7 +37,7 @@ class Variant:
     name : str
         What ``variant=`` takes.
     operation : {"gemm", "copy", "contraction"}
-        What it computes: ``matmul`` and its kin, copies and transposes, or tensor contractions.
+        What it computes: matrix products, copies and transposes, or tensor contractions.
     source : str
         The document and section that describes it.
     summary : str

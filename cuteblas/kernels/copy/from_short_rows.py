@@ -1,12 +1,12 @@
 """``transpose`` from short rows that follow each other without gaps: what is cut among blocks is the source's memory.
 
 The mirror of :mod:`~cuteblas.kernels.copy.short_rows`. A block has some hundred rows of some bytes each, as an image has pixels,
-and those are one piece of memory: it comes as aligned vectors to shared memory as it lies. From there each thread puts words of the
-target together from elements that are a row apart.
+and those are one piece of memory: it is copied as aligned vectors to shared memory, unchanged. From there each thread assembles
+words of the target from elements that are a row apart.
 
-Lanes are neighbours along I, so what they read from shared memory at once lies as many words apart as a row has elements. If that
-is odd no two lanes meet in a bank, and vectors come by asynchronous copies. For each factor 2 that it has one bit of the line's
-number is added (exclusive or) to the word's, so that the words of a vector go to places of their own.
+Lanes are neighbours along I, so what they read from shared memory at once is as many words apart as a row has elements. If that
+is odd, there are no bank conflicts, and vectors are copied asynchronously. For each factor 2 that it has, one bit of the line's
+number is added (exclusive or) to the word's, so that the words of a vector are stored one by one.
 
 Rows of the target begin anywhere. They are cut among blocks where sectors begin, which is elsewhere in every row; so a block brings
 as many rows more as a sector has elements.

@@ -6,11 +6,11 @@ batches.
 ``copy``
     I and J are the same mode: vectors go straight from one to the other through registers.
 ``transpose``
-    A tile of (J, I) passes through shared memory: rows along J come in, columns along I go out, both as wide vectors. Elements
-    smaller than 4 bytes are first transposed in registers in blocks that fill a 4-byte word along I, so that shared memory only
-    sees words. The tile is swizzled so that neither side meets a bank twice.
+    A tile of (J, I) passes through shared memory: rows along J are read, columns along I are written, both as wide vectors.
+    Elements smaller than 4 bytes are first transposed in registers in squares that fill a 4-byte word along I, so that shared
+    memory holds whole words. The tile is swizzled so that neither side has bank conflicts.
 ``transpose_in_place``
-    Square matrices are transposed where they lie: a block reads two tiles, each the target of the other, and writes both.
+    Square matrices are transposed in place: a block reads two tiles, each the target of the other, and writes both.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """``transpose`` between matrices whose rows begin anywhere: at addresses that are multiples of an element only.
 
-Memory is written in sectors and lines: a sector of which two blocks write a part each costs more than its bytes. So a tile of the
-target is not cut at multiples of the tile, which lie somewhere in a sector, but at borders of sectors, which lie elsewhere in every
-row: the columns of a block are skewed. The block reads the rows of the source that any of its columns needs: those of its tile and,
-before them, as many as a sector has elements, which a neighbour reads too.
+Memory is written in sectors and lines: a sector that two blocks write in part costs more than its bytes. So a tile of the target is
+not cut at multiples of the tile, which are somewhere inside of a sector, but at the boundaries of sectors, which are elsewhere in
+every row: the columns of a block are skewed. The block reads the rows of the source that any of its columns needs: those of its
+tile and, before them, as many as a sector has elements, which a neighbour reads too.
 
-In shared memory elements lie as in other transposes. Elements smaller than 4 bytes are packed into words there, and a word of the
-target may begin in the midst of one: it is cut from two neighbours. The words of the source's rows are cut likewise from aligned
-words that cover them, so that no access is smaller than 4 bytes except where rows begin and end.
+The layout in shared memory is that of other transposes. Elements smaller than 4 bytes are packed into words there, and a word of
+the target may begin in the middle of one: it is extracted from two neighbours. The words of the source's rows are extracted in the
+same way from aligned words that cover them, so that no access is smaller than 4 bytes except where rows begin and end.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
         return before + target.engine.offset + target.layout(j, 0)
 
     def cut_of(j: IntLike) -> IntLike:
-        """How far behind the tile's corner a row of the target is cut."""
+        """How far after the tile's corner a row of the target is cut."""
         return k.let("later", (-row_begin(j)) % border)
 
     def places(which: IntLike, later: IntLike) -> list[list[IntLike]]:
@@ -114,15 +114,15 @@ def ragged_transpose_kernel(config: RaggedConfig) -> GeneratedKernel:
                  for w in range(words + (config.packed > 1))] for n in range(vectors)]
 
     k.comment("Columns out, each from cut to cut")
-    # Rows of the target that are so many apart that whole sectors lie between are cut alike, and lie alike in the tile.
+    # Rows of the target whose distance is a whole number of sectors are cut at the same place, and have the same place in the tile.
     first, step = tDcD((0, 0), 0, 0)[0], tile.writer.tile[0]
     alike = cut_of(corner[0] + first) if step % border == 0 else None
     places_alike = None if alike is None else places(first, alike)
 
     @contextmanager
     def column(r: IntLike) -> Iterator[tuple[IntLike, IntLike, IntLike, IntLike]]:
-        """A column of the tile if it exists: which, its number in the target, where that row begins behind ``lines``, and how far
-        behind the tile's corner it is cut.
+        """A column of the tile if it exists: which, its number in the target, where that row begins after ``lines``, and how far
+        after the tile's corner it is cut.
         """
         which = k.let("column", tDcD((0, 0), r, 0)[0])
         j = k.let("j", corner[0] + which)

@@ -1,7 +1,7 @@
 """``copy`` between rows that begin anywhere: at addresses that are multiples of an element only, of less than 4 bytes.
 
-A thread writes vectors of 16 bytes that begin at multiples of 16 bytes, wherever the target's rows begin. What it writes may lie
-anywhere in the source: it reads the aligned words of 4 bytes that cover it, one more than a vector has, and cuts its own from them.
+A thread writes vectors of 16 bytes that begin at multiples of 16 bytes, wherever the target's rows begin. What it writes may begin
+anywhere in the source: it reads the aligned words of 4 bytes that cover it, one more than a vector has, and extracts its own.
 """
 
 from __future__ import annotations

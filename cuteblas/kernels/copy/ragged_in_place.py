@@ -2,8 +2,8 @@
 
 A block exchanges two square tiles, as where rows are aligned: only then are the elements that it writes those that it has read, and
 no block waits for another. So rows of tiles begin and end anywhere in a sector, and cannot be cut at sectors as where the target is
-another array. But the whole sectors between are written by aligned vectors, and what is before and behind them, as many elements
-as one sector has, by single elements of which neighbouring lanes write a row's: L2 counts what a warp writes to a sector once.
+another array. But the whole sectors between are written by aligned vectors, and the elements before and after them, up to one
+sector, one by one by neighbouring lanes: L2 counts what a warp writes to a sector once.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def ragged_in_place_kernel(config: RaggedInPlaceConfig) -> GeneratedKernel:
 
 def _columns_out(k: KernelBuilder, tile: TransposedTile, config: RaggedInPlaceConfig, memory: tuple[Pointer, IntLike],
                  target: Tensor, corner: tuple[IntLike, IntLike], shared: tuple[Tensor, Tensor], name: str = "T") -> None:
-    """Write a tile to a matrix: of each column whole sectors by aligned vectors, what is before and behind them by elements."""
+    """Write a tile to a matrix: of each column whole sectors by aligned vectors, what is before and after them by elements."""
     (lines, before), (sT, sE), packed = memory, shared, config.packed
     words, border, side, element = tile.vs, config.border, config.tile[0], f"b{8 * config.item}"
     extent = target.layout.shape[0]
@@ -106,15 +106,15 @@ def _columns_out(k: KernelBuilder, tile: TransposedTile, config: RaggedInPlaceCo
     end = k.let(f"end_{name}", minimum(extent - corner[1], side))
 
     def column_begin(which: IntLike) -> IntLike:
-        """Where a column begins in the target, behind ``lines``."""
+        """Where a column begins in the target, after ``lines``."""
         return before + target.engine.offset + target.layout(corner[0] + which, corner[1])
 
-    # The columns of a thread are whole sectors apart: they lie alike in memory and in the tile.
+    # The columns of a thread are whole sectors apart: they begin at the same place in a sector and in the tile.
     later = k.let(f"later_{name}", (-column_begin(first)) % border)
     last = k.let(f"last_{name}", later + maximum(end - later, 0) // border * border)
     for n in range(vectors):
         word = tDcD((0, 0), 0, n)[1]
-        # A word is cut from two; the last of a column, which has none behind it, is a whole one, and the first is read beside it.
+        # A word is extracted from two; the last of a column, which has none after it, is a whole one, and the first is read too.
         at = [(later // packed + word + w) % (side // packed) for w in range(words + (packed > 1))]
         places = [k.let(f"place_{name}{n}_{w}", sT(first, i).index) for w, i in enumerate(at)]
         with k.when(less(later + word * packed, last)), k.loop("r", rows, unroll=True) as r:

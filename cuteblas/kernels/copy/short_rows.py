@@ -1,6 +1,6 @@
 """``transpose`` to short rows that follow each other without gaps: what is cut among blocks is the target's memory, not its rows.
 
-A row of the target of some 35 bytes lies in two or three sectors, most of which it shares with the next row. But where rows follow
+A row of the target of about 35 bytes is in two or three sectors, most of which it shares with the next row. But where rows follow
 each other, a block that has whole rows of them has one piece of memory. It reads the source's rows by words along J and puts each
 element to where it lies in that piece, in shared memory; from there the piece goes out as aligned vectors. Only where it begins and
 ends are elements written one by one.
@@ -34,7 +34,7 @@ _WORD, _VECTOR, _LINE = 4, 16, 128
 
 @dataclass(frozen=True)
 class PieceConfig:
-    """What a ``transpose`` kernel is specialised on that holds a piece of memory, of short rows, in shared memory as it lies.
+    """What a ``transpose`` kernel is specialised on that holds a piece of memory, of short rows, unchanged in shared memory.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     def row(n: IntLike) -> IntLike:
         return tScS((0, 0), 0, n)[1]
 
-    # A thread's last row, if it does not exist, is put behind all that do, so that none waits for a branch.
+    # A thread's last row, if it does not exist, is stored after all that do, so that none waits for a branch.
     last = config.words[1] - 1
     last_exists = less(row(last), I)
     strides = k.let("last_j", select(last_exists, I, 1)), k.let("last_i", select(last_exists, 1, config.tile[0]))
@@ -163,7 +163,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
                 yield n, row(n)
         yield last, minimum(row(last), I - 1)
 
-    # Instead of columns and rows that do not exist others are read. What is read of no column lies behind the piece.
+    # Instead of columns and rows that do not exist others are read. What belongs to no column is stored after the piece.
     existing = [k.let(f"j_{x}", minimum(first_j + j, J - 1)) for x, j in enumerate(columns)]
     held = k.registers("tSrS", word, Layout((1, *config.words)))
     if packed == 1:

@@ -2,7 +2,7 @@
 
 The threads of a block are an array along (i, j), the lanes of a warp along whichever mode of X is contiguous. Each walks over j
 and keeps its result in registers; then halves of the array are folded onto each other through shared memory. The order of every
-sum is fixed, so the result is the same bit for bit in every run. With few rows, j is cut into slices: a batch mode whose results
+sum is fixed, so the result is bitwise reproducible. With few rows, j is cut into slices: a batch mode whose results
 are reduced by the same kernel.
 """
 
@@ -48,7 +48,7 @@ class ReduceModesConfig:
     threads : tuple of int
         Threads of a block along (i, j), powers of two.
     lanes : int
-        The mode along which neighbouring threads lie; the one with stride 1, if there is one.
+        The mode along which threads are neighbours; the one with stride 1, if there is one.
     batch_modes : int
         Number of batch modes.
     split : bool

@@ -102,7 +102,7 @@ class TutorialShape:
         return self.copy_a if operand == "A" else self.copy_b
 
     def shared(self, operand: Literal["A", "B"], unit: int | None) -> Layout:
-        """The tile of an operand in shared memory: always M-major (N-major), however the matrix lies in global memory."""
+        """The tile of an operand in shared memory: always M-major (N-major), whatever the order of the matrix in global memory."""
         extent, step = self.block[0 if operand == "A" else 1], self.block[2]
         return Layout((extent, step), (1, extent + (self.pad_k_major if unit == 1 else 0)))
 
@@ -130,7 +130,7 @@ class TutorialConfig:
     conj : tuple of bool
         Whether elements of A and of B are conjugated.
     predicated : bool
-        Whether the extents may be ragged: what lies outside is read as zero and not written.
+        Whether the extents may be ragged: what is outside is read as zero and not written.
     alpha, beta : {"one", "value"}, {"zero", "one", "value"}
         What is known of the scalars.
     batch_modes : int

@@ -1,12 +1,12 @@
 """``tma_copy`` and ``tma_transpose``: copies by the tensor memory accelerator of Hopper and later.
 
-TMA is told coordinates, not addresses. They come from a tensor of coordinates, whose strides are basis elements, that is tiled as a
-tensor in memory would be; a tensor map, made on the host, says where in memory the coordinates lie.
+TMA takes coordinates, not addresses. They come from a tensor of coordinates, whose strides are basis elements, that is tiled like a
+tensor in memory; a tensor map, made on the host, maps the coordinates to memory.
 
 ``tma_copy``
-    A box comes into shared memory and goes out again; one thread issues both copies, and no thread touches an element.
+    A TMA box is loaded into shared memory and stored again; one thread issues both copies, and no thread touches an element.
 ``tma_transpose``
-    A swizzled tile comes in by TMA; threads read its columns without bank conflicts and write them as wide vectors.
+    A swizzled tile is loaded by TMA; threads read its columns without bank conflicts and write them as wide vectors.
 
 References
 ----------

@@ -7,8 +7,8 @@ that a row-major matrix becomes its row-major transpose. Blocks of 256 threads m
     From global memory to global memory. The thread layout decides whether a warp reads or writes neighbours; the other side is
     strided.
 ``transpose_smem``
-    Both sides of global memory see neighbours; the stride is in shared memory, where the tile's layout decides how many lanes of a
-    warp meet in one bank.
+    Both sides are coalesced in global memory; the stride is in shared memory, where the tile's layout decides how many lanes of a
+    warp conflict in one bank.
 
 References
 ----------
@@ -89,7 +89,7 @@ class SharedConfig:
     item : int
         Bytes of an element.
     label : str
-        Ends the kernel's name: how the tile lies in shared memory, in a word.
+        Ends the kernel's name: the layout of the tile in shared memory, in a word.
     shared : Layout or ComposedLayout
         The (M, N) tile in shared memory, in elements.
     predicated : bool

@@ -138,7 +138,7 @@ def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
 
 
 def _in_boxes(item: int, modes: tuple[Mode, ...], j: int) -> bool:
-    """Whether most of a tile would be empty, of two modes that change places, or runs that both sides have are short.
+    """Whether most of a tile of two exchanged modes would be empty, or the runs that both sides share are short.
 
     Mode ``j`` has the smallest stride in the source.
     """
@@ -361,7 +361,7 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
     (mode_j, mode_i), item = modes, problem.itemsize
     tiling, cut = _RAGGED[item], _CUTS[item]
     word = max(item, 4)
-    halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may lie beyond the array
+    halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may be outside of the array
     reach = Mode(1 + mode_i.extent + halo, mode_i.src, 1), Mode(1 + mode_j.extent + tiling.tile[0], 1, mode_j.dst), *others
     group, inner = _order(tiling, mode_j, others)
     config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach), group=group,
@@ -403,7 +403,7 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
 def _short_columns(columns: int, rows: int, batch: int, item: int, device: DeviceInfo) -> tuple[tuple[int, int], tuple[int, int]]:
     """Threads along I and J, and words of each, for short rows of the source: blocks of one matrix have as many rows each.
 
-    Where blocks are few, they are smaller, and more of their threads lie along J.
+    Where blocks are few, they are smaller, and more of their threads are along J.
     """
     most, packed = _FROM_SHORT_ROWS[item], max(1, 4 // item)
     along_j = 1 << max(0, (-(-columns // most)).bit_length() - 1)

@@ -1,7 +1,7 @@
-"""Which boxes a permutation is cut into: by what they cost, counted.
+"""The boxes that a permutation is divided into, chosen by counted cost.
 
-Candidates are boxes whose runs reach so many bytes in the source and so many in the target. What each would cost is the sectors
-of memory that it touches, the instructions of its threads, and how much of the time that a box takes to come and go others hide.
+Candidates are boxes whose runs have so many bytes in the source and so many in the target. The cost of each is the sectors
+of memory that it touches, the instructions of its threads, and the part of a box's latency that other boxes do not hide.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ Widest = Callable[[int, int, Iterable[int]], int]
 
 
 def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest) -> Boxes | None:
-    """The boxes that cost least; ``None`` if no box is small enough."""
+    """The boxes with the least cost; ``None`` if no box is small enough."""
     candidates = sorted(_candidates(permuted))
     if not candidates:
         return None
@@ -241,7 +241,7 @@ def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -
     return max(times) + _BOTH * min(times)
 
 
-# -- who moves what, and where it lies meanwhile ----------------------------------------------------------------------------------
+# -- threads, and the layout in shared memory -------------------------------------------------------------------------------------
 @lru_cache(maxsize=1024)
 def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: int, multiple: int) -> tuple[int, int]:
     """Threads along a run of so many words of these extents, a multiple of some, and along rows of others: the fewest words for
@@ -283,9 +283,9 @@ def _manned(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> Box
 def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> tuple[int, ...]:
     """Strides of a box in shared memory, in the order of the source: neighbours in the target are in different banks.
 
-    Neighbouring lanes of the target's side read elements that are a word apart. Modes that they lie along get strides as if each
-    continued the one before, the first an odd number of banks. Of those, of strides without gaps, and of both as multiples of a
-    word, the ones are taken by which fewest lanes meet in a bank and fewest accesses store what comes; and rather the smaller.
+    Neighbouring lanes of the target's side read elements that are a word apart. Modes along which they are neighbours get strides
+    as if each continued the one before, the first an odd number of banks. Of those, of strides without gaps, and of both as
+    multiples of a word, those with the fewest bank conflicts and the fewest stores are chosen, and among these the smaller ones.
     """
     unit = max(item, _WORD) // item                             # elements of a bank, or of an access that is wider
     slots = _BANKS * _WORD // max(item, _WORD)                  # of these, before banks repeat

@@ -31,7 +31,7 @@ class _Copy:
     Attributes
     ----------
     operand : Operand
-        How it lies there.
+        Its layout there.
     problem : CopyProblem
         How it comes there.
     nbytes : int

@@ -36,7 +36,7 @@ __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of"
 _ALIGNMENT = 32                         # words: every part of a table starts at a multiple of 256 bytes
 _NUMBERS = {"zero": 0, "one": 1}
 _MOST_MEMBERS = 64                      # of a batch: more of them are a launch by themselves
-_BUSY = 4                               # launches: who keeps a device busy for so long saves nothing by sharing one
+_BUSY = 4                               # launches: a product that keeps a device busy for so long saves nothing by sharing one
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Member:
     roles : tuple of str
         Roles of its A and B.
     offsets : tuple of (str, int)
-        Where its operands start behind those of the problem, in bytes, by role: an index of a batch.
+        The offsets of its operands from those of the problem, in bytes, by role: an index of a batch.
     """
 
     index: int

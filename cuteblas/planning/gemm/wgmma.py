@@ -62,7 +62,7 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def why_not_read(p: GemmProblem, name: str) -> str | None:
-    """Why an operand, A or B, cannot be read as it lies in memory, or ``None`` if it can."""
+    """Why an operand, A or B, cannot be read in place, or ``None`` if it can."""
     operand, extents = (p.a, (p.m, p.k)) if name == "A" else (p.b, (p.n, p.k))
     if p.precision == "tf32" and majorness(operand, extents) == 0:
         return f"wgmma reads 32-bit elements along K, and {name} is contiguous along {'M' if name == 'A' else 'N'}"
@@ -191,7 +191,7 @@ def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, di
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
-    """Whether B comes in lines of less than 128 bytes: more boxes, and it takes TMA as long to bring each."""
+    """Whether B is loaded in lines of less than 128 bytes: more TMA boxes, each of which takes as long."""
     return tile.columns % DEPTH > 0 and majorness(p.b, (p.n, p.k)) == 0
 
 
@@ -237,14 +237,14 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_T
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
-    """Whether whole boxes lie beyond A or B, and TMA, which brings a line in two clocks, is what a stage waits for."""
+    """Whether whole TMA boxes are outside of A or B, and TMA, which loads a line in two clocks, is what a stage waits for."""
     short = replace(config, clipped=True).boxes
     beyond = any(-extent % size >= box.rows for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True))
     return beyond and 2 * sum(box.nbytes // box.swizzle for box in short) >= prod(config.mma.tile) // _MULTIPLIED
 
 
 def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
-    """Where the flags of blocks that share tiles begin, behind a tile of sums for each, and where they end."""
+    """Where the flags of blocks that share tiles begin, after a tile of sums for each, and where they end."""
     warpgroups = tile.groups * device.multiprocessors
     flags_at = 4 * 64 * tile.columns * warpgroups
     return flags_at, flags_at + 4 * warpgroups
