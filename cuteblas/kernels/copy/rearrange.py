@@ -1,10 +1,10 @@
 """``transpose`` and ``copy`` of any permutation: a box of its modes at a time through shared memory.
 
-A box is a part of every mode. It comes to shared memory by the runs that it has in the source, and leaves by those that it has in
-the target; a run is as many modes as follow each other without gaps. On each side the threads of a block lie along runs first, so
-that neighbours touch neighbouring words, then along the rows of words that the other modes make. Where an element lies in shared
-memory is one layout on the box, whose strides planning chooses: neighbours of both sides meet in different banks. Extents of a box
-are static, so that coordinates cost no division by what is known only at run time, except that of the block, once.
+A box is a part of every mode. It is read into shared memory by its runs in the source, and written by its runs in
+the target; a run is several modes that follow each other without gaps. On each side the threads of a block are arranged along runs
+first, so that neighbours access neighbouring words, then along the rows of words that the other modes make. The place of an element
+in shared memory is one layout on the box, whose strides planning chooses so that neighbours of both sides are in different banks.
+The extents of a box are static, so that coordinates need no division by a run-time value, except that of the block, once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ASYNCHRONOUS = 4                    # bytes, of what is copied to shared memory
 
 @dataclass(frozen=True)
 class BoxSide:
-    """How a box lies in the source, or in the target, and who moves it.
+    """The layout of a box in the source, or in the target, and the threads that move it.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class RearrangeConfig:
     cut : tuple of int
         The modes of which a box is a part; the last boxes along them are smaller.
     source, target : BoxSide
-        How the box lies in both.
+        The layout of the box in both.
     held : tuple of int
         Strides of the box in shared memory.
     raster : tuple of int
@@ -129,12 +129,12 @@ class RearrangeConfig:
 
     @property
     def shared(self) -> Layout:
-        """Where an element of a box lies in shared memory."""
+        """The place of an element of a box in shared memory."""
         return Layout(self.box, self.held)
 
     @property
     def whole_words(self) -> bool:
-        """Whether a word of the source lies in shared memory as it does in memory."""
+        """Whether a word of the source is a word in shared memory too."""
         word, first = self.source.word, self.source.order[0]
         others = (self.held[q] for q in self.source.order[1:])
         return word == 1 or (self.held[first] == 1 and self.box[first] % word == 0 and all(step % word == 0 for step in others))
@@ -164,9 +164,9 @@ class _Word:
     Attributes
     ----------
     at : Tensor
-        Where it lies in global memory.
+        Its place in global memory.
     places : tuple of IntLike
-        Where its elements lie in shared memory.
+        The places of its elements in shared memory.
     exists : Expr or bool
         Whether it does, in this box.
     """
@@ -186,7 +186,7 @@ class _Side:
         self.strides: tuple[Any, ...] = tensor.strides
 
     def words(self, first: IntLike, limits: dict[int, IntLike]) -> Iterator[_Word]:
-        """The words of this thread in a box that begins so far behind the pointer, of which so much exists along cut modes."""
+        """The words of this thread in a box that begins so far after the pointer, of which so much exists along cut modes."""
         k, config, side = self._k, self._config, self.side
         run, others = side.order[:side.run], side.order[side.run:]
         extents = tuple(config.box[q] for q in run) or (1,)
@@ -221,7 +221,7 @@ class _Side:
                             all_of(exists, inside))
 
     def _places(self, in_run: Layout, index: IntLike, name: str) -> tuple[IntLike, ...]:
-        """Where the elements of a word of a run lie in shared memory."""
+        """The places of the elements of a word of a run in shared memory."""
         k, word = self._k, self.side.word
         (first, *extents), (step, *strides) = in_run.shape, in_run.stride
         if first % word == 0:

@@ -1,14 +1,14 @@
 """``transpose`` to short rows that follow each other without gaps: what is cut among blocks is the target's memory, not its rows.
 
 A row of the target of about 35 bytes is in two or three sectors, most of which it shares with the next row. But where rows follow
-each other, a block that has whole rows of them has one piece of memory. It reads the source's rows by words along J and puts each
-element to where it lies in that piece, in shared memory; from there the piece goes out as aligned vectors. Only where it begins and
+each other, a block that has whole rows of them has one piece of memory. It reads the source's rows by words along J and stores each
+element at its place in that piece, in shared memory; from there the piece is written as aligned vectors. Only where it begins and
 ends are elements written one by one.
 
-Lanes are neighbours along J, so what they put to shared memory at once lies a row of the target (times the elements of a word)
-apart: as many words as a row has elements. If that is odd no two lanes meet in a bank. For each factor 2 that it has one bit of the
-line's number is added (exclusive or) to the word's, so that lanes that would meet are sent to the banks between, as far as a line
-has words: 2 lanes meet where rows of 8-byte elements have 32.
+Lanes are neighbours along J, so the words that they store to shared memory at once are a row of the target (times the elements of a
+word) apart: as many words as a row has elements. If that is odd, there are no bank conflicts. For each factor 2 that it has, one
+bit of the line's number is added (exclusive or) to the word's, so that lanes that would conflict use the banks between, as far as a
+line has words: 2 lanes conflict where rows of 8-byte elements have 32.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     sL = Tensor(sE.engine, ComposedLayout(swizzle, shift, Layout(config.tile, strides)))
 
     def place(c: int, x: int, n: IntLike) -> Tensor:
-        """Where in shared memory an element is put: of a word, of words along J and along I."""
+        """The place of an element in shared memory: of a word, of words along J and along I."""
         return Tensor(sE.engine + (sL if n is last else sT)(columns[x] + c, row(n)).index, Layout(1))
 
     def at(j: IntLike, i: IntLike) -> IntLike:
