@@ -434,8 +434,8 @@ def processors() -> int:
 class Workers:
     """Make plans and compile their kernels into the cache, in other processes; a context manager."""
 
-    def __init__(self, device: DeviceInfo):
-        self._pool = ProcessPoolExecutor(processors(), get_context("spawn"), _begin, (device,))
+    def __init__(self, device: DeviceInfo, spared: int = 0):
+        self._pool = ProcessPoolExecutor(max(1, processors() - spared), get_context("spawn"), _begin, (device,))
 
     def __enter__(self) -> Workers:
         return self
@@ -506,7 +506,7 @@ class Card:
 
     def __init__(self, device: DeviceInfo):
         self.device = device
-        self._gpu, self._workers = Gpu(), Workers(device)
+        self._gpu, self._workers = Gpu(), Workers(device, spared=1)
         self._xp, self._sources = self._gpu.rival, dict[tuple[str, int], Any]()
         free, _total = self._xp.cuda.runtime.memGetInfo()
         self._largest, self._largest_copy = (min(most, part // _STEP * _STEP)

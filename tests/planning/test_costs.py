@@ -65,17 +65,17 @@ def test_cards_without_numbers_have_those_of_an_h200():
 
 
 def test_files_are_read_back():
-    costs = default_costs().changed({"gemm_simt": {"bool rate": 0.123456}})
+    costs = default_costs().changed({"gemm_simt": {"bool: rate": 0.123456}})
     again = costs_from(written(costs), "x.json")
-    assert again["gemm_simt"]["bool rate"] == 0.123456 and again.origin == "x.json"
+    assert again["gemm_simt"]["bool: rate"] == 0.123456 and again.origin == "x.json"
     assert {family: dict(own) for family, own in again.numbers.items()} == {
         family: {name: pytest.approx(x, rel=1e-5) for name, x in own.items()} for family, own in costs.numbers.items()}
     data = json.loads(written(costs))
-    data["numbers"] = {"gemm_simt": {"integer rate": 2.0, "of another version": 1.0}, "unknown": {"x": 1.0}}
+    data["numbers"] = {"gemm_simt": {"integers of 4 bytes: rate": 2.0, "of another version": 1.0}, "unknown": {"x": 1.0}}
     partly = costs_from(json.dumps(data), "x.json")
-    assert partly["gemm_simt"]["integer rate"] == 2.0 and partly["gemm_simt"]["bool rate"] == 0.3
+    assert partly["gemm_simt"]["integers of 4 bytes: rate"] == 2.0 and partly["gemm_simt"]["bool: rate"] == 0.3
     assert "unknown" not in partly.numbers and "of another version" not in partly["gemm_simt"]
-    assert pickle.loads(pickle.dumps(costs))["gemm_simt"]["bool rate"] == 0.123456
+    assert pickle.loads(pickle.dumps(costs))["gemm_simt"]["bool: rate"] == 0.123456
     with pytest.raises(KeyError, match="no planner has the number 'x'"):
         costs.changed({"launch": {"x": 1.0}})
     with pytest.raises(TypeError):
@@ -105,7 +105,7 @@ def measured(true, problems=PROBLEMS):
 
 
 def test_the_fit_finds_the_numbers_that_times_come_from():
-    names = {"float32 64x32x16 in 2 warps: rate": 0.4, "float64 64x64x8 in 4 warps: rate": 0.9, "integer rate": 0.8}
+    names = {"float32 64x32x16 in 2 warps: rate": 0.4, "float64 64x64x8 in 4 warps: rate": 0.9, "integers of 4 bytes: rate": 0.8}
     true = replace(H200, costs=H200.fitted.changed({"gemm_simt": names, "gemm_wgmma": {"128x128: clocks of a stage": 500.0}}))
     problems = measured(true)
     costs = fit(problems, H200)
@@ -126,9 +126,9 @@ def test_traffic_is_not_blamed_on_arithmetic():
     p = problem("float32", 512, 512, 128)
     tile = next(x for x in gemm_alternatives(p, H200) if x.family == "gemm_simt")
     slow = Measured("slow", lambda d: tile, [tile], [10 * tile.seconds(H200)], 10 * tile.seconds(H200))
-    assert fit([slow], H200)["gemm_simt"] == pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.02)
+    assert fit([slow], H200)["gemm_simt"] == pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.06)
     slow.least = 0.0
-    assert fit([slow], H200)["gemm_simt"] != pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.02)
+    assert fit([slow], H200)["gemm_simt"] != pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.06)
 
 
 def test_regret_is_that_of_planning_and_unknown_where_it_was_not_measured():

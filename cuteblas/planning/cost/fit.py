@@ -26,7 +26,8 @@ _Number = tuple[str, str]
 _ROUNDS, _STEP = 12, 1e-3
 _FAR = 0.25                          # an error of a logarithm from which it counts less than its square
 _HELD = 0.05                         # of an error of 1: what it costs to move a number by a factor of e
-_LEAST = 0.01                        # what a number of 0 begins with
+_FIRST = {"clocks": 500.0}           # what a number of 0 begins with, by its unit,
+_PART = 0.05                         # or a part
 _MOVES = (0.97, 1.03, 0.92, 1.08, 0.8, 1.25)
 _SWEEPS = 3
 _ERROR_COUNTS = 0.02                 # of the mean error beside the mean regret
@@ -156,6 +157,11 @@ def _value(costs: Costs, number: _Number) -> float:
     return costs[number[0]][number[1]]
 
 
+def _first(number: _Number) -> float:
+    """What a number of 0 begins with."""
+    return _FIRST.get(number[1].rpartition(": ")[2], _PART)
+
+
 def _moved(costs: Costs, values: Mapping[_Number, float]) -> Costs:
     changes: dict[str, dict[str, float]] = defaultdict(dict)
     for (family, name), value in values.items():
@@ -171,7 +177,7 @@ def _logarithms(estimates: _Estimates, seconds: np.ndarray, rows: Sequence[int] 
 def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
     """Levenberg and Marquardt's method on logarithms of numbers and times."""
     numbers = sorted(estimates.of)
-    start = np.array([log(_value(costs, number) or _LEAST) for number in numbers])
+    start = np.array([log(_value(costs, number) or _first(number)) for number in numbers])
     at, goal = start.copy(), np.log(estimates.measured)
     nearness = estimates.best / estimates.measured
 
@@ -243,7 +249,7 @@ def _better_choices(estimates: _Estimates, costs: Costs) -> Costs:
             value, affected = _value(costs, number), touched[number]
             base = regret_of[affected].sum() + _ERROR_COUNTS * abs(_logarithms(estimates, seconds[rows], rows) - goal[rows]).sum()
             for factor in _MOVES:
-                changed = _moved(costs, {number: (value or _LEAST) * factor})
+                changed = _moved(costs, {number: (value or _first(number)) * factor})
                 varied = seconds.copy()
                 varied[rows] = estimates.seconds(changed, rows)
                 new = np.array([regret(index, varied) for index in affected])

@@ -22,6 +22,7 @@ __all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product",
 
 _VECTOR_BYTES = 16
 _STAGES = 4
+_LEAST_COPIED = 4                    # bytes that an asynchronous copy moves; narrower reads go through registers
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
 # enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
@@ -127,7 +128,7 @@ def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
 
 def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
     """The time to start and to drain, in units of the time of one block."""
-    return 0.0 if _wide_shapes(tile.atom) else device.fitted["gemm_mma"]["16-bit: ramp"]
+    return device.fitted["gemm_mma"][f"{'float64' if _wide_shapes(tile.atom) else '16-bit'}: ramp"]
 
 
 def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
@@ -154,7 +155,10 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     outputs = p.m * p.n * prod(p.batch)
     blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
     busiest = -(-blocks // device.multiprocessors)
-    seconds = mma_block_seconds(tile, chunk, device) * (busiest + mma_ramp(tile, device)) + device.seconds(launches=1)
+    narrow = sum(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
+                 for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
+    block = mma_block_seconds(tile, chunk, device) * (1 + narrow * device.fitted["gemm_mma"]["narrow reads of an operand: part"])
+    seconds = block * (busiest + mma_ramp(tile, device)) + device.seconds(launches=1)
     if busiest == 1 and _wide_shapes(tile.atom) and tile.min_blocks > 1:
         seconds /= device.fitted["gemm_mma"]["one block of two: rate"]
     seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)

@@ -122,7 +122,8 @@ def _weighed_as(accumulator: DType) -> str:
 def _slower(accumulator: DType, device: DeviceInfo) -> float:
     """How much longer a product of integers or bool takes than tiles were weighed with."""
     costs = device.fitted["gemm_simt"]                 # integers leave more to the other pipes
-    rate = costs["integer rate"] if accumulator.is_integer else costs["bool rate"] if accumulator.kind == "b" else 1.0
+    kind = f"integers of {accumulator.bytes} bytes" if accumulator.is_integer else "bool" if accumulator.kind == "b" else ""
+    rate = costs[f"{kind}: rate"] if kind else 1.0
     weighed, own = (multiply_adds_per_clock("gemm_simt", name, device) for name in (_weighed_as(accumulator), accumulator.name))
     return weighed / (own * rate)
 

@@ -90,8 +90,9 @@ def most_workspace(device: DeviceInfo) -> int:
 
 def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
     """The estimated time of writing slices of so many bytes, reading them, and adding them one after the other."""
-    clocks = device.fitted["slices"]["one more slice: clocks"]
-    return device.seconds(slices * clocks, 1, 2 * slices * nbytes) if slices > 1 else 0.0
+    costs = device.fitted["slices"]
+    moved = 2 * slices * nbytes / costs["share of bandwidth"]
+    return device.seconds(slices * costs["one more slice: clocks"], 1, moved) if slices > 1 else 0.0
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
