@@ -184,11 +184,14 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
         return local(name, element)
 
-    def gate(self, value: int, *, followed: bool = False) -> None:
+    def gate(self, value: int | None, *, followed: bool = False) -> None:
         """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value.
 
-        If it is ``followed`` by a launch that is gated too, that one may begin at once: it has nothing to do either.
+        If it is ``followed`` by a launch that is gated too, that one may begin at once: it has nothing to do either. Without a
+        value there is no gate.
         """
+        if value is None:
+            return
         words, count = self.pointer("gate", "uint32", alignment=4), self.integer("gate_words")
         self._gated, self._followed = True, followed
         opens = self.declare("gate_opens", "bool", False)

@@ -19,7 +19,7 @@ from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
 __all__ = ["MAPPED_STRIDE", "NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "batch_values", "compact", "fused",
-           "fusion_values", "gate_values", "gemm_span", "gemm_values", "launch", "majorness",
+           "fusion_values", "gemm_span", "gemm_values", "launch", "majorness",
            "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "place", "row_pitch", "scalar_values",
            "span", "staged_map", "staging", "unit_mode", "view", "why_not_mapped", "why_not_staged"]
 
@@ -253,11 +253,6 @@ def fusion_values(fusion: Fusion | None, places: Roles | None = None) -> dict[st
 def batch_values(batch: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """The extents of the batch modes, if there are any."""
     return {"L": batch[::-1]} if batch else {}
-
-
-def gate_values(gate: int | None) -> dict[str, Any]:
-    """The word that a gated kernel looks at, where :func:`~cuteblas.planning.plan.behind_status` will say."""
-    return {} if gate is None else {"gate": Argument(role="gate"), "gate_words": 1}
 
 
 def gemm_values(p: GemmProblem, roles: Roles) -> dict[str, Any]:

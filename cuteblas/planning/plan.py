@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from .problem import DeviceInfo, Problem
 
-__all__ = ["Argument", "Launch", "Plan", "Role", "behind_status", "with_few_blocks", "with_roles"]
+__all__ = ["Argument", "Launch", "Plan", "Role", "with_roles"]
 
 Role = str
 """What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
@@ -40,19 +40,6 @@ class Launch:
     arguments: tuple[Argument, ...]
 
 
-def behind_status(launch: Launch, nbytes: int, words: int = 1, word: int = 0) -> Launch:
-    """A launch with its workspace ``nbytes`` further, behind the words of the status, by some of which it may be gated."""
-    def moved(name: str, argument: Argument) -> Argument:
-        if name == "gate":
-            return Argument(role="workspace", offset=4 * word)
-        if name == "gate_words":
-            return Argument(value=words)
-        return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument
-
-    names = (q.name for q in launch.kernel.params)
-    return replace(launch, arguments=tuple(moved(*pair) for pair in zip(names, launch.arguments, strict=True)))
-
-
 def with_roles(launch: Launch, places: Mapping[Role, tuple[Role, int]]) -> Launch:
     """A launch in which other memory has some roles: that of a role, from some bytes on."""
     def moved(argument: Argument) -> Argument:
@@ -62,15 +49,6 @@ def with_roles(launch: Launch, places: Mapping[Role, tuple[Role, int]]) -> Launc
         return replace(argument, role=role, offset=argument.offset + offset)
 
     return replace(launch, arguments=tuple(map(moved, launch.arguments)))
-
-
-def with_few_blocks(launch: Launch, device: DeviceInfo) -> Launch:
-    """A launch that may have nothing to do, with no more blocks than there is room for; each computes one after the other."""
-    kernel, cluster = launch.kernel, launch.kernel.cluster[0]
-    if "blocks" not in kernel.signature:
-        return launch
-    room = device.multiprocessors * kernel.min_blocks // cluster * cluster
-    return replace(launch, grid=(min(launch.grid[0], room), 1, 1))
 
 
 @dataclass(frozen=True)

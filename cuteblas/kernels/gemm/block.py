@@ -20,6 +20,7 @@ from ...layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identi
 from ...layout.symbolic import IntLike, ceil_div, less, minimum
 from ..common import OperandAccess, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue
+from ..guard import gate_tag
 
 __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
@@ -53,7 +54,7 @@ class GemmConfig:
     element_b, accumulator : str, optional
         The types of B and of the sums, if they are not those that belong to ``element``.
     gate : int, optional
-        The value of the word at ``gate`` without which the kernel does nothing.
+        The verdict without which the kernel does nothing.
     grouped : bool
         Whether the kernel computes many problems: see :mod:`~cuteblas.codegen.grouped`. alpha and beta then are ``"device"`` if
         they stand in the rows.
@@ -102,7 +103,7 @@ class GemmConfig:
         flags = (("split", self.split), ("wide", self.wide), ("aligned", self.aligned), ("grouped", self.grouped),
                  (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)))
         return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}" + "".join(f"_{name}" for name, on in flags if on)
-                + (f"_{self.epilogue.tag}" if self.epilogue else "") + ("" if self.gate is None else f"_if{self.gate}"))
+                + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
 
 
 def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> KernelBuilder:
@@ -134,8 +135,7 @@ class GemmBlock:
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str):
         self.k, self.config, self.accumulator = k, config, accumulator
-        if config.gate is not None:
-            k.gate(config.gate, followed=config.split)         # by the sum of slices
+        k.gate(config.gate, followed=config.split)         # by the sum of slices
         tile, (element_a, element_b) = config.tile, config.elements
         self._tile = (tile.m, tile.n, tile.k)
         nested = dict(zip("mnk", config.modes, strict=True))

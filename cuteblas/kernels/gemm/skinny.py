@@ -30,7 +30,7 @@ from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox, TmaLoad
-from ...codegen.values import Value, choose
+from ...codegen.values import Value
 from ...codegen.wgmma import (
     WgmmaOperand,
     WgmmaRegisterMma,
@@ -43,12 +43,13 @@ from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
 from ..common import PAIRS, OperandAccess, mapped, operand
 from ..epilogue import Epilogue, FusedEpilogue
+from ..guard import NATIVE, leave_verdict
 from .names import persistent_traits
 from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
 from .tiles import DEPTH, INSTRUCTION_DEPTH, TmaOperand, ring_of_tiles
 
-__all__ = ["OUT_OF_RANGE", "RANGE", "SkinnyConfig", "gemm_skinny"]
+__all__ = ["RANGE", "SkinnyConfig", "gemm_skinny"]
 
 RANGE = (-50, 50)
 """Elements that are not zero are at least two to the power of the first number and less than two to the power of the second.
@@ -56,9 +57,6 @@ RANGE = (-50, 50)
 What is left after two planes is then at least 2^-50 2^-23 and its product with an element at least 2^-123: no product that counts
 is subnormal, and no sum reaches 2^127.
 """
-
-OUT_OF_RANGE = 2
-"""What a block writes to its word at ``status`` if native arithmetic has to compute C; else it writes 0."""
 
 _PLANE = "bfloat16"
 _PLANES = 3
@@ -409,7 +407,5 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         report(range_)
 
     k.comment("Whether all that the block has split was in range")
-    word = k.declare("word", "uint32", choose(k.call("syncthreads_or", ~in_range), OUT_OF_RANGE, 0, "uint32"), const=True)
-    with k.when(equal(k.thread, 0)):
-        k.do("store_global", status.address[k.block_index("reporting", "x")], word, of=1)
+    leave_verdict(k, status.address, ~in_range, NATIVE)
     return k.build()

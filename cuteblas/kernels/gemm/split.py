@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
@@ -38,14 +38,15 @@ from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, rank,
 from ...layout.symbolic import Expr, equal, less
 from ..common import PAIRS, OperandAccess, mapped, operand
 from ..epilogue import Epilogue, FusedEpilogue
-from ..split.planes import FORMATS, RECORD
+from ..guard import Verdict, gate_tag
+from ..split.condition import RECORD, verdict_on_rows
+from ..split.planes import FORMATS
 from .divided import Divided
 from .names import persistent_traits
 from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
 from .staged import StagedC
 from .tiles import DEPTH, TmaOperand, boxes, consumer_mma, ring_of_tiles
-from .verdict import Verdict, judge
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
@@ -76,12 +77,11 @@ class GemmSplitConfig:
         Whether offsets into C need 64 bits.
     epilogue : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
-    lacking : int, optional
-        If given, the kernel looks at what is known of all rows, keeps a verdict at ``status``, and does nothing unless it is 0: it
-        is 2 if nothing is enough for a row, else this number (1 or 2) if a row of an operand needs more than one of the other
-        operand offers.
+    fallback : int, optional
+        If given, the kernel makes the verdict on all rows and writes nothing unless their planes hold what it needs; this is the
+        verdict if they do not: :func:`~cuteblas.kernels.split.condition.verdict_on_rows`.
     gate : int, optional
-        The value of the word at ``gate`` without which the kernel does nothing.
+        The verdict without which the kernel does nothing.
     element : str
         Type of the elements that were split, float32 or complex64.
     staged : {"tma", "rows"}, optional
@@ -105,7 +105,7 @@ class GemmSplitConfig:
     batch_b: tuple[bool, ...] = ()
     wide: bool = False
     epilogue: FusedEpilogue | None = None
-    lacking: int | None = None
+    fallback: int | None = None
     gate: int | None = None
     element: str = "float32"
     staged: str | None = None
@@ -149,7 +149,7 @@ class GemmSplitConfig:
                                    (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
                                    staged=self.staged)
         return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
-                + ("" if self.lacking is None else f"_judges{self.lacking}") + ("" if self.gate is None else f"_if{self.gate}"))
+                + ("" if self.fallback is None else f"_judges{self.fallback}") + gate_tag(self.gate))
 
 
 @cache
@@ -179,28 +179,25 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                               f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
                               f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
-    if config.gate is not None:
-        k.gate(config.gate, followed=True)                 # by native arithmetic
+    k.gate(config.gate, followed=True)                     # by native arithmetic
     exponents = (TensorParam(name, "mn", "int32", strides, lowest=0) for name, strides in (("RA", (1, 0)), ("RB", (0, 1))))
     A, B, C, RA, RB = k.tensors(mapped("A", "mk", form.element), mapped("B", "nk", form.element),
                                 operand("C", "mn", config.output, config.c, written=True, mapped=config.staged == "tma"),
                                 *exponents, modes="mnk", batch=len(config.batch_a))
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
-    judges = config.lacking is not None
-    records = [k.pointer(name, "float32", alignment=4 * RECORD) for name in ("SA", "SB") if judges]
-    counts = [k.integer(f"{name}_count") for name in ("SA", "SB") if judges]
-    status = k.pointer("status", "uint32", const=False, alignment=4) if judges else None
+    fallback = config.fallback
+    verdict = None if fallback is None else Verdict(k, RECORD, ("SA", "SB"))
     divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue)
 
     # The planes of a stage lie one after the other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
-    verdict = Verdict(k) if judges else None
+    of_verdict = [verdict.share()] if verdict else []
     epilogue.load_scalars()
     summed = epilogue.depth(K)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups)
-    begin(k, (*pipeline.barriers, *([verdict.barrier] if verdict else [])), (A.map, B.map))
+    begin(k, (*pipeline.barriers, *of_verdict), (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (*config.tile, DEPTH // parts), batch, divided=divided)
     a = TmaOperand(0, A.map, box_a, sA, (M, K * parts, form.planes), batch, config.batch_a)
     b = TmaOperand(1, B.map, box_b, sB, (N * parts, K * parts, form.planes), batch, config.batch_b)
@@ -258,7 +255,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             with schedule.works() as work:
                 if verdict is not None:
                     with k.when(work.later):
-                        verdict.leave_unless_zero()
+                        verdict.leave_unless_it_holds()
                 with k.loop("k_tile", work.end, start=work.first) as k_tile:
                     pipeline.acquire(stage, form.planes * (box_a.nbytes + box_b.nbytes))
                     for x in (a, b):
@@ -266,9 +263,10 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                             k.copy(TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage)), x.tile(work.tile, k_tile, p),
                                    x.ring[_, _, stage.index * form.planes + p])
                     stage.advance()
-        if verdict is not None and status is not None and config.lacking is not None:
+        if verdict is not None and fallback is not None:
             with k.when(equal(k.thread // WARP, first_thread // WARP + 1)):
-                judge(k, list(zip(records, counts, strict=True)), status, config.lacking, verdict)
+                verdict.make(partial(verdict_on_rows, k, fallback=fallback),
+                             "A verdict on all rows of both operands: see RECORD of split_planes")
 
     overlap = bool(form.corrections)                    # products with lower planes still run while the main ones are added
     values = Layout((2, 2, config.columns // 8))
@@ -317,7 +315,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                 wgmma_wait(k, 0)
                 release(less(0, count))
             if verdict is not None:
-                verdict.leave_unless_zero()
+                verdict.leave_unless_it_holds()
             for tensor in correction:
                 wgmma_delivered(k, tensor)
                 with k.loops((2, 2, config.columns // 8)) as where:

@@ -18,6 +18,7 @@ from ...codegen.tiled import TiledCopy
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, product
 from ..common import OperandAccess, operand, tile_of_block
 from ..epilogue import Epilogue, FusedEpilogue
+from ..guard import gate_tag
 
 __all__ = ["TILE", "ReduceConfig", "reduce_split"]
 
@@ -46,7 +47,7 @@ class ReduceConfig:
     epilogue : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
     gate : int, optional
-        The value of the word at ``gate`` without which the kernel does nothing.
+        The verdict without which the kernel does nothing.
     """
 
     accumulator: str
@@ -67,7 +68,7 @@ class ReduceConfig:
         return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
                 f"_b{self.batch_modes}{'_wide' if self.wide else ''}"
                 + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
-                + (f"_{self.epilogue.tag}" if self.epilogue else "") + ("" if self.gate is None else f"_if{self.gate}"))
+                + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
 
 
 @cache
@@ -79,8 +80,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
                       summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
                               "slices added in order")
-    if config.gate is not None:
-        k.gate(config.gate)
+    k.gate(config.gate)
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
     (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mnS", batch=config.batch_modes,
                      nested=dict(zip("mn", config.modes, strict=True)))

@@ -8,7 +8,8 @@ Each row of the operand is scaled by a power of two, so that its largest element
 A block owns whole rows, which it looks at twice: for their largest elements, and to split them. Meanwhile short ones stay in
 registers and others in shared memory, so that all of a row, or most of a long one, is read once. Where rows lie across K, the
 blocks of a cluster share them, each with a part of K, and tell each other what they find in it. Beside the planes stand the
-exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see :data:`RECORD`.
+exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see
+:data:`~cuteblas.kernels.split.condition.RECORD`.
 
 Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
 element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
@@ -37,21 +38,10 @@ from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
 from ..common import OperandAccess, clear, matrix_at, operand
+from ..guard import gate_tag
+from .condition import RECORD, UNBOUNDED
 
-__all__ = ["FORMATS", "PLENTY", "RECORD", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
-
-RECORD = 2
-"""Numbers, float32, that a block, or a cluster that shares rows, leaves of its rows.
-
-0. The most that one of them needs of the other operand's rows: ``z + 3t`` for ``z`` zeros and ``t`` elements that are too small for
-   fp16x3, or 0 if it has none of the latter. Infinity if a row has an infinity, a NaN, or elements too small even for bf16x6.
-1. The least that one of them offers: a lower bound of its sum of magnitudes over its largest one; plenty, if all are zero.
-
-docs/performance/gemm-split.md derives why fp16x3 is accurate if no row of an operand needs more than any row of the other offers.
-"""
-
-PLENTY = 2.0**127
-"""What no row offers is offered by no rows at all."""
+__all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
 _WARP, _WORD = 32, 4
 _TOLD = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # words that blocks of a cluster tell of a row
@@ -267,9 +257,9 @@ class SplitConfig:
     wide : bool
         Whether offsets need 64 bits.
     gate : int, optional
-        The value of the word at ``gate`` without which the kernel does nothing.
-    judged : bool
-        Whether blocks leave a :data:`RECORD` of their rows.
+        The verdict without which the kernel does nothing.
+    recorded : bool
+        Whether blocks leave a :data:`~cuteblas.kernels.split.condition.RECORD` of their rows.
     clears : bool
         Whether words of the kernel behind are set to zero.
     min_blocks : int
@@ -281,7 +271,7 @@ class SplitConfig:
     b: SplitOperand
     wide: bool = False
     gate: int | None = None
-    judged: bool = False
+    recorded: bool = False
     clears: bool = False
     min_blocks: int = 2
 
@@ -306,8 +296,8 @@ class SplitConfig:
         """The kernel's symbol."""
         blocks = "" if self.min_blocks == 2 else f"_x{self.min_blocks}"
         return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{blocks}{'_wide' if self.wide else ''}"
-                f"{'_judged' if self.judged else ''}{'_clears' if self.clears else ''}"
-                f"{'' if self.gate is None else f'_if{self.gate}'}")
+                f"{'_judged' if self.recorded else ''}{'_clears' if self.clears else ''}"
+                f"{gate_tag(self.gate)}")
 
 
 @cache
@@ -316,19 +306,18 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
 
     The first ``blocks_first`` blocks, whole clusters, split the first of :attr:`SplitConfig.sides`, the others the second one; what
     fills the last cluster has nothing to do. Names end in ``A`` and ``B``: of each side X is the operand, P its planes, R the
-    exponents of the rows, and S, if they are judged, a :data:`RECORD` of each block, or of each cluster that shares rows. The words
-    at ``flags``, if there are any, are set to zero.
+    exponents of the rows, and S, if they are asked for, the :data:`~cuteblas.kernels.split.condition.RECORD` of each block, or of
+    each cluster that shares rows. The words at ``flags``, if there are any, are set to zero.
     """
     form = FORMATS[config.format]
     k = KernelBuilder(config.name, prod(config.a.threads), arch=oldest_with("clusters"), min_blocks=config.min_blocks,
                       wide=config.wide, cluster=config.cluster,
                       summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
-    if config.gate is not None:
-        k.gate(config.gate, followed=True)                 # by what multiplies
+    k.gate(config.gate, followed=True)                     # by what multiplies
     blocks_first = k.integer("blocks_first")
     flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
     flags_count = k.integer("flags_count") if config.clears else 0
-    parts = {side: _Operand(k, form, side, operand, config.judged) for side, operand in (("A", config.a), ("B", config.b))}
+    parts = {side: _Operand(k, form, side, operand, config.recorded) for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
     came = _Came(k, config)
     block = k.each_block("block")
@@ -347,9 +336,9 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
 class _Operand:
     """One operand: its parameters, and the work of a block."""
 
-    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand, judged: bool):
+    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand, recorded: bool):
         self._k, self._form, self._side, self._config = k, form, side, config
-        own = [TensorParam(f"S{side}", ("record",), "float32", (1,), RECORD, written=True, batch=False)] if judged else []
+        own = [RECORD.parameter(f"S{side}")] if recorded else []
         self._x, self._p, self._r, *records = k.tensors(
             operand(f"X{side}", "mk", config.element, config.x),
             TensorParam(f"P{side}", ("row", "plane", "along"), form.element, (None, None, 1), 8, written=True, lowest=0),
@@ -519,16 +508,16 @@ class _Operand:
         """Fold what threads have counted to the record of the block."""
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
-        record = k.registers("record", "float32", Layout(RECORD))
+        record = k.registers("record", "float32", Layout(RECORD.size))
         need, offer = record(0), record(1)
         k.assign(need, 0.0)
-        k.assign(offer, PLENTY)
+        k.assign(offer, UNBOUNDED)
         with k.when(all_of(fold.has_row, less(tile * self._config.tile[0] + row, M))):
             k.assign(need, k.call("row_need", z, t, total))
             k.assign(offer, k.call("row_offer", total, 2.0**(self._form.top + 1)))
         fold.to_one(record)
         with k.when(equal(k.thread, 0)):
-            k.copy(Vector(RECORD), record, Tensor(records, Layout((RECORD, block + 1)))[_, block])
+            RECORD.leave(k, record, records, block)
 
 
 def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
@@ -708,19 +697,19 @@ class _Fold:
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
         k, warps = self._k, -(-self._rows * self._parts // _WARP)
-        combines = ("max", "min")
+        combines = [field.combine for field in RECORD.fields]
         masks = [1 << i for i in range(self._parts.bit_length() - 1, _WARP.bit_length() - 1)]
         for at, combine in enumerate(combines):
             k.fold_lanes(record(at), combine, masks)
         if warps == 1:
             return
-        records = k.shared("records", "float32", Layout((RECORD, warps)))
-        other = k.registers("other", "float32", Layout(RECORD))
+        records = k.shared("records", "float32", Layout((RECORD.size, warps)))
+        other = k.registers("other", "float32", Layout(RECORD.size))
         with k.when(all_of(self.has_row, equal(k.thread % _WARP, 0))):
-            k.copy(Vector(RECORD), record, records[_, k.thread // _WARP])
+            k.copy(Vector(RECORD.size), record, records[_, k.thread // _WARP])
         k.barrier()
         with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
-            k.copy(Vector(RECORD), records[_, i], other)
+            k.copy(Vector(RECORD.size), records[_, i], other)
             for at, combine in enumerate(combines):
                 k.assign(record(at), k.call(combine, record(at), other(at)))
 

@@ -13,7 +13,8 @@ from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost import Costs
 from ..cost.alternatives import Alternative
 from ..floors import multiply_adds_per_clock
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gate_values, gemm_span, gemm_values, launch, oriented, unit_mode
+from ..guard import gate_values
+from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, oriented, unit_mode
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
@@ -230,7 +231,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     rejected : str
         Why no faster family could be used, for the plan's reason.
     gate : int, optional
-        The value of the word at ``gate`` without which kernels do nothing.
+        The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
     choice : Choice, optional
         Overrules that of the least estimated time.
 
@@ -277,7 +278,7 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
     aligned : bool
         Leave out the predicates: the tile divides M, N and K.
     gate : int, optional
-        The value of the word at ``gate`` without which the kernel does nothing.
+        The verdict without which the kernel does nothing.
     """
     wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
     c = simt_access(p.c, (p.m, p.n), choice.tile.values[0])

@@ -11,9 +11,11 @@ from typing import Any
 from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
-from ...kernels.gemm.skinny import OUT_OF_RANGE, RANGE, SkinnyConfig, gemm_skinny
+from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
+from ...kernels.guard import NATIVE
 from ..cost.alternatives import Alternative
+from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
 from ..operands import (
     NARROW_SPAN,
     Oriented,
@@ -32,7 +34,7 @@ from ..operands import (
     view,
     why_not_mapped,
 )
-from ..plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks
+from ..plan import Launch, Plan, Role
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import plan_simt
 from .slices import Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
@@ -40,7 +42,8 @@ from .split import LEAST_K
 
 __all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "skinny_seconds", "why_not_skinny"]
 
-_STATUS_BYTES = 1024                 # in front of the workspace: a word for each block
+_MOST_BLOCKS = 256                   # each leaves a verdict
+_VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
 STAGES = {64: 3, 32: 4}              # by columns of a tile
 _IN_L2 = 32 << 20                    # bytes of an operand that are still there
 _ROWS = 128
@@ -61,7 +64,7 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
     if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"
-    if device.workspace_limit is not None and device.workspace_limit < _STATUS_BYTES:
+    if device.workspace_limit is not None and device.workspace_limit < _VERDICT_BYTES:
         return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
     if p.a.conj or p.b.conj or len(p.batch) > _MOST_BATCH_MODES:
         return f"it has at most {_MOST_BATCH_MODES} batch modes, and nothing is conjugated"
@@ -99,7 +102,7 @@ def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
 def _slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Numbers of slices of K that leave none empty."""
     outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
-    most = min(stages // 4, (most_workspace(device) - _STATUS_BYTES) // (4 * outputs), 2 * device.multiprocessors)
+    most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * outputs), 2 * device.multiprocessors)
     return sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})
 
 
@@ -161,20 +164,20 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     slices = choice.slices > 1
     p = replace(sliced(facing.problem, choice.slices, choice.chunk), k=choice.chunk) if slices else facing.problem
     multiply, config = _product(facing, p, choice, device, "workspace" if slices else "c")
-    launches, nbytes = [multiply], 0
+    primary, nbytes = [multiply], 0
     if slices:
-        launches.append(behind_status(reduction(facing.problem, choice.slices), _STATUS_BYTES))
+        primary.append(reduction(facing.problem, choice.slices))
         nbytes = workspace_bytes(facing.problem, choice.slices)
-    native = plan_simt(problem, device, gate=OUT_OF_RANGE)
-    launches += [with_few_blocks(behind_status(launch, _STATUS_BYTES, multiply.grid[0]), device) for launch in native.launches]
+    native = plan_simt(problem, device, gate=NATIVE)
+    launches = guarded([Guarded(tuple(primary), native.launches, multiply.grid[0])], device, _MOST_BLOCKS)
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))
-    fallback = f"if elements are below 2^{low}, not below 2^{high} or not finite, the device takes fused multiply-adds"
+    fallback = otherwise(f"elements are below 2^{low}, not below 2^{high} or not finite", "fused multiply-adds")
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"{fallback}")
-    return Plan(problem, device, "gemm_skinny", config, tuple(launches), max(nbytes, native.workspace_bytes) + _STATUS_BYTES,
+    return Plan(problem, device, "gemm_skinny", config, launches, max(nbytes, native.workspace_bytes) + _VERDICT_BYTES,
                 reason, multiply.kernel.facts, choice.seconds, fallback=fallback)
 
 
@@ -192,10 +195,10 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: Devi
     config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), by_tma, c, alpha_kind(p.alpha),
                           batch_a, batch_b, slices, wide >= NARROW_SPAN, fused(p, 1, c.width))
     kernel = gemm_skinny(config)
-    values: dict[str, Any] = {"C": view(p.c, Argument(role=output, offset=_STATUS_BYTES if slices else 0)), "M": p.m, "N": p.n,
-                              "K": whole.k, "status": View(place("workspace")), **({"chunk": p.k} if slices else {})}
+    values: dict[str, Any] = {"C": view(p.c, output), "M": p.m, "N": p.n, "K": whole.k, "status": View(place(VERDICT)),
+                              **({"chunk": p.k} if slices else {})}
     for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, (a, b), by_tma, strict=True):
         values[name] = view(operand, role, operand_map(box, operand, extents, whole.batch) if tma else None)
-    blocks = min(choice.blocks, device.multiprocessors, _STATUS_BYTES // 4)
+    blocks = min(choice.blocks, device.multiprocessors, _MOST_BLOCKS)
     return launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                   fusion_values(p.fusion)), config

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import TILE, ReduceConfig, reduce_split
+from ..guard import gate_values
 from ..operands import (
     NARROW_SPAN,
     alpha_kind,
@@ -16,7 +17,6 @@ from ..operands import (
     compact,
     fused,
     fusion_values,
-    gate_values,
     launch,
     operand_span,
     output_span,

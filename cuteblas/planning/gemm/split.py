@@ -15,8 +15,11 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
 from ...kernels.gemm.tiles import DEPTH
-from ...kernels.split.planes import FORMATS, RECORD, SplitConfig, SplitFormat, SplitOperand, split_planes
+from ...kernels.guard import NATIVE, NEXT
+from ...kernels.split.condition import RECORD
+from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
 from ..cost.alternatives import Alternative
+from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
@@ -38,7 +41,7 @@ from ..operands import (
     staging,
     view,
 )
-from ..plan import Argument, Launch, Plan, Role, behind_status, with_few_blocks, with_roles
+from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .blocks import Blocks
 from .simt import plan_simt, simt_seconds
@@ -46,7 +49,7 @@ from .simt import plan_simt, simt_seconds
 __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
            "split_alternatives", "why_not_split"]
 
-_ALIGNMENT = 256                     # bytes, of what lies in the workspace; its first ones are words of status
+_ALIGNMENT = 256                     # bytes, of what lies in the workspace
 _BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
 _ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
 _ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
@@ -63,7 +66,8 @@ _DIVIDED = 0.98                      # the most of the time of whole tiles that 
 _MOST_PLANE_BYTES = 6                # of all planes of a real number
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _THIRD = 50                          # launches: what a third algorithm, which costs two of them in every call, has to win at least
-_MOST_BLOCKS = _ALIGNMENT // 4       # of C: a word of status each
+_MOST_BLOCKS = 64                    # of C, each with a verdict
+_VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
 STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
           ("bf16x6", 2, 128): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
@@ -200,7 +204,7 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     row_strides, count = compact((batch[i] for i in own), rows)
     records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
     records_at = at + _aligned(4 * count)
-    planes_at = records_at + _aligned(4 * RECORD * records)
+    planes_at = records_at + _aligned(4 * RECORD.size * records)
     end = planes_at + _aligned(elements * dtype(form.element).bytes)
     values: dict[str, Any] = {
         "X": View(place(role), operand.strides, tuple(operand.batch_strides[i] for i in own)),
@@ -282,16 +286,17 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def _splitter(form: SplitFormat, a: _Planes, b: _Planes, together: int, told: _Told, at: int, flags: int) -> Launch:
-    """The launch that splits both operands, and clears so many flags from an offset in the workspace on."""
+def _splitter(form: SplitFormat, a: _Planes, memory: _Memory, recorded: bool, gate: int | None) -> Launch:
+    """The launch that splits both operands, A as given and B as it is to lie in memory, and clears the flags of divided tiles."""
+    b, flags = memory.b, memory.flags
     wide = max(a.span, b.span) >= NARROW_SPAN
-    config = SplitConfig(form.name, a.config, b.config, wide, told.gate, told.judges, flags > 0, together)
+    config = SplitConfig(form.name, a.config, b.config, wide, gate, recorded, flags > 0, memory.together)
     kernel = split_planes(config)
     blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
-    values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **told.gate_values}
+    values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **gate_values(gate)}
     if flags:
-        values |= {"flags": Argument(role="workspace", offset=at), "flags_count": flags}
-    sides = ({f"{name}{side}": value for name, value in planes.values.items() if told.judges or name != "S"}
+        values |= {"flags": Argument(role="workspace", offset=b.end), "flags_count": flags}
+    sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded or name != "S"}
              for side, planes in (("A", a), ("B", b)))
     return launch(kernel, (blocks, 1, 1), values, *sides)
 
@@ -316,8 +321,9 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
     form, facing = FORMATS[name], _facing(problem)
-    cut = _cut(form, facing.problem, device, 0, _room(problem))
-    launches, config, nbytes = _in_blocks(form, facing, device, 0, cut, _Told())
+    cut = _cut(form, facing.problem, device, _room(problem))
+    blocks, config, nbytes = _in_blocks(form, facing, device, cut)
+    launches = tuple(launch for block in blocks for launch in block)
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}"
     return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts,
                 _overhead(device) + _seconds(problem, device, form))
@@ -327,7 +333,7 @@ def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alt
     """All that :func:`plan_guarded` chooses among where fp16x3 is taken; of products in blocks, its own choice alone."""
     form, facing = FORMATS["fp16x3"], _facing(problem)
     p = facing.problem
-    if len(list(_cut(form, p, device, _ALIGNMENT, _room(problem)).of(p))) > 1:
+    if len(list(_cut(form, p, device, _room(problem) - _VERDICT_BYTES).of(p))) > 1:
         yield Alternative("gemm_split", "in blocks", partial(guarded_seconds, problem), partial(plan_guarded, problem, device))
         return
     for tiling in (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile, inf)):
@@ -357,29 +363,30 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
     """
     if (refused := why_not_split(problem, device)) is not None:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
-    facing, room = _facing(problem), _room(problem)
-    broad = _seconds(problem, device, FORMATS["bf16x6"]) + device.seconds(launches=_THIRD) < WORTH * simt_seconds(problem, device)
-    cut = _cut(FORMATS["fp16x3"], facing.problem, device, _ALIGNMENT, room)
-    narrow, config, end = _in_blocks(FORMATS["fp16x3"], facing, device, _ALIGNMENT, cut, _Told(lacking=1 if broad else 2), tiling)
-    launches = list(narrow)
-    for word, block in enumerate(cut.of(facing.problem, facing.roles)):
-        behind: list[Launch] = []
-        if broad:
-            part = replace(facing, problem=block.problem)
-            parts = _cut(FORMATS["bf16x6"], part.problem, device, _ALIGNMENT, room)
-            more, _config, broad_end = _in_blocks(FORMATS["bf16x6"], part, device, _ALIGNMENT, parts, _Told(gate=1, word=word))
-            behind += more
-            end = max(end, broad_end)
-        native = plan_simt(transposed(block.problem) if facing.swapped else block.problem, device, gate=2)
-        behind += (behind_status(launch, _ALIGNMENT, word=word) for launch in native.launches)
-        end = max(end, native.workspace_bytes + _ALIGNMENT)
-        launches += (with_few_blocks(with_roles(launch, block.places), device) for launch in behind)
-    others = f"bf16x6, or (wider than 2^{FORMATS['bf16x6'].span}, infinities, NaNs) " if broad else ""
-    fallback = f"if rows or columns range too widely for that, the device takes {others}fused multiply-adds"
-    reason = (f"{_described(FORMATS['fp16x3'], problem)}; {fallback}; {narrow[-1].grid[0]} persistent blocks{facing.note}"
+    facing, room = _facing(problem), _room(problem) - _VERDICT_BYTES
+    narrow, broad = FORMATS["fp16x3"], FORMATS["bf16x6"]
+    third = _seconds(problem, device, broad) + device.seconds(launches=_THIRD) < WORTH * simt_seconds(problem, device)
+    cut = _cut(narrow, facing.problem, device, room)
+    primary, config, end = _in_blocks(narrow, facing, device, cut, tiling, fallback=NEXT if third else NATIVE)
+    parts = []
+    for block, launches in zip(cut.of(facing.problem, facing.roles), primary, strict=True):
+        fallbacks: list[Launch] = []
+        part = replace(facing, problem=block.problem)
+        if third:
+            again, _config, nbytes = _in_blocks(broad, part, device, _cut(broad, part.problem, device, room), gate=NEXT)
+            fallbacks += (launch for each in again for launch in each)
+            end = max(end, nbytes)
+        native = plan_simt(transposed(part.problem) if facing.swapped else part.problem, device, gate=NATIVE)
+        fallbacks += native.launches
+        end = max(end, native.workspace_bytes)
+        parts.append(Guarded(launches, tuple(with_roles(launch, block.places) for launch in fallbacks)))
+    others = ["bf16x6", f"(wider than 2^{broad.span}, infinities, NaNs) fused multiply-adds"] if third else ["fused multiply-adds"]
+    fallback = otherwise("rows or columns range too widely for that", *others)
+    multiply = primary[-1][-1]
+    reason = (f"{_described(narrow, problem)}; {fallback}; {multiply.grid[0]} persistent blocks{facing.note}"
               f"{_parts(facing.problem, cut)}")
-    return Plan(problem, device, "gemm_split", config, tuple(launches), end, reason, narrow[-1].kernel.facts,
-                guarded_seconds(problem, device), fallback=fallback)
+    return Plan(problem, device, "gemm_split", config, guarded(parts, device, _MOST_BLOCKS), end + _VERDICT_BYTES, reason,
+                multiply.kernel.facts, guarded_seconds(problem, device), fallback=fallback)
 
 
 def _room(p: GemmProblem) -> int:
@@ -387,14 +394,14 @@ def _room(p: GemmProblem) -> int:
     return (_elements(p, p.a, p.m) + _elements(p, p.b, p.n)) * dtype(p.a.dtype).bytes + _BESIDE
 
 
-def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, room: int) -> Blocks:
+def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Blocks:
     """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that share them."""
     matrices = p.batch[0] if p.batch else 1
     cuts = (Blocks.cut(p, each, rows, total // each // rows) for total in range(1, _MOST_BLOCKS + 1)
             for each in _divisors(total, matrices) for rows in _divisors(total // each, p.m))
     for cut in cuts:
         extents = {(block.problem.m, block.problem.n, block.problem.batch): block.problem for block in cut.of(p)}
-        if all(_memory(form, part, device, at).end <= room for part in extents.values()):
+        if all(_memory(form, part, device).end <= room for part in extents.values()):
             return cut
     return Blocks.cut(p)
 
@@ -489,42 +496,6 @@ def _described(form: SplitFormat, p: GemmProblem) -> str:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What launches are told of the guard.
-
-    Attributes
-    ----------
-    lacking : int, optional
-        They judge, and say this where a row needs more than another one offers: see :class:`GemmSplitConfig`.
-    gate : int, optional
-        They do nothing unless this is what was said.
-    word : int
-        Where that is said: which word of the workspace.
-    """
-
-    lacking: int | None = None
-    gate: int | None = None
-    word: int = 0
-
-    @property
-    def judges(self) -> bool:
-        """Whether they judge."""
-        return self.lacking is not None
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Where the verdict is: what a kernel that judges takes, and one that is gated."""
-        said = Argument(role="workspace", offset=4 * self.word)
-        return {**({"status": said} if self.judges else {}), **self.gate_values}
-
-    @property
-    def gate_values(self) -> dict[str, Any]:
-        """What a kernel that is gated takes."""
-        said = Argument(role="workspace", offset=4 * self.word)
-        return {} if self.gate is None else {"gate": said, "gate_words": 1}
-
-
-@dataclass(frozen=True)
 class _Memory:
     """What lies in the workspace: the planes of both operands, the flags of divided tiles and their sums.
 
@@ -549,11 +520,11 @@ class _Memory:
     end: int
 
 
-def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, roles: tuple[Role, Role] = ("a", "b"),
+def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, roles: tuple[Role, Role] = ("a", "b"),
             above: _Planes | None = None, tiling: _Tiling | None = None) -> _Memory:
-    """The workspace from ``at`` on; the planes of A may be there already, and the tiling may be given."""
+    """The workspace; the planes of A may be there already, and the tiling may be given."""
     reading_a, reading_b, together = _readings(p, device)
-    a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, at)
+    a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, 0)
     b = _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
     tiling = tiling or _tiling(p, device, form)
     flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
@@ -562,31 +533,32 @@ def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, at: int, role
     return _Memory(a, b, together, tiling, flags, sums_at, sums_at + sums)
 
 
-def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, at: int, cut: Blocks,
-               told: _Told, tiling: _Tiling | None = None) -> tuple[tuple[Launch, ...], GemmSplitConfig, int]:
-    """What splits both operands and multiplies them, block of C after block, in the workspace from ``at`` on; and where that ends.
+def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, cut: Blocks, tiling: _Tiling | None = None, *,
+               fallback: int | None = None,
+               gate: int | None = None) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig, int]:
+    """What splits both operands and multiplies them, for each block of C, and the workspace that all of them take.
 
-    Each block that judges has a word of its own.
+    Given a ``fallback``, each block makes the verdict on its rows; with a ``gate``, all of them are a fallback.
     """
-    launches: list[Launch] = []
+    blocks: list[tuple[Launch, ...]] = []
     configs, end, above = [], 0, None
-    for i, block in enumerate(cut.of(facing.problem, facing.roles)):
+    for block in cut.of(facing.problem, facing.roles):
         if block.start[2] == 0:
             above = None
-        own = _memory(form, block.problem, device, at, facing.roles, above, tiling)
-        mine = replace(told, word=told.word + i * told.judges)
+        own = _memory(form, block.problem, device, facing.roles, above, tiling)
         # Blocks with the same rows have them one after the other: the first one's launch splits them.
         a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": 0})
-        splitting = _splitter(form, a, own.b, own.together, mine, own.b.end, own.flags)
+        splitting = _splitter(form, a, own, fallback is not None, gate)
         above = above or own.a
-        product, config = _product(form, block.problem, above, own, mine)
-        launches += (with_roles(launch, block.places) for launch in (splitting, product))
+        product, config = _product(form, block.problem, above, own, fallback, gate)
+        blocks.append((with_roles(splitting, block.places), with_roles(product, block.places)))
         configs.append(config)
         end = max(end, own.end)
-    return tuple(launches), configs[0], end
+    return blocks, configs[0], end
 
 
-def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, told: _Told) -> tuple[Launch, GemmSplitConfig]:
+def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, fallback: int | None,
+             gate: int | None) -> tuple[Launch, GemmSplitConfig]:
     """The launch that multiplies planes, those of ``a`` by those of B."""
     b, tiling = memory.b, memory.tiling
     c = pairs_along_n(p, 2 // parts_of(p))
@@ -594,17 +566,18 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, tol
     config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width),
-                             lacking=told.lacking, gate=told.gate, element=p.a.dtype, staged=staging(p), groups=groups,
+                             fallback=fallback, gate=gate, element=p.a.dtype, staged=staging(p), groups=groups,
                              divided=tiling.divided > 0)
     kernel = gemm_split(config)
     staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
-    values: dict[str, Any] = {"C": view(p.c, "c", staged), "M": p.m, "N": p.n, "K": p.k, **told.values}
+    values: dict[str, Any] = {"C": view(p.c, "c", staged), "M": p.m, "N": p.n, "K": p.k, **gate_values(gate),
+                              **({} if fallback is None else {"status": place(VERDICT)})}
     for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)
         values[name] = View(map=Argument(role="workspace", tensor_map=spec, offset=planes.planes_at))
         values[f"R{name}"] = View(Argument(role="workspace", offset=planes.rows_at), (1, 0) if name == "A" else (0, 1),
                                   planes.row_strides)
-        if told.judges:
+        if fallback is not None:
             values |= {f"S{name}": Argument(role="workspace", offset=planes.records_at), f"S{name}_count": planes.records}
     if tiling.divided:
         values |= {"divided": tiling.divided, "flags": Argument(role="workspace", offset=b.end),

@@ -1,0 +1,113 @@
+"""One guard for algorithms that are right for most elements and not for all: the device decides, and nothing waits for the host.
+
+A *primary* algorithm leaves a verdict on the elements, in words in front of the workspace: it holds, or which *fallback* has to
+compute in its place. Fallbacks are launched behind it in any case, each behind a gate, and return at once where they are not meant:
+:mod:`cuteblas.kernels.guard` has the kernels' part. An algorithm plans both as if they were alone with the workspace, with the role
+:data:`VERDICT` for the words, and hands them over as a :class:`Guarded`; where C is computed in blocks, one for each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .plan import Argument, Launch, Role
+from .problem import DeviceInfo
+
+__all__ = ["VERDICT", "Guarded", "gate_values", "guarded", "otherwise", "verdict_bytes"]
+
+VERDICT: Role = "verdict"
+"""The words of the verdict under which a launch is: written by the primary algorithm, read by the gates of its fallbacks."""
+
+_WORDS: Role = "verdict_words"       # how many they are
+_WORD, _ALIGNMENT = 4, 256           # bytes
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What computes a product, or a block of one, under one verdict.
+
+    Attributes
+    ----------
+    primary : tuple of Launch
+        The algorithm whose result stands if the verdict is :data:`~cuteblas.kernels.guard.HOLDS`. One of its launches writes all
+        words of :data:`VERDICT`.
+    fallbacks : tuple of Launch
+        What computes if it is not, each behind the gate of its own number. Each verdict that there can be needs one.
+    words : int
+        Words of the verdict: one, or one of each block that leaves a verdict. A gate opens if one of them has its number.
+    """
+
+    primary: tuple[Launch, ...]
+    fallbacks: tuple[Launch, ...]
+    words: int = 1
+
+
+def verdict_bytes(words: int) -> int:
+    """Bytes of workspace in front of all else, for so many words."""
+    return -(-_WORD * words // _ALIGNMENT) * _ALIGNMENT
+
+
+def gate_values(gate: int | None) -> dict[str, Any]:
+    """What a kernel takes that does nothing unless the verdict is ``gate``."""
+    return {} if gate is None else {"gate": Argument(role=VERDICT), "gate_words": Argument(role=_WORDS)}
+
+
+def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[Launch, ...]:
+    """The launches of all parts: the primary algorithm of each, then all fallbacks.
+
+    Parameters
+    ----------
+    parts : iterable of Guarded
+        Products, whose verdicts have words of their own.
+    device : DeviceInfo
+        Where.
+    words : int
+        For how many words there is room: the workspace of the parts begins :func:`verdict_bytes` further.
+
+    Raises
+    ------
+    ValueError
+        If there are more words, no launch writes a verdict, or a fallback has no gate.
+    """
+    primary: list[Launch] = []
+    fallbacks: list[Launch] = []
+    first = 0
+    for part in parts:
+        if not any(argument.role == VERDICT for launch in part.primary for argument in launch.arguments):
+            raise ValueError(f"no launch writes the verdict: {', '.join(launch.kernel.name for launch in part.primary)}")
+        if always := [launch.kernel.name for launch in part.fallbacks if "gate" not in launch.kernel.signature]:
+            raise ValueError(f"a fallback has no gate: {', '.join(always)}")
+        primary += (_placed(launch, part.words, first, verdict_bytes(words)) for launch in part.primary)
+        fallbacks += (_few_blocks(_placed(launch, part.words, first, verdict_bytes(words)), device) for launch in part.fallbacks)
+        first += part.words
+    if first > words:
+        raise ValueError(f"verdicts have {first} words, and there is room for {words}")
+    return *primary, *fallbacks
+
+
+def otherwise(condition: str, *fallbacks: str) -> str:
+    """What a plan says of its guard: what the device takes if the elements are so."""
+    return f"if {condition}, the device takes {', or '.join(fallbacks)}"
+
+
+def _placed(launch: Launch, words: int, first: int, nbytes: int) -> Launch:
+    """A launch with its verdict in so many words from the first one on, and its workspace behind all words."""
+    def placed(argument: Argument) -> Argument:
+        if argument.role == VERDICT:
+            return replace(argument, role="workspace", offset=argument.offset + _WORD * first)
+        if argument.role == _WORDS:
+            return Argument(value=words)
+        return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument
+
+    return replace(launch, arguments=tuple(map(placed, launch.arguments)))
+
+
+def _few_blocks(launch: Launch, device: DeviceInfo) -> Launch:
+    """A launch that may have nothing to do, with no more blocks than there is room for; each computes one after the other."""
+    kernel, cluster = launch.kernel, launch.kernel.cluster[0]
+    if "blocks" not in kernel.signature:
+        return launch
+    room = device.multiprocessors * kernel.min_blocks // cluster * cluster
+    return replace(launch, grid=(min(launch.grid[0], room), 1, 1))
