@@ -28,8 +28,7 @@ MAY_IMPORT = {
 EVERYWHERE = {"_forks"}                 # what the standard library lacks
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
 COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library imports
-WITH_CIRCLES = {"functions", "planning"}            # parts in which modules still import each other in a circle
-WITH_OPEN_DOORS = {"functions"}                     # parts of which others still import private modules
+WITH_CIRCLES = {"planning"}             # parts in which modules still import each other in a circle
 
 
 @cache
@@ -124,7 +123,7 @@ def test_private_modules_stay_inside_their_package(owner):
             package, _, module = other.rpartition(".")
             if module.startswith("_") and other.startswith(f"cuteblas.{owner}.") and not f"{name}.".startswith(f"{package}."):
                 wrong.append(f"{name} imports {other}")
-    assert bool(wrong) == (owner in WITH_OPEN_DOORS), "\n".join(wrong) or f"take {owner!r} out of WITH_OPEN_DOORS"
+    assert not wrong, "\n".join(wrong)
 
 
 def test_circles_are_found():

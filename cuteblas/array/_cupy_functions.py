@@ -17,7 +17,7 @@ import cupy
 import cupyx
 import numpy as np
 
-from ..functions._cupy import on_device_of
+from ..functions.engines.cuda import on_device_of
 
 __all__ = ["by_cupy", "imag", "item", "method_by_cupy", "raising"]
 

@@ -28,9 +28,9 @@ from cupy import _core
 
 from .. import runtime
 from .._forks import surviving
-from ..functions._cupy import repeated_matmul
 from ..functions.counters import stats, tally
 from ..functions.dots import dot, tensordot
+from ..functions.engines.repeats import repeated
 from ..functions.kinds import kind_of
 from ..functions.problems import has_kernels
 from ..functions.products import matmul
@@ -47,6 +47,7 @@ _FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
 _LESS_ACCURATE = frozenset({3, 6, 7})       # FP16, BF16, TF32
 _WITH_COMPUTE_TYPES = "efdFD"
 _READ_BY_CUPY = "__cuda_array_interface__", "__cupy_get_ndarray__"
+_HEAD = "matmul", None
 _DEFAULTS = ("casting", "same_kind"), ("order", "K")
 
 
@@ -159,7 +160,7 @@ class Patch:
 def _matmul_operator(self: Any, other: Any) -> Any:
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _OPERATOR.original(self, other)
-    result = repeated_matmul(self, other, None, None) if type(self) is cupy.ndarray else None
+    result = repeated(_HEAD, (self, other), None) if type(self) is cupy.ndarray else None
     if result is None:
         return _long_way(_OPERATOR, (self, other), lambda: _matmul(self, other, None))
     if SWITCH.watch is not None:
@@ -171,7 +172,7 @@ def _matmul_function(a: Any, b: Any, out: Any = None, axes: Any = None, axis: An
                      casting: Any = None, dtype: Any = None, signature: Any = None, order: Any = None) -> Any:
     if (axes is None and axis is None and not keepdims and casting == "same_kind" and dtype is None and signature is None
             and order == "K" and type(a) is cupy.ndarray and (SWITCH.everywhere or SWITCH.asked())):
-        result = repeated_matmul(a, b, out, None)
+        result = repeated(_HEAD, (a, b), out)
         if result is not None:
             if SWITCH.watch is not None:
                 SWITCH.watch(_FUNCTION, (a, b, out, axes, axis, keepdims, casting, dtype, signature, order))
@@ -200,7 +201,7 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     if b.ndim > 2:
         result = repeat("dot", np.dot, (self, b), out)[1]
     else:
-        result = repeated_matmul(self, b, out, None)    # with a vector or a matrix on the right, both products are the same
+        result = repeated(_HEAD, (self, b), out)    # with a vector or a matrix on the right, both products are the same
     if result is None:
         return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and 0 < b.ndim < 3 else dot(*call))
     if SWITCH.watch is not None:
@@ -222,7 +223,7 @@ def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape:
     matrices = summed == 1 and a.ndim < 3 and b.ndim < 3
     turned = a.T if matrices else a
     if matrices:
-        result = repeated_matmul(turned, b, None, None)
+        result = repeated(_HEAD, (turned, b), None)
     else:
         result = repeat("tensordot", np.tensordot, (a, b), arguments={"axes": axes})[1]
     if result is None:

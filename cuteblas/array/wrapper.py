@@ -16,7 +16,6 @@ import numpy as np
 
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
 from ..functions.kinds import Carrier, kind_of, register_own_type
-from ..functions.products import fast_paths
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .members import Members
 
@@ -547,7 +546,7 @@ def require_one_place(function: str, arguments: Any) -> None:
     """
     arrays = [x for x in leaves(arguments) if kind_of(x) in ("numpy", "subclass", "cupy")]
     if len(arrays) > 1 and len(set(map(device_of, arrays))) > 1:
-        from ..functions._cupy import require_one_device
+        from ..functions.engines.cuda import require_one_device
 
         require_one_device(function, {f"operand {i}": x for i, x in enumerate(arrays)})
 
@@ -788,5 +787,4 @@ def _product(x1: ndarray, x2: Any, out: Any, precision: str | None) -> Any:
     return wrapped(matmul(data, other, precision=precision)) if out is None and type(other) is type(data) else None
 
 
-fast_paths[ndarray] = _product
-register_own_type(ndarray, _on_data)
+register_own_type(ndarray, _on_data, _product)

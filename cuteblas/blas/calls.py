@@ -11,17 +11,18 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from ..functions.backends import current_backend
-from ..functions.engines import EMULATOR, Engine
-from ..functions.gemms import scalar_kind
+from ..functions.engines import Engine, engine_of
+from ..functions.gemms import gemm, gemm_by_numpy, scalar_kind
 from ..functions.kinds import own_call
 from ..functions.memory import Memory, overlap, overlaps_itself
 from ..functions.named import BY_NUMPY, check_variant, checked_precision, refuse_variant
+from ..functions.pipeline import Execution
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .repeats import Repeat, repeat_of
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["Call", "Request", "engine_of", "execute", "kernel_arguments", "prepare", "run", "where"]
+__all__ = ["Call", "Request", "execute", "kernel_arguments", "prepare", "run", "where"]
 
 
 class Request(NamedTuple):
@@ -103,21 +104,12 @@ class Call:
     @property
     def engine(self) -> Engine:
         """What runs kernels on these arrays."""
-        return engine_of(self.place)
+        return engine_of(self.a)
 
     def answered(self, result: Any, extras: Mapping[str, Any]) -> Any:
         """What the caller gets: the result in its own library, and an epilogue's further results if there are any."""
         answer = self.answer if self.out is not None else self.gathered.back(result)
         return (answer, {name: self.gathered.back(x) for name, x in extras.items()}) if extras else answer
-
-
-def engine_of(place: Place) -> Engine:
-    """What runs kernels on arrays of a place; on a device it records what one call comes to."""
-    if place.device is None:
-        return EMULATOR
-    from ..functions._cupy import Recorder
-
-    return Recorder()
 
 
 def run(function: str, types: Types | None, request: Request) -> Any:
@@ -175,16 +167,12 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
 def execute(call: Call, repeat: Repeat | None = None) -> Any:
     """Run a call that was checked, and remember it if it may be repeated."""
     if call.by_numpy:
-        from ..functions.host_gemm import host_gemm
-
-        return call.answered(*host_gemm(call.a, call.b, **kernel_arguments(call), function=call.function))
-    from ..functions.gemms import gemm
-
-    engine = call.engine
+        return call.answered(*gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function))
     with where(call):
-        result, extras = gemm(engine, call.a, call.b, **kernel_arguments(call), function=call.function)
+        run = Execution(call.function, call.engine)
+        result, extras = gemm(run, call.a, call.b, **kernel_arguments(call))
         if repeat is not None:
-            repeat.remember(call.function, engine, call.alpha, call.beta, result)
+            repeat.remember(run, call.alpha, call.beta, result)
     return call.answered(result, extras)
 
 
@@ -203,9 +191,7 @@ def where(call: Call) -> AbstractContextManager[None]:
     if call.place.device is None:
         return nullcontext()
     if call.stream is None:
-        from ..functions._cupy import on_device_of
-
-        return on_device_of(call.a)
+        return call.engine.on_device_of(call.a)
     from ._cupy import in_stream
 
     return in_stream(call.stream, call.place.device)

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..functions import gemms
-from ..functions.engines import EMULATOR
-from ..functions.groups import run_group
 from ..functions.kinds import own_call
 from ..functions.memory import Memory, overlap
-from .calls import Call, Request, engine_of, execute, kernel_arguments, prepare, where
+from ..functions.pipeline import Execution
+from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place, is_list
 from .repeats import Repeat, repeat_of
 from .routines import gemm
@@ -123,7 +122,7 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
     requests = [request._replace(**dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
     repeats = [repeat for each in requests if (repeat := repeat_of(function, each)) is not None]
     if repeats and len(repeats) == len(requests):
-        from ..functions._cupy_groups import repeated_group
+        from ..functions.engines.repeats import repeated_group
 
         if (results := repeated_group(function, repeats)) is not None:
             return results
@@ -140,31 +139,22 @@ def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
     for i, call in enumerate(calls):
         places.setdefault(call.place, []).append(i)
     results: list[Any] = [None] * len(calls)
-    for place, indices in places.items():
+    for indices in places.values():
         chosen = [calls[i] for i in indices]
         if chosen[0].by_numpy:
             done = [execute(call) for call in chosen]
         else:
             with where(chosen[0]):
-                engine = _engine_of_groups(place)
-                prepared = [gemms.prepare(engine, call.a, call.b, **kernel_arguments(call)) for call in chosen]
-                answers = run_group(engine, prepared, chosen[0].function)
+                run = Execution(chosen[0].function, chosen[0].engine)
+                prepared = [gemms.prepare(run, call.a, call.b, **kernel_arguments(call)) for call in chosen]
+                answers = gemms.run_group(run, prepared)
                 if len(repeats) == len(chosen) == len(calls) and all(
                         repeat.has(call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)):
-                    engine.remember_group(chosen[0].function, repeats, [result for result, _further in answers])
+                    run.remember_group(repeats, [result for result, _further in answers])
             done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
         for i, result in zip(indices, done, strict=True):
             results[i] = result
     return results
-
-
-def _engine_of_groups(place: Place) -> Any:
-    """What runs groups on arrays of a place; on a device it records what one call comes to."""
-    if place.device is None:
-        return EMULATOR
-    from ..functions._cupy_groups import GroupRecorder
-
-    return GroupRecorder()
 
 
 def _check_independence(function: str, calls: Sequence[Call]) -> None:
@@ -174,7 +164,7 @@ def _check_independence(function: str, calls: Sequence[Call]) -> None:
     """
     ranges: list[tuple[int, int, int, bool, Memory]] = []
     for i, call in enumerate(calls):
-        engine = engine_of(call.place)
+        engine = call.engine
         for array, written in ((call.a, False), (call.b, False), (call.c, False), (call.out, True)):
             if array is not None and array.size:
                 memory = engine.memory(array)

@@ -7,12 +7,11 @@ from typing import Any
 
 from ..functions import gemms
 from ..functions.backends import current_backend
-from ..functions.counters import tally
-from ..functions.engines import plan_for
 from ..functions.explanations import Explanation
 from ..functions.gemms import scalar_kind
 from ..functions.kinds import own_call
 from ..functions.memory import Memory
+from ..functions.pipeline import Execution, plan_for
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
@@ -136,19 +135,19 @@ class GemmPlan:
             raise ValueError(f"this plan {refusal}; cuteblas.blas.plan makes another one")
         if call.by_numpy and epilogue is None and self.plan.problem.fusion is None:     # type: ignore[union-attr]
             return execute(call)
-        engine = call.engine
+        run = Execution("plan.execute", call.engine)
         with where(call):
-            product = gemms.prepare(engine, call.a, call.b, **kernel_arguments(call))
+            product = gemms.prepare(run, call.a, call.b, **kernel_arguments(call))
             if not _fits(self.plan.problem, product.problem):
                 raise ValueError("this plan was made for another epilogue, or for epilogue operands of other layouts; "
                                  "cuteblas.blas.plan makes another one")
             if call.by_numpy:
                 return execute(call)
-            engine.run(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
-            gemms.finish(engine, product, "plan.execute")
+            run.run_plan(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
+            run.count("calls", self.plan.family)
+            gemms.finish(run, product)
             if repeat is not None:
-                repeat.remember("plan.execute", engine, call.alpha, call.beta, product.result)
-        tally("plan.execute", "calls", self.plan.family).tick()
+                repeat.remember(run, call.alpha, call.beta, product.result)
         return call.answered(product.result, product.auxiliary)
 
     def _objection(self, call: Call) -> str | None:
@@ -238,7 +237,7 @@ def _planned(request: Request) -> GemmPlan:
     call = prepare("plan", None, request, runs=False)
     engine = call.engine
     with where(call):
-        product = gemms.prepare(engine, call.a, call.b, **kernel_arguments(call))
+        product = gemms.prepare(Execution("plan", engine), call.a, call.b, **kernel_arguments(call))
         chosen = plan_for(product.problem, engine.device(call.a))
     options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision,
                "variant": call.variant}

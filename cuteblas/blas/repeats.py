@@ -9,7 +9,8 @@ import numpy as np
 
 from ..codegen.epilogue import epilogue_role
 from ..functions.gemms import SOURCE, scalar_kind
-from ..functions.routing import repeaters
+from ..functions.kinds import repeaters
+from ..functions.pipeline import Execution
 
 __all__ = ["Repeat", "repeat_of"]
 
@@ -53,10 +54,10 @@ class Repeat(NamedTuple):
         """The result if the like of this call has run before, else ``None``."""
         return self.repeated(self.head, self.inputs, self.out, self.alpha, self.beta)
 
-    def remember(self, function: str, engine: Any, alpha: Any, beta: Any, result: Any) -> None:
-        """Note what the call came to, run by a recording engine with these scalars."""
+    def remember(self, run: Execution, alpha: Any, beta: Any, result: Any) -> None:
+        """Note what the call came to, with these scalars."""
         if self.has(alpha, beta):
-            engine.remember(function, self.head, self.inputs, self.out, result, self.roles)
+            run.remember(self.head, self.inputs, self.out, result, self.roles, scalars=True)
 
     def has(self, alpha: Any, beta: Any) -> bool:
         """Whether these scalars are of the kinds that the call's are; they were rounded, perhaps to 1."""

@@ -112,9 +112,9 @@ def _engine(xp: Any) -> Any:
 
     if xp is np:
         return EMULATOR
-    from ..functions._cupy import CUPY
+    from ..functions.engines.cuda import CUDA
 
-    return CUPY
+    return CUDA
 
 
 def _planned(a: Any, b: Any, c: Any, variant: str | None, device: Any) -> Plan | None:

@@ -305,9 +305,9 @@ def _engine(machine: Any) -> Engine:
     """What runs plans on the arrays of a machine."""
     if machine.rival is np:
         return EMULATOR
-    from ..functions._cupy import CUPY
+    from ..functions.engines.cuda import CUDA
 
-    return CUPY
+    return CUDA
 
 
 def _summed(xp: Any, x: Any, sums: Any) -> bool:

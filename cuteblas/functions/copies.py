@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .backends import current_backend
 from .counters import tally
-from .kinds import kind_of, own_call
-from .memory import Memory, overlaps_itself
+from .kinds import kind_of, own_call, repeaters
+from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
 from .named import BY_NUMPY, check_variant, refuse_variant
 
-__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "fast_copies", "why_not_words"]
-
-fast_copies: dict[type, Callable[..., Any]] = {}
-"""By the type of an array: a function of (name of ours, array, order) and perhaps ``out`` that answers a call without further
-arguments, or returns ``None`` for one that has to go the long way."""
+__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
 
 
 def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = None, variant: str | None = None) -> Any:
@@ -57,7 +53,7 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
     >>> cuteblas.copy(x.T, out=x) is x, x.tolist()
     (True, [[0, 2], [1, 3]])
     """
-    if variant is None and (fast := fast_copies.get(type(a))) is not None and (new := fast("copy", a, order, out)) is not None:
+    if variant is None and (new := _fast("copy", a, order, out)) is not None:
         return new
     if (call := own_call(a, out)) is not None:
         return call(copy, (a, order, subok), {"out": out, "variant": variant})
@@ -71,18 +67,14 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
         return _by_numpy("copy", "numpy", np.copy, a, order, subok)
     layout = checked_order(order)
     if kind == "cupy":
-        from ._cupy import copied
-
-        return copied(a, layout, variant)
+        return _arranged("copy", a, layout, variant)
     reason = f"{type(a).__name__} stays what it is" if subok and kind in ("subclass", "foreign") else None
     array = np.asarray(a)
     reason = reason or why_not_words(array.dtype)
     if reason is not None:
         refuse_variant(variant, reason)
         return _by_numpy("copy", f"delegated to NumPy: {reason}", np.copy, a, order, subok)
-    from .execution import EMULATOR, new_like
-
-    return new_like("copy", EMULATOR, array, layout, variant)
+    return _arranged("copy", array, layout, variant)
 
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
@@ -91,9 +83,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     if kinds[1] not in ("numpy", "subclass", "cupy"):
         raise TypeError("'out' must be an array")
     if "cupy" in kinds:
-        from ._cupy import copied_into
-
-        return copied_into(a, out, variant)
+        return _into_on_gpu(a, out, variant)
     array = np.asarray(a)
     check_out(array, out)
     if not out.flags.writeable:
@@ -106,10 +96,42 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
         np.copyto(out, array)
         tally("copy", "calls", "numpy" if reason is None else f"delegated to NumPy: {reason}").tick()
         return out
-    from .execution import EMULATOR, copy_into
+    from .engines import EMULATOR
+    from .pipeline import Execution
 
-    copy_into("copy", EMULATOR, array, out, variant)
+    Execution("copy", EMULATOR).copy_into(array, out, variant)
     return out
+
+
+def _into_on_gpu(a: Any, out: Any, variant: str | None) -> Any:
+    """The same where one of both is a CuPy array."""
+    from .engines.cuda import CUDA, require_one_device
+    from .pipeline import Execution
+
+    in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
+    inputs: tuple[Any, ...] = () if in_place else (a,)
+    head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id, variant) if in_place else ("copy", "out", variant)
+    if (repeated := repeaters.get(type(out))) is None or repeated(head, inputs, out) is None:
+        require_one_device("copy", {"the array": a, "out": out})
+        check_out(a, out)
+        with CUDA.on_device_of(out):
+            run = Execution("copy", CUDA)
+            run.copy_into(a, out, variant)
+            run.remember(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
+    return out
+
+
+def _arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
+    """A new array with the elements of ``a`` in an order."""
+    from .engines import engine_of
+    from .pipeline import Execution
+
+    engine = engine_of(a)
+    with engine.on_device_of(a):
+        run = Execution(function, engine)
+        new = run.new_like(a, order, variant)
+        run.remember((function, order, variant), (a,), None, new, ("src", "dst"))
+    return new
 
 
 def check_out(a: Any, out: Any) -> None:
@@ -152,8 +174,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
-    if dtype is None and like is None and variant is None and (fast := fast_copies.get(type(a))) is not None \
-            and (new := fast("ascontiguousarray", a, "C")) is not None:
+    if dtype is None and like is None and variant is None and (new := _fast("ascontiguousarray", a, "C")) is not None:
         return new
     check_variant(variant, "copy")
     if like is not None:
@@ -188,8 +209,7 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
     """
-    if dtype is None and like is None and variant is None and (fast := fast_copies.get(type(a))) is not None \
-            and (new := fast("asfortranarray", a, "F")) is not None:
+    if dtype is None and like is None and variant is None and (new := _fast("asfortranarray", a, "F")) is not None:
         return new
     check_variant(variant, "copy")
     if like is not None:
@@ -203,9 +223,12 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
     if (own := own_call(a)) is not None:
         return own(_contiguous, (function, call, order, a, dtype, variant), {})
     if kind_of(a) == "cupy":
-        from ._cupy import contiguous
-
-        return contiguous(function, a, order, dtype, variant)
+        if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
+            return _of_type_on_gpu(function, a, order, target, variant)
+        if a.flags.c_contiguous if order == "C" else a.flags.f_contiguous:
+            tally(function, "calls", "nothing").tick()
+            return a if a.ndim else a.reshape(1)
+        return _arranged(function, a, order, variant)
     if current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
         return _by_numpy(function, "numpy", call, a, dtype)
@@ -218,26 +241,66 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
         return _by_numpy(function, f"delegated to NumPy: {reason}", call, a, dtype)
     if array.flags.c_contiguous if order == "C" else array.flags.f_contiguous:
         return _by_numpy(function, "nothing", call, a)
-    from .execution import EMULATOR, new_like
+    return _arranged(function, array, order, variant)
 
-    return new_like(function, EMULATOR, array, order, variant)
+
+def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:
+    """A new array in an order with the elements of ``a`` in another type, by CuPy where that keeps them."""
+    head = function, order, "cast", dtype.char
+    loses = a.dtype.kind == "c" and dtype.kind != "c"   # imaginary parts, of which every call warns
+    repeats = variant is None and not loses and dtype is np.dtype(dtype.char)
+    if repeats and (repeated := repeaters.get(type(a))) is not None and (new := repeated(head, (a,), None)) is not None:
+        return new
+    reason = f"changes {a.dtype} to {dtype}"
+    refuse_variant(variant, reason)
+    np.zeros(1, a.dtype).astype(dtype)                  # warns
+    from .elementwise import flushed_by_a_cast
+    from .engines.cuda import CUDA
+    from .pipeline import Execution
+    from .problems import has_kernels
+
+    if not all(has_kernels(x) and x.isnative for x in (a.dtype, dtype)):
+        raise TypeError(f"{function} has no kernel on the GPU that makes {dtype} of {a.dtype}")
+    with CUDA.on_device_of(a):
+        run = Execution(function, CUDA)
+        if not flushed_by_a_cast(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
+            run.count("calls", f"delegated to CuPy: {reason}")
+            return getattr(CUDA.library, function)(without_imaginary_part(run.aligned(a), dtype), dtype)
+        source = a if a.ndim else run.derived(a.reshape(1), a)
+        memory = replace(run.memory(source), dtype=dtype)
+        new = run.empty(replace(memory, strides=strides_by_order(memory, order)))
+        run.assign(new, source)
+        run.count("calls", reason)
+        if repeats:
+            run.remember(head, (a,), None, new, "xc")
+    return new
 
 
 _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
            for call in (np.copy, np.ascontiguousarray, np.asfortranarray)}
 
 
-def _plain_array(function: str, a: np.ndarray, order: Any, out: Any = None) -> Any:
-    """A plain NumPy array by NumPy's function, without further questions; ``None`` if there are some."""
-    if out is not None or current_backend() != "numpy":
+def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
+    """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it has been made before, without
+    further questions; a CuPy array itself if that is asked for; ``None`` if there are questions."""
+    if type(a) is np.ndarray:
+        if out is not None or current_backend() != "numpy":
+            return None
+        call, tick = _NUMPYS[function]
+        result = call(a, order) if function == "copy" else call(a)
+        tick()
+        return result
+    if (repeated := repeaters.get(type(a))) is None:
         return None
-    call, tick = _NUMPYS[function]
-    result = call(a, order) if function == "copy" else call(a)
-    tick()
-    return result
-
-
-fast_copies[np.ndarray] = _plain_array
+    if out is not None:
+        return repeated(("copy", "out", None), (a,), out) if type(order) is str and order == "K" else None
+    new = repeated((function, order, None), (a,), None)
+    if new is None and function != "copy" and a.ndim:
+        flags = a.flags
+        if flags.c_contiguous if order == "C" else flags.f_contiguous:
+            tally(function, "calls", "nothing").tick()
+            return a
+    return new
 
 
 def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:

@@ -16,11 +16,11 @@ from .backends import current_backend
 from .counters import tally
 from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
-from .kinds import kind_of, own_types
+from .kinds import kind_of, own_types, repeaters
 from .memory import Memory, contiguous_strides, is_contiguous
 from .named import NATIVE, How, checked_how, refuse_variant
 from .paths import contraction_path, optimal_path
-from .routing import Taken, by_numpy, key_of, refuse_number, refused, repeaters, sent_back, take, without_kernels
+from .routing import Taken, by_numpy, key_of, plain_arrays, refuse_number, refused, sent_back, take, without_kernels
 from .subscripts import Subscripts, operands_of, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
@@ -144,12 +144,14 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     if not (has_kernels(judged[0]) and judged[0].isnative):
         return without_kernels("einsum", call, taken, judged[0], taken.arrays, named, how)
     from .contractions import evaluate
+    from .pipeline import Execution
 
     with taken.on_device():
-        result = evaluate("einsum", taken.engine, _settled(subscripts, memories, *judged, arguments.get("order", "K")),
-                          taken.arrays, taken.out, path, how)
+        run = Execution("einsum", taken.engine)
+        settled = _settled(subscripts, memories, *judged, arguments.get("order", "K"))
+        result = evaluate(run, settled, taken.arrays, taken.out, path, how)
         if head is not None:
-            taken.engine.remember("einsum", head, taken.arrays, taken.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
+            run.remember(head, taken.arrays, taken.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
@@ -212,11 +214,11 @@ def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize:
         What the call would raise if kernels answered it.
     """
     from .contractions import evaluate
+    from .engines.emulator import REHEARSAL
+    from .pipeline import Execution
     from .problems import has_kernels
-    from .rehearsal import REHEARSAL, taken
 
-    arrays = taken(given, out)
-    if arrays is None:
+    if (arrays := plain_arrays(given, out)) is None:
         return
     memories, out_memory = [REHEARSAL.memory(x) for x in arrays], None if out is None else REHEARSAL.memory(out)
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
@@ -225,7 +227,8 @@ def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize:
     path = _path(operands, subscripts, memories, optimize)
     judged = _judged(operands, memories, out_memory, path, optimize, arguments)
     if has_kernels(judged[0]) and judged[0].isnative:
-        evaluate("einsum", REHEARSAL, _settled(subscripts, memories, *judged, arguments.get("order", "K")), arrays, out, path, how)
+        settled = _settled(subscripts, memories, *judged, arguments.get("order", "K"))
+        evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, path, how)
 
 
 def _is_view(subscripts: Subscripts) -> bool:
@@ -324,7 +327,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     dtype, scalar = _judged(operands, memories, out_memory, path, optimize, arguments)
     if not _is_number(dtype):
         return None
-    from .host_einsum import program
+    from .engines.numpy_einsum import program
 
     return program(subscripts, _settled(subscripts, memories, dtype, scalar, arguments.get("order", "K")), path,
                    [x.shape for x in memories], None if out is None else (out.strides, out.dtype))

@@ -10,11 +10,12 @@ import numpy as np
 
 from .backends import current_backend
 from .copies import check_out, checked_order, why_not_words
+from .gufunc import MatmulArguments, single_out
 from .kinds import kind_of, own_call
 from .limits import limited
 from .memory import Memory, overlap, strides_by_order
 from .named import check_variant, checked_precision, refuse_variant
-from .products import MatmulArguments, host_operands, single_out
+from .routing import host_operands, judged_on_gpu
 
 if TYPE_CHECKING:
     from ..planning.estimates import Estimate
@@ -167,7 +168,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
       copies  none
       call    matmul: object (3, 4) @ float64 (4, 5) -> object (3, 5); .verbose() says more
     """
-    from .engines import EMULATOR
+    from .engines import EMULATOR, engine_of
 
     precision, out = checked_precision(precision), single_out(out)
     if (call := own_call(x1, x2, out, epilogue)) is not None:
@@ -179,10 +180,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
         return _explain_fused(x1, x2, out, epilogue, precision, variant, card, arguments)
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds and "foreign" not in kinds:
-        from ._cupy import CUPY, judged
-
-        judged(x1, x2, out, arguments)
-        engine: Engine = CUPY
+        judged_on_gpu(x1, x2, out, arguments)
+        engine: Engine = engine_of(next(x for x in (x1, x2, out) if kind_of(x) == "cupy"))
     else:
         engine = EMULATOR
         reason, x1, x2 = host_operands(x1, x2, out)
@@ -217,8 +216,8 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``matmul`` raises.
     """
-    from .engines import plan_for
     from .gufunc import judge
+    from .pipeline import plan_for
     from .problems import has_kernels, stage
 
     product = judge(x1, x2, out, arguments or {})
@@ -247,8 +246,8 @@ def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
 def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None, card: DeviceInfo | None,
                    arguments: Any) -> Explanation:
     """The explanation of a product with an epilogue."""
-    from .engines import plan_for
     from .fused import fused_call
+    from .pipeline import plan_for
 
     engine, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
     device, runs_on = _place(engine, call.arrays["a"], card)
@@ -284,21 +283,20 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     ValueError
         For an unknown order, in NumPy's words; for an unknown variant, or one that does not take this copy; for an unknown device.
     """
-    from .engines import EMULATOR
+    from .engines import engine_of
 
     if (call := own_call(a, out)) is not None:
         return call(explain_copy, (a, order), {"out": out, "variant": variant, "device": device})
     order = checked_order(order)
     check_variant(variant, "copy")
     card = device_for(device)
-    engine: Engine = EMULATOR
     if "cupy" in (kind_of(a), kind_of(out)):
-        from ._cupy import CUPY, require_one_device
+        from .engines.cuda import require_one_device
 
         require_one_device("copy", {"the array": a} if out is None else {"the array": a, "out": out})
-        engine = CUPY
     else:
         a = np.asarray(a)
+    engine = engine_of(a)
     planned, runs_on = _place(engine, a, card)
     if out is not None:
         check_out(a, out)
@@ -318,7 +316,7 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     order, variant
         As of :func:`explain_copy`.
     """
-    from .engines import plan_for
+    from .pipeline import plan_for
     from .problems import copy_problem, in_place_problem
 
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}" if out is None else "into out")

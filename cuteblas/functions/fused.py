@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,15 +18,14 @@ from .engines import EMULATOR, Engine
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
-from .gemms import GemmCall, gemm, prepare, refuse_shared_outputs
+from .gemms import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
 from .gufunc import Product, judge
-from .host_gemm import host_gemm
-from .kinds import kind_of, own_call
+from .kinds import kind_of, own_call, repeaters
 from .memory import Memory
 from .named import BY_NUMPY, check_variant, refuse_variant
+from .pipeline import Execution
 from .problems import has_kernels, readable
-from .products import host_operands
-from .routing import repeaters
+from .routing import host_operands, judged_on_gpu
 
 __all__ = ["fused_call", "fused_matmul"]
 
@@ -40,9 +39,9 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, varian
     calls: list[GemmCall] = []
     bound = as_bound(epilogue)
     engine, product, x1, x2, place = _accepted(x1, x2, out, bound, arguments)
-    reader: Any = _Reader(engine)
+    reader = _Reader("explain", engine)
 
-    def multiply(a: Any, b: Any, *, function: str, **others: Any) -> tuple[None, dict[str, Any]]:
+    def multiply(a: Any, b: Any, **others: Any) -> tuple[None, dict[str, Any]]:
         calls.append(prepare(reader, a, b, precision=precision, variant=variant, **others))
         return None, {}
 
@@ -55,14 +54,8 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, varian
     return engine, calls[0], reasons
 
 
-class _Reader:
-    """An engine that writes nothing."""
-
-    def __init__(self, engine: Engine):
-        self._engine = engine
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
+class _Reader(Execution):
+    """A call that writes nothing."""
 
     def assign(self, dst: Any, src: Any) -> None:
         """Leave ``dst`` as it is."""
@@ -79,20 +72,17 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
         return call(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     check_variant(variant, "gemm")
     engine, product, x1, x2, place = _accepted(x1, x2, out, bound, arguments)
+    run = Execution("matmul", engine)
     multiply: Callable[..., Any]
-    if engine is EMULATOR and current_backend() == "numpy":
+    if engine.on_host and current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
-        multiply = partial(host_gemm, precision=precision)
+        multiply = partial(gemm_by_numpy, function="matmul", precision=precision)
     else:
-        if repeat is not None:
-            engine = repeat.recorder()
-
-        def multiply(a: Any, b: Any, **others: Any) -> Any:
-            return gemm(engine, a, b, precision=precision, variant=variant, **others)
+        multiply = partial(gemm, run, precision=precision, variant=variant)
     with place:
-        result = _fused(engine, multiply, product, x1, x2, out, bound)
+        result = _fused(run, multiply, product, x1, x2, out, bound)
         if repeat is not None:
-            repeat.remember(engine, out, result)
+            repeat.remember(run, out, result)
     return result
 
 
@@ -102,7 +92,7 @@ _BITS = 7, 8, 15, 16, 31, 32, 63, 64
 
 @dataclass(frozen=True)
 class _Repeat:
-    """A call on CuPy arrays that may be the like of another one: see ``_cupy.repeated``.
+    """A call on CuPy arrays that may be the like of another one: see ``repeats.repeated``.
 
     Attributes
     ----------
@@ -163,16 +153,10 @@ class _Repeat:
         head = self._head
         return None if head is None else repeaters[type(self.inputs[0])](head, self.inputs, out, 1, 0, self.numbers)
 
-    def recorder(self) -> Engine:
-        """The engine that notes what the call comes to."""
-        from ._cupy import Recorder
-
-        return Recorder()
-
-    def remember(self, engine: Any, out: Any, result: Any) -> None:
+    def remember(self, run: Execution, out: Any, result: Any) -> None:
         """Note what the call came to."""
         if (head := self._head) is not None and not isinstance(result, tuple):
-            engine.remember("matmul", head, self.inputs, out, result, (*self.roles, "c"))
+            run.remember(head, self.inputs, out, result, (*self.roles, "c"), scalars=True)
 
 
 def _accepted(x1: Any, x2: Any, out: Any, bound: Bound,
@@ -180,10 +164,10 @@ def _accepted(x1: Any, x2: Any, out: Any, bound: Bound,
     """The engine of the operands, NumPy's judgement, the operands as arrays, and what makes their device the current one."""
     operands = {name: x for name, x in {"x1": x1, "x2": x2, "out": out, **bound.given}.items() if not is_choice(x)}
     if "cupy" in {kind_of(x) for x in operands.values()}:
-        from ._cupy import CUPY, judged, on_device_of, require_one_device
+        from .engines.cuda import CUDA, require_one_device
 
         require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
-        return CUPY, judged(x1, x2, out, arguments), x1, x2, on_device_of(x1)
+        return CUDA, judged_on_gpu(x1, x2, out, arguments), x1, x2, CUDA.on_device_of(x1)
     reason, x1, x2 = host_operands(x1, x2, out)
     if kind_of(out) in ("scalar", "like") and out is not None:
         np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
@@ -192,20 +176,19 @@ def _accepted(x1: Any, x2: Any, out: Any, bound: Bound,
     product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
     if not has_kernels(product.dtype):
         raise TypeError(f"kernels have no {product.dtype}, and so no epilogue")
-    return EMULATOR, product, x1, x2, nullcontext()
+    return EMULATOR, product, x1, x2, EMULATOR.on_device_of(x1)
 
 
-def _fused(engine: Engine, multiply: Callable[..., Any], product: Product, x1: Any, x2: Any, out: Any, bound: Any) -> Any:
-    refuse_shared_outputs(engine, bound, {"x1": x1, "x2": x2, "out": out})
-    a = _matrices(_of_type(engine, x1, product.dtype), product.core1, 0)
-    b = _matrices(_of_type(engine, x2, product.dtype), product.core2, 1)
-    result = engine.empty(Memory(product.shape, product.strides, product.dtype)) if out is None else out
+def _fused(run: Execution, multiply: Callable[..., Any], product: Product, x1: Any, x2: Any, out: Any, bound: Any) -> Any:
+    refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
+    a, b = (_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
+            for missing, (x, core) in enumerate(((x1, product.core1), (x2, product.core2))))
+    result = run.empty(Memory(product.shape, product.strides, product.dtype)) if out is None else out
     missing = (len(product.core1) == 1, len(product.core2) == 1)
     name, output = product.dtype.name, _stored(result.dtype)
     c = _result_matrices(result, product.core3, missing)
     _c, auxiliary = multiply(a, b, out=c, output=output,
-                             compute=None if output == name else accumulator_of(name, name, name), epilogue=bound, order="C",
-                             function="matmul")
+                             compute=None if output == name else accumulator_of(name, name, name), epilogue=bound, order="C")
     beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
     if beyond > 0:
         auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:]) for name, x in auxiliary.items()}
@@ -217,16 +200,6 @@ def _fused(engine: Engine, multiply: Callable[..., Any], product: Product, x1: A
 def _stored(dtype: np.dtype) -> str:
     """The type that an epilogue's results are rounded to: that of the array they go to, or the widest that kernels have."""
     return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"
-
-
-def _of_type(engine: Engine, x: Any, dtype: np.dtype) -> Any:
-    """An operand in the type of the product."""
-    staged = readable(engine.memory(x), dtype)
-    if staged.reason is None:
-        return x
-    copy = engine.empty(staged.memory)
-    engine.assign(copy, x)
-    return copy
 
 
 def _matrices(x: Any, core: tuple[int, ...], missing: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,13 @@ import numpy as np
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
-from .counters import tally
-from .engines import Engine, plan_for
+from .engines import Engine
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself
+from .named import NATIVE
+from .pipeline import Execution, plan_for
 from .problems import Matrix, Staged, folded_problem, matrix, readable, writable
 
-__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "prepare", "refuse_shared_outputs", "run", "scalar_kind"]
+__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "gemm_by_numpy", "prepare", "refuse_shared_outputs", "run_group", "scalar_kind"]
 
 SOURCE = "c"
 """The name of C as an operand, where it is read from one array and written to another."""
@@ -60,7 +61,7 @@ class GemmCall:
     later: tuple[tuple[Any, Any], ...] = ()
 
 
-def gemm(engine: Engine, a: Any, b: Any, *, function: str = "gemm", **arguments: Any) -> tuple[Any, Mapping[str, Any]]:
+def gemm(run: Execution, a: Any, b: Any, **arguments: Any) -> tuple[Any, Mapping[str, Any]]:
     """Multiply arrays by kernels: see :func:`prepare`.
 
     Returns
@@ -68,7 +69,26 @@ def gemm(engine: Engine, a: Any, b: Any, *, function: str = "gemm", **arguments:
     array, dict
         C, and the epilogue's further results by name.
     """
-    return run(engine, prepare(engine, a, b, **arguments), function)
+    return _run(run, prepare(run, a, b, **arguments))
+
+
+def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str = "auto", variant: str | None = None,
+                  **arguments: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    """Multiply NumPy arrays by NumPy's BLAS: see :func:`prepare`. ``precision`` and ``variant`` choose among kernels and mean
+    nothing here; an algorithm that kernels would refuse is refused.
+
+    Returns
+    -------
+    array, dict
+        As of :func:`gemm`.
+    """
+    from .engines.emulator import REHEARSAL
+    from .engines.numpy_gemm import numpy_gemm
+
+    if precision not in NATIVE:
+        rehearsal = Execution(function, REHEARSAL)
+        plan_for(prepare(rehearsal, a, b, precision=precision, **arguments).problem, REHEARSAL.device(a))
+    return numpy_gemm(a, b, function=function, **arguments)
 
 
 def scalar_kind(x: Any) -> ScalarKind:
@@ -78,15 +98,15 @@ def scalar_kind(x: Any) -> ScalarKind:
     return "zero" if x == 0 else "one" if x == 1 else "value"
 
 
-def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
+def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
             c: Any = None, out: Any = None, output: str | None = None, compute: str | None = None, epilogue: Any = None,
             precision: str = "auto", variant: str | None = None, order: str = "F") -> GemmCall:
     """Allocate what is missing and write down the problem.
 
     Parameters
     ----------
-    engine : Engine
-        What the arrays belong to.
+    run : Execution
+        The call.
     a, b : array
         Of shapes (..., m, k) and (..., k, n) and types that kernels multiply; any strides. Checked by the caller.
     conj_a, conj_b : bool
@@ -123,20 +143,17 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     later: list[tuple[Any, Any]] = []
 
     def staged(name: str, x: Any, dtype: np.dtype | None = None) -> Any:
-        stage = readable(engine.memory(x), x.dtype.newbyteorder("=") if dtype is None else dtype)
-        if stage.reason is None:
-            return x
-        copies.append(f"{name}: {stage.reason}")
-        copy = engine.empty(stage.memory)
-        engine.assign(copy, x)
-        return copy
+        stage = readable(run.memory(x), x.dtype.newbyteorder("=") if dtype is None else dtype)
+        if stage.reason is not None:
+            copies.append(f"{name}: {stage.reason}")
+        return run.staged(x, stage)
 
     def written(name: str, array: Any, new: Memory) -> Any:
         """An array for kernels to write: the given one, or a new one, from which the given one is copied in the end."""
-        reason = None if array is None else writable(engine.memory(array), (), new.dtype).reason
+        reason = None if array is None else writable(run.memory(array), (), new.dtype).reason
         if array is not None and reason is None:
             return array
-        made = engine.empty(new)
+        made = run.empty(new)
         if array is not None:
             copies.append(f"{name}: {reason}")
             later.append((array, made))
@@ -158,24 +175,24 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
 
     target, reason = out, None
     if out is None:
-        target = engine.empty(_new(shape, kind, order))
+        target = run.empty(_new(shape, kind, order))
     else:
-        inputs = [Staged(engine.memory(x)) for x in (a, b)]
-        reason = writable(engine.memory(out), inputs, kind).reason
+        inputs = [Staged(run.memory(x)) for x in (a, b)]
+        reason = writable(run.memory(out), inputs, kind).reason
         others = {**operands, **({SOURCE: c} if reads_c else {})}
-        reason = reason or _unequal_overlap(engine, out, others)
+        reason = reason or _unequal_overlap(run.engine, out, others)
         if reason is not None:
             copies.append(f"out: {reason}")
-            target = engine.empty(_new(shape, kind, order))
+            target = run.empty(_new(shape, kind, order))
             later.append((out, target))
-    if reads_c and not _same(engine, c, target):
+    if reads_c and not _same(run.engine, c, target):
         graph = _from_another_array(graph, sums, kinds[1])
         operands[SOURCE] = c
     wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
     outputs = {name: written(name, array, _new(shape, np.dtype(dtype), order)) for name, (array, dtype) in wanted.items()}
 
     def laid_out(x: Any) -> Matrix:
-        memory = engine.memory(x)
+        memory = run.memory(x)
         return matrix(memory, (len(memory.shape) - 2, len(memory.shape) - 1), batch)
 
     if graph is not None:
@@ -200,23 +217,58 @@ def prepare(engine: Engine, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     return GemmCall(problem, arrays, alpha, beta, numbers, result, auxiliary, reductions, tuple(copies), tuple(later))
 
 
-def run(engine: Engine, call: GemmCall, function: str, note: str = "") -> tuple[Any, Mapping[str, Any]]:
+def _run(run: Execution, call: GemmCall, note: str = "") -> tuple[Any, Mapping[str, Any]]:
     """Run a product, count it, perhaps with a note on its route, and return C and the epilogue's further results."""
-    plan = plan_for(call.problem, engine.device(call.arrays["a"]))
-    engine.run(plan, call.arrays, call.alpha, call.beta, call.numbers)
-    tally(function, "calls", plan.family + note).tick()
-    return finish(engine, call, function)
+    run.run(call.problem, call.arrays, call.alpha, call.beta, call.numbers, note)
+    return finish(run, call)
 
 
-def finish(engine: Engine, call: GemmCall, function: str) -> tuple[Any, Mapping[str, Any]]:
-    """Do what remains when C was computed: count copies, reduce, and put results where they belong. As :func:`run` returns."""
+def finish(run: Execution, call: GemmCall) -> tuple[Any, Mapping[str, Any]]:
+    """Do what remains when C was computed: count copies, reduce, and put results where they belong. As :func:`gemm` returns."""
     for copied in call.copies:
-        tally(function, "copies", copied).tick()
+        run.count("copies", copied)
     for _name, op, axis, source, into in call.reductions:
-        _reduce(engine, function, op, axis, source, into)
+        _reduce(run, op, axis, source, into)
     for given, computed in call.later:
-        engine.assign(given, computed)
+        run.assign(given, computed)
     return call.result, call.auxiliary
+
+
+def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[tuple[Any, Mapping[str, Any]]]:
+    """Run products that do not depend on each other, in as few launches as their types allow.
+
+    Every product is counted: by the family of its kernel and that it was one of a group, or by its own family and why it was not.
+
+    Returns
+    -------
+    list
+        For each what :func:`gemm` returns.
+    """
+    from ..planning.gemm.grouped import plan_grouped, table_of, why_alone
+    from ..planning.problem import GroupedProblem
+
+    if not calls:
+        return []
+    device = run.engine.device(calls[0].arrays["a"])
+    reasons = [why_alone(call.problem, device) for call in calls]
+    group = [call for call, reason in zip(calls, reasons, strict=True) if reason is None]
+    shares = len(group) > 1
+    if shares:
+        plan: Any = plan_grouped(GroupedProblem(tuple(call.problem for call in group)), device)
+        if plan.launches:
+            table = table_of(plan, [_values(run.engine, call) for call in group])
+            run.run_table(plan, table, [x for call in group for x in call.arrays.values()])
+        families = {member.index: f"{part.family} in a group" for part in plan.config.parts for member in part.members}
+        for i in range(len(group)):
+            run.count("calls", families.get(i, "nothing"))
+    return [finish(run, call) if shares and reason is None else _run(run, call, f", not in a group: {reason}" if reason else "")
+            for call, reason in zip(calls, reasons, strict=True)]
+
+
+def _values(engine: Engine, call: GemmCall) -> dict[str, Any]:
+    """What a product's roles stand for: addresses and numbers."""
+    return {"alpha": call.alpha, "beta": call.beta, **call.numbers,
+            **{role: engine.memory(x).address for role, x in call.arrays.items()}}
 
 
 def _new(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
@@ -296,9 +348,9 @@ def _vector(source: Any, axis: int, dtype: np.dtype, array: Any) -> Memory:
     return Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype)
 
 
-def _reduce(engine: Engine, function: str, op: str, axis: int, source: Any, into: Any) -> None:
+def _reduce(run: Execution, op: str, axis: int, source: Any, into: Any) -> None:
     """Reduce an axis by the reduction kernel; every run adds in the same order."""
-    x, r = engine.memory(source), engine.memory(into)
+    x, r = run.memory(source), run.memory(into)
     batch = x.shape[:-2]
     rank = len(x.shape)
     kept, summed = (rank - 2, rank - 1) if axis == -1 else (rank - 1, rank - 2)
@@ -307,6 +359,4 @@ def _reduce(engine: Engine, function: str, op: str, axis: int, source: Any, into
     compute = result.dtype if np.dtype(r.dtype).kind in "iu" else wide
     problem = ReductionProblem(x.shape[kept], x.shape[summed], whole.operand(whole.batch, (whole.rows, whole.columns)),
                                result.operand(result.batch, (result.rows, 0)), batch, op, compute)     # type: ignore[arg-type]
-    plan = plan_for(problem, engine.device(source))
-    engine.run(plan, {"src": source, "dst": into})
-    tally(function, "calls", plan.family).tick()
+    run.run(problem, {"src": source, "dst": into})

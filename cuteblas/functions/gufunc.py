@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
@@ -24,11 +24,28 @@ from numpy.lib.stride_tricks import as_strided
 
 from .memory import Memory, contiguous_strides, is_contiguous
 
-__all__ = ["Product", "judge", "shadow"]
+__all__ = ["UFUNCS", "MatmulArguments", "Product", "judge", "shadow", "single_out"]
+
+UFUNCS = frozenset({"matmul", "matvec", "vecdot", "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
+"""Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one anyhow."""
+
 
 _CORE_RANKS = {"matmul": (2, 2), "vecdot": (1, 1), "matvec": (2, 1), "vecmat": (1, 2)}       # at most
 _SHAPE_ARGUMENTS = frozenset({"axes", "axis", "keepdims"})
 _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
+
+
+class MatmulArguments(TypedDict, total=False):
+    """The keyword arguments that matmul shares with every generalized ufunc of NumPy."""
+
+    axes: list[int | tuple[int, ...]]
+    axis: int
+    keepdims: bool
+    casting: str
+    order: str | None
+    dtype: Any
+    subok: bool
+    signature: Any
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,21 @@ def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, An
         shape = tuple(core[axis] if axis in core else next(extents) for axis in range(rank))
         strides = contiguous_strides(shape, dtype.itemsize, _order_of_axes(x1, x2, core1, core2, arguments, ufunc))
     return Product(dtype, m, n, x1.shape[core1[-1]], batch, core1, core2, core3, shape, strides)
+
+
+def single_out(out: Any) -> Any:
+    """``out`` without the 1-tuple that ufuncs allow around it.
+
+    Raises
+    ------
+    ValueError
+        For any other tuple, in NumPy's words.
+    """
+    if isinstance(out, tuple):
+        if len(out) != 1:
+            np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
+        return out[0]
+    return out
 
 
 def _judge_types(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> np.dtype:

@@ -11,9 +11,18 @@ import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-__all__ = ["Carrier", "Kind", "kind_of", "own_call", "own_types", "register_own_type"]
+__all__ = ["Carrier", "Kind", "fast_paths", "kind_of", "own_call", "own_types", "register_own_type", "register_repeater",
+           "repeaters"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
+
+repeaters: dict[type, Callable[..., Any]] = {}
+"""By the type of the first operand: a function of (head, operands, out, *scalars) that answers a call like one that has run before,
+and returns ``None`` for any other. Read it; only :func:`register_repeater` writes it."""
+
+fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
+"""By the type of the first operand: a function of (x1, x2, out, precision) for calls of ``matmul`` without further arguments that
+returns the result, or ``None`` for a call that has to go the long way. Read it; only :func:`register_own_type` writes it."""
 
 own_types: dict[type, Callable[..., Any]] = {}
 """Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then. Each
@@ -21,9 +30,15 @@ has a function of (call, operands, keyword arguments) that lets a function answe
 :func:`register_own_type` writes it."""
 
 
-def register_own_type(kind: type, call: Callable[..., Any]) -> None:
-    """Add a type to :data:`own_types`."""
-    own_types[kind] = call
+def register_repeater(kind: type, repeated: Callable[..., Any]) -> None:
+    """Add a type to :data:`repeaters`, until this process is copied."""
+    repeaters[kind] = repeated
+    forget_in_children(lambda: repeaters.pop(kind, None))
+
+
+def register_own_type(kind: type, call: Callable[..., Any], matmul: Callable[[Any, Any, Any, str | None], Any]) -> None:
+    """Add a type to :data:`own_types` and :data:`fast_paths`."""
+    own_types[kind], fast_paths[kind] = call, matmul
 
 
 class Carrier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["limited", "set_workspace_limit"]
+__all__ = ["limited", "planned_under_the_limit", "set_workspace_limit"]
 
 _VARIABLE = "CUTEBLAS_WORKSPACE_LIMIT"
-_WITH_READY_CALLS = tuple(f"{__package__}.{name}" for name in ("_cupy", "_cupy_groups"))
+planned_under_the_limit: list[Callable[[], object]] = []
+"""What forgets calls that are repeated without planning, which were planned under the limit that was."""
 
 
 def _checked(nbytes: Any, source: str) -> int:
@@ -69,9 +70,8 @@ def set_workspace_limit(nbytes: int | None) -> int | None:
     global _limit
     before, after = _current(), None if nbytes is None else _checked(nbytes, "the limit of workspaces")
     _limit = after
-    for name in _WITH_READY_CALLS:              # calls that are repeated without planning were planned under the limit before
-        if (module := sys.modules.get(name)) is not None:
-            module._ready.clear()
+    for forget in planned_under_the_limit:
+        forget()
     return before
 
 

@@ -15,7 +15,8 @@ from .expressions import stand_in
 from .memory import Memory, strides_by_order
 from .named import NATIVE, How, checked_how
 from .products import matmul as any_matmul
-from .routing import by_numpy, sent_back, take, without_kernels
+from .products import rehearse_matmul
+from .routing import by_numpy, plain_arrays, rehearse_product, sent_back, take, without_kernels
 from .transposes import matrix_transpose
 from .vectors import vecdot_for
 
@@ -191,9 +192,7 @@ def _rehearse_chain(operands: Sequence[Any], out: Any, how: How) -> None:
     TypeError, ValueError
         What the call would raise if kernels answered it.
     """
-    from .rehearsal import rehearse_product, taken
-
-    arrays = taken(operands, out)
+    arrays = plain_arrays(operands, out)
     if arrays is None or (len(arrays) > 2 and not _are_chain([x.ndim for x in arrays])):
         return
     matrices: Sequence[Any] = arrays if len(arrays) == 2 else _matrices(arrays)
@@ -214,9 +213,7 @@ def _rehearse_power(a: Any, n: Any, how: How) -> None:
     ValueError
         What the call would raise if kernels answered it.
     """
-    from .rehearsal import rehearse_matmul, taken
-
-    arrays = taken((a,), None)
+    arrays = plain_arrays((a,), None)
     try:
         power = index(n)
     except TypeError:
@@ -299,15 +296,18 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         power = index(n)
     except TypeError:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
+    from .pipeline import Execution
+
     with taken.on_device():
+        run = Execution(function, taken.engine)
         if power == 0:
             tally(function, "calls", "identity").tick()
-            result = taken.engine.empty(Memory(memory.shape, strides_by_order(memory, "K"), memory.dtype))
-            taken.engine.assign(result, taken.engine.identity(memory.shape[-1], memory.dtype))
+            result = run.empty(Memory(memory.shape, strides_by_order(memory, "K"), memory.dtype))
+            run.assign(result, taken.engine.identity(memory.shape[-1], memory.dtype))
             return result
         if power < 0:
             tally(function, "calls", "inverse by " + ("NumPy" if taken.engine.on_host else "CuPy")).tick()
-            x = taken.engine.inverse(x)
+            x = taken.engine.inverse(run.aligned(x))
         tally(function, "calls", "matmul").tick()
         return _powered(x, abs(power), partial(any_matmul, precision=precision))
 

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from .backends import current_backend
 from .counters import tally
-from .kinds import kind_of, own_call
+from .gufunc import MatmulArguments, single_out
+from .kinds import fast_paths, kind_of, own_call, repeaters
 from .named import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
+from .routing import accepted, plain_arrays
 
-__all__ = ["MatmulArguments", "delegate", "fast_paths", "host_operands", "matmul", "single_out"]
+if TYPE_CHECKING:
+    from .pipeline import Execution
+    from .problems import Staging
 
-fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
-"""By the type of the first operand: a function of (x1, x2, out, precision) for calls without further arguments that returns the
-result, or ``None`` for a call that has to go the long way."""
+__all__ = ["matmul", "rehearse_matmul"]
 
 _by_numpy = tally("matmul", "calls", "numpy")
-
-
-class MatmulArguments(TypedDict, total=False):
-    """The keyword arguments that matmul shares with every generalized ufunc of NumPy."""
-
-    axes: list[int | tuple[int, ...]]
-    axis: int
-    keepdims: bool
-    casting: str
-    order: str | None
-    dtype: Any
-    subok: bool
-    signature: Any
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None, variant: str | None = None,
@@ -87,9 +76,15 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
     array([[0.],
            [0.]])
     """
-    fast = fast_paths.get(type(x1))
-    if fast is not None and variant is None and epilogue is None and not arguments:
-        result = fast(x1, x2, out, precision)
+    if variant is None and epilogue is None and not arguments:
+        if type(x1) is np.ndarray:
+            result = _plain_arrays(x1, x2, out, precision)
+        elif (repeated := repeaters.get(type(x1))) is not None:
+            result = repeated(("matmul", precision), (x1, x2), out)
+        elif (fast := fast_paths.get(type(x1))) is not None:
+            result = fast(x1, x2, out, precision)
+        else:
+            result = None
         if result is not None:
             return result
     if epilogue is not None:
@@ -111,60 +106,75 @@ def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> A
     return result
 
 
-fast_paths[np.ndarray] = _plain_arrays
-
-
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
-    kinds = {kind_of(x) for x in (x1, x2, out)}
-    if "cupy" in kinds:
-        from . import _cupy
-
-        return _cupy.matmul(x1, x2, out, precision, variant, arguments)
-    if current_backend() == "numpy":
+    if current_backend() == "numpy" and "cupy" not in {kind_of(x) for x in (x1, x2, out)}:
         refuse_variant(variant, BY_NUMPY)
         if precision not in NATIVE:
-            from .rehearsal import rehearse_matmul
-
             rehearse_matmul(x1, x2, out, precision, arguments)
         result = np.matmul(x1, x2, out=out, **arguments)
         _by_numpy.tick()
         return result
-    from .execution import emulated_matmul
+    from .pipeline import Execution
+    from .problems import stage
 
-    return emulated_matmul(x1, x2, out, precision, variant, arguments)
+    taken = accepted(x1, x2, out, arguments)
+    if isinstance(taken, str):
+        return _delegate(taken, x1, x2, out, arguments, variant)
+    engine, product, x1, x2, out = taken
+    with engine.on_device_of(x1):
+        run = Execution("matmul", engine)
+        memories = run.memory(x1), run.memory(x2), None if out is None else run.memory(out)
+        result = _run(run, x1, x2, out, stage(*memories, product, precision, variant))
+        if not arguments and variant is None:
+            for name in (precision, None) if precision == "auto" else (precision,):
+                run.remember(("matmul", name), (x1, x2), out, result, "abc")
+    return result[()] if engine.on_host and out is None and product.shape == () else result
 
 
-def single_out(out: Any) -> Any:
-    """``out`` without the 1-tuple that ufuncs allow around it.
+def _run(run: Execution, x1: Any, x2: Any, out: Any, staging: Staging) -> Any:
+    """Copy what must be copied, run the plan, and return ``out`` or the new array."""
+    from .pipeline import plan_for
+
+    c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
+    if staging.c.memory.size:
+        plan = plan_for(staging.problem, run.engine.device(x1))
+        run.run_plan(plan, {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c})
+        run.count("calls", plan.family)
+    else:
+        run.count("calls", "nothing")
+    for copied in staging.copies:
+        run.count("copies", copied)
+    if out is not None and c is not out:
+        run.assign(out, c)
+    return c if out is None else out
+
+
+def rehearse_matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> None:
+    """Plan ``matmul`` of operands that NumPy multiplies.
 
     Raises
     ------
-    ValueError
-        For any other tuple, in NumPy's words.
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What the call would raise if kernels answered it.
     """
-    if isinstance(out, tuple):
-        if len(out) != 1:
-            np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
-        return out[0]
-    return out
+    from .engines.emulator import REHEARSAL
+    from .gufunc import judge
+    from .pipeline import plan_for
+    from .problems import has_kernels, stage
+
+    if (arrays := plain_arrays((x1, x2), out)) is None:
+        return
+    memories = REHEARSAL.memory(arrays[0]), REHEARSAL.memory(arrays[1]), None if out is None else REHEARSAL.memory(out)
+    product = judge(*memories, arguments)
+    if has_kernels(product.dtype):
+        staging = stage(*memories, product, precision)
+        if staging.c.memory.size:
+            plan_for(staging.problem, REHEARSAL.device(arrays[0]))
 
 
-def host_operands(x1: Any, x2: Any, out: Any) -> tuple[str | None, Any, Any]:
-    """Operands on the host as NumPy arrays; or, unchanged, with the reason why NumPy itself has to take them."""
-    for x in (x1, x2, out):
-        kind = kind_of(x)
-        if kind == "foreign":
-            return f"{type(x).__name__} answers ufuncs itself", x1, x2
-        if kind == "subclass":
-            return f"{type(x).__name__} is a subclass of numpy.ndarray", x1, x2
-    if out is not None and type(out) is not np.ndarray:
-        return "out is not an array", x1, x2
-    return None, np.asarray(x1), np.asarray(x2)
-
-
-def delegate(reason: str, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], variant: str | None = None) -> Any:
+def _delegate(reason: str, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], variant: str | None = None) -> Any:
     """Let ``numpy.matmul`` answer, and count why.
 
     Raises

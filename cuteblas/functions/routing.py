@@ -6,30 +6,27 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .backends import current_backend
 from .counters import tally
 from .expressions import Expression, stand_in
-from .kinds import kind_of, own_call, own_types
+from .gufunc import UFUNCS, Product, judge
+from .kinds import kind_of, own_call, own_types, repeaters
 from .memory import Memory
 from .named import AS_PLANNED, BY_NUMPY, NATIVE, How, refuse_variant
 
 if TYPE_CHECKING:
-    from .contractions import ProductEngine
+    from .engines import Engine
 
-__all__ = ["Settle", "Taken", "answer", "by_numpy", "key_of", "refuse_number", "refused", "repeat", "repeaters", "sent_back",
-           "take", "without_kernels"]
+__all__ = ["Accepted", "Settle", "Taken", "accepted", "answer", "by_numpy", "host_operands", "judged_on_gpu", "key_of",
+           "plain_arrays", "refuse_number", "refused", "rehearse_product", "repeat", "sent_back", "take", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
 call that NumPy has to refuse."""
-
-repeaters: dict[type, Callable[..., Any]] = {}
-"""By the type of the first operand: a function of (head, operands, out, *scalars) that answers a call like one that has run before,
-and returns ``None`` for any other."""
 
 _COMES_BACK = "comes back"
 _DELEGATED = "delegated to NumPy: "
@@ -41,7 +38,7 @@ class Taken:
 
     Attributes
     ----------
-    engine : ProductEngine
+    engine : Engine
         What runs plans on them.
     arrays : tuple
         The operands, all of them arrays of one library.
@@ -51,7 +48,7 @@ class Taken:
         Where the result goes.
     """
 
-    engine: ProductEngine
+    engine: Engine
     arrays: tuple[Any, ...]
     memories: tuple[Memory, ...]
     out: Any = None
@@ -81,9 +78,7 @@ def take(function: str, operands: Sequence[Any], out: Any = None, **arguments: A
         if kind == "foreign" or (kind == "like" and hasattr(type(x), "__array_function__")):
             return f"{_DELEGATED}{type(x).__name__} answers NumPy's functions itself"
     if "cupy" in kinds:
-        from ._cupy_products import taken
-
-        return taken(function, operands, out, arguments)
+        return _take_on_gpu(function, operands, out, arguments)
     if current_backend() == "numpy":
         return "numpy"
     for x, kind in zip((*operands, out), kinds, strict=True):
@@ -91,10 +86,47 @@ def take(function: str, operands: Sequence[Any], out: Any = None, **arguments: A
             return f"{_DELEGATED}{type(x).__name__} is a subclass of numpy.ndarray"
     if out is not None and type(out) is not np.ndarray:
         return f"{_DELEGATED}out is not an array"
-    from .contractions import EMULATOR
+    from .engines import EMULATOR
 
     arrays = tuple(np.asarray(x) for x in operands)
     return Taken(EMULATOR, arrays, tuple(EMULATOR.memory(x) for x in arrays), out)
+
+
+_BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
+"""Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
+
+
+def _take_on_gpu(function: str, operands: Sequence[Any], out: Any, arguments: Mapping[str, Any]) -> Taken:
+    """The arrays of a call of which one is a CuPy array; numbers are brought to its device.
+
+    Raises
+    ------
+    TypeError
+        If ``out`` is no array; what NumPy raises for an operand that is not, and that becomes none of numbers.
+    ValueError
+        For operands on different devices, and for arrays on the host.
+    """
+    from .engines.cuda import CUDA, require_one_device
+
+    if out is ... and function in UFUNCS:
+        out = None
+    if out is not None and kind_of(out) not in ("cupy", "numpy", "subclass"):
+        raise TypeError("'out' must be an array")
+    if function in _BY_OPERANDS and any(map(_is_no_array, operands)):
+        small = (np.zeros([min(n, 2) for n in x.shape], x.dtype) if kind_of(x) == "cupy" else x for x in operands)
+        getattr(np, function)(*small, **arguments)
+    named = {f"operand {i}": x for i, x in enumerate(operands) if kind_of(x) != "scalar"} | ({} if out is None else {"out": out})
+    require_one_device(function, named)
+    with CUDA.on_device_of(next(iter(named.values()))):
+        arrays = tuple(CUDA.number(np.asarray(x)) if kind_of(x) == "scalar" else x for x in operands)
+        # An operand that is given twice may be two in a call like this one.
+        arrays = tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
+    return Taken(CUDA, arrays, tuple(CUDA.memory(x) for x in arrays), out)
+
+
+def _is_no_array(x: Any) -> bool:
+    """Whether it is something else than arrays, numbers and lists, and not made of numbers."""
+    return kind_of(x) == "like" and not isinstance(x, (list, tuple)) and np.asarray(x).dtype.kind not in "biufc"
 
 
 def refuse_number(call: Callable[..., Any], operands: Sequence[Any], out: Any) -> None:
@@ -186,8 +218,6 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     taken = take(function, operands, out, **arguments)
     if isinstance(taken, str):
         if taken == "numpy" and how.precision not in NATIVE:
-            from .rehearsal import rehearse_product
-
             rehearse_product(settle, operands, out, how, arguments)
 
         def again(*operands: Any, out: Any = None, **named: Any) -> Any:
@@ -196,6 +226,7 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         result = sent_back(taken, how, again, function, tuple(operands), named)
         return by_numpy(function, taken, call, *operands, **named) if result is None else result
     from .contractions import evaluate
+    from .pipeline import Execution
     from .problems import has_kernels
 
     strange = next((x.dtype for x in taken.memories if not has_kernels(x.dtype)), None)
@@ -207,10 +238,47 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     if not has_kernels(settled.dtype):
         return without_kernels(function, call, taken, settled.dtype, operands, named, how)
     with taken.on_device():
-        result = evaluate(function, taken.engine, settled, taken.arrays, taken.out, how=how)
+        run = Execution(function, taken.engine)
+        result = evaluate(run, settled, taken.arrays, taken.out, how=how)
         if head is not None:
-            taken.engine.remember(function, head, taken.arrays, taken.out, result, "abc")
+            run.remember(head, taken.arrays, taken.out, result, "abc")
     return result
+
+
+def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, how: How, arguments: Mapping[str, Any]) -> Any:
+    """Plan a product that NumPy answers.
+
+    Returns
+    -------
+    array or None
+        What stands for the result; ``None`` if no kernel would have a part in it.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        What the call would raise if kernels answered it.
+    """
+    from .contractions import evaluate
+    from .engines.emulator import REHEARSAL
+    from .pipeline import Execution
+    from .problems import has_kernels
+
+    if (arrays := plain_arrays(operands, out)) is None:
+        return None
+    settled = settle(*map(REHEARSAL.memory, arrays), None if out is None else REHEARSAL.memory(out), **arguments)
+    if settled is None or not has_kernels(settled.dtype):
+        return None
+    return evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, how=how)
+
+
+def plain_arrays(operands: Sequence[Any], out: Any) -> tuple[np.ndarray, ...] | None:
+    """The arrays on the host that kernels would take; ``None`` if they would take none."""
+    from .problems import has_kernels
+
+    if any(kind_of(x) not in ("numpy", "scalar", "like") for x in operands) or not (out is None or type(out) is np.ndarray):
+        return None
+    arrays = tuple(np.asarray(x) for x in operands)
+    return arrays if all(has_kernels(x.dtype) for x in arrays) else None
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
@@ -278,3 +346,76 @@ def without_kernels(function: str, call: Callable[..., Any], taken: Taken, dtype
         return by_numpy(function, f"{_DELEGATED}kernels have no {dtype}", call, *operands, **named)
     raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in taken.memories)}, computed in "
                     f"{dtype}")
+
+
+# -- matmul -----------------------------------------------------------------------------------------------------------------------
+class Accepted(NamedTuple):
+    """A product of matrices that NumPy accepts and kernels take."""
+
+    engine: Engine
+    product: Product
+    x1: Any
+    x2: Any
+    out: Any
+
+
+def accepted(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Accepted | str:
+    """The engine of a call of ``matmul``, its arrays and NumPy's judgement; or why NumPy itself has to answer it.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.matmul`` raises, in its words; for CuPy arrays as :func:`judged_on_gpu`.
+    """
+    from .engines import EMULATOR
+    from .problems import has_kernels
+
+    if "cupy" in {kind_of(x) for x in (x1, x2, out)}:
+        from .engines.cuda import CUDA
+
+        out = None if out is ... and "matmul" in UFUNCS else out
+        for x in (x1, x2, out):
+            if kind_of(x) == "foreign":
+                return f"{type(x).__name__} answers ufuncs itself"
+        return Accepted(CUDA, judged_on_gpu(x1, x2, out, arguments), x1, x2, out)
+    reason, x1, x2 = host_operands(x1, x2, out)
+    if reason is not None:
+        return reason
+    product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
+    return Accepted(EMULATOR, product, x1, x2, out) if has_kernels(product.dtype) else f"kernels have no {product.dtype}"
+
+
+def host_operands(x1: Any, x2: Any, out: Any) -> tuple[str | None, Any, Any]:
+    """Operands on the host as NumPy arrays; or, unchanged, with the reason why NumPy itself has to take them."""
+    for x in (x1, x2, out):
+        kind = kind_of(x)
+        if kind == "foreign":
+            return f"{type(x).__name__} answers ufuncs itself", x1, x2
+        if kind == "subclass":
+            return f"{type(x).__name__} is a subclass of numpy.ndarray", x1, x2
+    if out is not None and type(out) is not np.ndarray:
+        return "out is not an array", x1, x2
+    return None, np.asarray(x1), np.asarray(x2)
+
+
+def judged_on_gpu(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
+    """NumPy's judgement of operands of which one is a CuPy array, and ours: all on one device, with types that kernels have.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        What ``numpy.matmul`` raises, in its words; also for operands on different devices.
+    """
+    from .engines.cuda import CUDA, require_one_device
+    from .problems import has_kernels
+
+    if out is not None and kind_of(out) in ("scalar", "like"):
+        np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
+    operands = {"x1": x1, "x2": x2} | ({} if out is None else {"out": out})
+    require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
+    first, second = (CUDA.memory(x) if kind_of(x) == "cupy" else Memory((), (), np.asarray(x).dtype) for x in (x1, x2))
+    product = judge(first, second, None if out is None else CUDA.memory(out), arguments)
+    if not has_kernels(product.dtype) or not all(x.dtype.isnative for x in operands.values()):
+        raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(str(x.dtype) for x in operands.values())}, "
+                        f"computed in {product.dtype}")
+    return product

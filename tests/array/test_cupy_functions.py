@@ -362,8 +362,8 @@ def on_the_host(monkeypatch):
                               ascontiguousarray=None, asfortranarray=None)
     monkeypatch.setattr(wrapper, "made_on", lambda device: nullcontext(library))
     yield host_cupy
-    host_cupy._cupy._ready.clear()
-    host_cupy._cupy.launcher_for.cache_clear()
+    host_cupy.repeats._ready.clear()
+    host_cupy.cuda.launcher_for.cache_clear()
 
 
 @pytest.mark.parametrize("call", [

@@ -261,7 +261,7 @@ def test_foreign_functions_are_refused_by_name():
 # -- CuPy's arrays ----------------------------------------------------------------------------------------------------------------
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy  # noqa: E402
+from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 from tests.functions.host_cupy import install, on_gpu, on_host  # noqa: E402
 
 
@@ -282,8 +282,8 @@ def on_the_host(monkeypatch):
 
 
 def _forget():
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
+    repeats._ready.clear()
+    cuda.launcher_for.cache_clear()
 
 
 C, W = S, S.T.copy()

@@ -22,7 +22,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.array import hooks  # noqa: E402
 from cuteblas.array.install import install_with_cupy, installed, obey_environment  # noqa: E402
-from cuteblas.functions import _cupy  # noqa: E402
+from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 
 from ..functions import host_cupy, reference  # noqa: E402
 from ..functions.host_cupy import on_gpu, on_host  # noqa: E402
@@ -53,8 +53,8 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cuteblas.reset_stats()
     yield
     cuteblas.uninstall()
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
+    repeats._ready.clear()
+    cuda.launcher_for.cache_clear()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 if not emulator.available():
     pytest.skip("no C++ compiler for the emulator", allow_module_level=True)
 
-from cuteblas.functions import _cupy  # noqa: E402
+from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 
 from ..functions.host_cupy import emulated, install, on_gpu, on_host  # noqa: E402
 
@@ -29,8 +29,8 @@ def on_the_host():
         install(patch)
         patch.setattr("cuteblas.runtime.executor", emulated)
         yield
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
+    repeats._ready.clear()
+    cuda.launcher_for.cache_clear()
 
 
 def test_products():

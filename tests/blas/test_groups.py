@@ -100,7 +100,7 @@ HAS_COMPILER = pytest.mark.skipif(not emulator.available(), reason="no C++ compi
 @contextmanager
 def cupy_on_the_host():
     """From NumPy arrays to CuPy arrays over the same memory, and back; plans run in the emulator."""
-    from cuteblas.functions import _cupy, _cupy_groups
+    from cuteblas.functions.engines import cuda, repeats
 
     from ..functions import host_cupy
 
@@ -108,9 +108,8 @@ def cupy_on_the_host():
         host_cupy.install(patch)
         patch.setattr("cuteblas.runtime.executor", host_cupy.emulated)
         yield host_cupy.on_gpu, host_cupy.on_host
-    for ready in (_cupy._ready, _cupy_groups._ready):
-        ready.clear()
-    _cupy.launcher_for.cache_clear()
+    repeats.forget()
+    cuda.launcher_for.cache_clear()
 
 
 @pytest.fixture(params=[pytest.param("emulator", marks=HAS_COMPILER), pytest.param("host CuPy", marks=HAS_COMPILER),
@@ -150,9 +149,9 @@ def launches(monkeypatch):
 
     monkeypatch.setattr(engines.Emulator, "run_table", counts(engines.Emulator.run_table))
     if importlib.util.find_spec("cupy"):
-        from cuteblas.functions import _cupy
+        from cuteblas.functions.engines import cuda
 
-        monkeypatch.setattr(_cupy.Cupy, "run_table", counts(_cupy.Cupy.run_table))
+        monkeypatch.setattr(cuda.Cuda, "run_table", counts(cuda.Cuda.run_table))
     return counted
 
 
@@ -395,15 +394,15 @@ def test_overlap_of_repeated_groups(on_host_cupy):
 
 def test_groups_with_anything_else_are_not_remembered(on_host_cupy):
     on_gpu, _on_host = on_host_cupy
-    from cuteblas.functions import _cupy_groups
+    from cuteblas.functions.engines import repeats
 
     x = [np.ones((4, 4), np.float32), np.ones((3, 3), np.float32)]
-    _cupy_groups._ready.clear()
+    repeats._ready.clear()
     given = [on_gpu(y) for y in x]
     blas.gemm_grouped([on_gpu(np.array(2, np.float32)), 1], given, given)
     blas.gemm_grouped([1 + 1e-9, 1], given, given)
     blas.gemm_grouped(1, given, given, epilogue="relu")
     blas.gemm_grouped(1, given[:1], given[:1])
-    assert not _cupy_groups._ready
+    assert not repeats._ready
     blas.gemm_grouped(1, given, given)
-    assert len(_cupy_groups._ready) == 1
+    assert len(repeats._ready) == 1

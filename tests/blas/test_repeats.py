@@ -19,7 +19,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 if not emulator.available():
     pytest.skip("no C++ compiler for the emulator", allow_module_level=True)
 
-from cuteblas.functions import _cupy  # noqa: E402
+from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 
 from ..functions.host_cupy import emulated, install, on_gpu, on_host  # noqa: E402
 
@@ -29,11 +29,11 @@ def on_the_host():
     with pytest.MonkeyPatch.context() as patch:
         install(patch)
         patch.setattr("cuteblas.runtime.executor", emulated)
-        _cupy._ready.clear()
+        repeats._ready.clear()
         cuteblas.reset_stats()
         yield
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
+    repeats._ready.clear()
+    cuda.launcher_for.cache_clear()
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_epilogues_and_copies_are_not_remembered():
     x = np.ones((3, 3), np.float32)
     call(blas.sgemm, 1, x, x, epilogue="relu")
     call(blas.sgemm, np.array(2.0), x, x)           # converted to the type of the sums
-    assert not _cupy._ready
+    assert not repeats._ready
 
 
 def test_plans(no_long_way):

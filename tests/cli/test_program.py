@@ -143,7 +143,7 @@ def on_the_host(monkeypatch):
     import cupy
 
     from cuteblas.array import hooks
-    from cuteblas.functions import _cupy
+    from cuteblas.functions.engines import cuda, repeats
 
     from ..functions import host_cupy, reference
 
@@ -171,8 +171,8 @@ def on_the_host(monkeypatch):
     cuteblas.reset_stats()
     yield at_end
     cuteblas.uninstall()
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
+    repeats._ready.clear()
+    cuda.launcher_for.cache_clear()
 
 
 PRODUCTS = """

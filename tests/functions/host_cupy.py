@@ -15,7 +15,7 @@ import pytest
 from cuteblas import emulator
 from cuteblas.codegen.epilogue import epilogue_role
 from cuteblas.codegen.grouped import word_offsets
-from cuteblas.functions import _cupy, _cupy_products
+from cuteblas.functions.engines import cuda, repeats
 from cuteblas.functions.memory import without_imaginary_part
 from cuteblas.planning.plan import Plan
 from cuteblas.planning.problem import H200, GemmProblem, GroupedProblem, ReductionProblem
@@ -100,7 +100,7 @@ def _reached(plan: Plan, table: np.ndarray) -> list[np.ndarray]:
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let CuPy arrays live on the host, as far as ``cuteblas.functions`` is concerned."""
-    def cast(dst: cupy.ndarray, src: cupy.ndarray) -> None:
+    def cast(_engine: cuda.Cuda, dst: cupy.ndarray, src: cupy.ndarray) -> None:
         np.copyto(read(dst), without_imaginary_part(read(src), dst.dtype), casting="unsafe")
 
     def contiguous(function):
@@ -108,15 +108,16 @@ def install(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr("cuteblas.runtime.executor", executor)
     patch.setattr("cuteblas.runtime.device_info", lambda ordinal: H200)
-    patch.setattr(_cupy, "several_devices", lambda: False)
-    patch.setattr(_cupy, "current_stream", lambda: 0)
-    patch.setattr(_cupy, "uploaded", lambda table: on_gpu(table).data)
+    for module in (cuda, repeats):
+        patch.setattr(module, "several_devices", lambda: False)
+        patch.setattr(module, "current_stream", lambda: 0)
+        patch.setattr(module, "uploaded", lambda table: on_gpu(table).data)
     patch.setattr(cupy.cuda, "alloc", allocate)
     patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)))
-    patch.setattr(_cupy, "cast", cast)
-    patch.setattr(_cupy_products.CupyOfProducts, "number", lambda self, value: on_gpu(value))
-    patch.setattr(_cupy_products.CupyOfProducts, "identity", lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
-    patch.setattr(_cupy_products, "multiply", lambda x, y, out: np.multiply(read(x), read(y), read(out)))
+    patch.setattr(cuda.Cuda, "cast", cast)
+    patch.setattr(cuda.Cuda, "number", lambda self, value: on_gpu(value))
+    patch.setattr(cuda.Cuda, "identity", lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
+    patch.setattr(cuda.Cuda, "multiply", lambda self, x, y, out: np.multiply(read(x), read(y), read(out)))
     patch.setattr("cuteblas.runtime.capturing", lambda: False)
     patch.setattr(cupy.linalg, "inv", lambda x: on_gpu(np.linalg.inv(read(x))))
     for name in ("ascontiguousarray", "asfortranarray"):
@@ -125,13 +126,13 @@ def install(patch: pytest.MonkeyPatch) -> None:
 
 def read(x: cupy.ndarray) -> np.ndarray:
     """The elements of an array as CuPy's kernels read and write them."""
-    assert _cupy.CUPY.memory(x).whole_elements, "CuPy's kernels fault on elements that are not aligned to their size"
+    assert cuda.CUDA.memory(x).whole_elements, "CuPy's kernels fault on elements that are not aligned to their size"
     return on_host(x)
 
 
 def _any_view(x: cupy.ndarray) -> np.ndarray:
     """Any elements, aligned or not."""
-    low, high = _cupy.CUPY.memory(x).span
+    low, high = cuda.CUDA.memory(x).span
     buffer = (ctypes.c_char * (high - low)).from_address(x.data.ptr + low)
     buffer.owner = x                    # lives as long as its elements are looked at
     return np.ndarray(x.shape, x.dtype, buffer, -low, x.strides)
@@ -143,5 +144,5 @@ def installed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         install(patch)
         yield
-    _cupy._ready.clear()
-    _cupy.launcher_for.cache_clear()
+    repeats._ready.clear()
+    cuda.launcher_for.cache_clear()

@@ -17,8 +17,9 @@ import cuteblas
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy  # noqa: E402
-from cuteblas.functions.engines import plan_for  # noqa: E402
+from cuteblas.functions import pipeline  # noqa: E402
+from cuteblas.functions.engines import cuda, repeats  # noqa: E402
+from cuteblas.functions.pipeline import plan_for  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
 
 from . import reference  # noqa: E402
@@ -26,8 +27,6 @@ from .arrays import DTYPES, LAYOUTS, laid_out, small_arrays  # noqa: E402
 from .comparisons import check_same_refusal, check_same_strides, outcome  # noqa: E402
 from .host_cupy import installed, on_gpu, on_host  # noqa: E402
 from .test_matmul import products  # noqa: E402
-
-CUPY_ASSIGN = _cupy.Cupy.assign         # itself, before the fixture below replaces it
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +37,7 @@ def on_the_host(by_definition) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    _cupy._ready.clear()
+    repeats._ready.clear()
     cuteblas.reset_stats()
 
 
@@ -78,11 +77,30 @@ def test_second_call_takes_the_fast_path(monkeypatch):
     x1, x2, out = (on_gpu(laid_out(shape, "f", "C")) for shape in ((3, 4), (4, 5), (3, 5)))
     cuteblas.matmul(x1, x2, out)
     cuteblas.matmul(x1, x2)
-    monkeypatch.setattr(_cupy, "matmul", None)
+    monkeypatch.setattr(pipeline, "Execution", None)
     assert cuteblas.matmul(x1, x2, out) is out
     assert cuteblas.matmul(x1, x2, out=out, precision="auto") is out
     assert cuteblas.matmul(x1, x2).shape == (3, 5)
     assert cuteblas.stats()["matmul"]["calls"] == {"reference": 5}
+
+
+def test_a_second_call_is_few_frames():
+    """The host's time for small products is that of Python's frames."""
+    x1, x2, out = (on_gpu(laid_out(shape, "f", "C")) for shape in ((3, 4), (4, 5), (3, 5)))
+    cuteblas.matmul(x1, x2, out)
+    frames = []
+    sys.setprofile(lambda frame, event, _argument: frames.append(frame.f_code.co_name) if event == "call" else None)
+    cuteblas.matmul(x1, x2, out)
+    sys.setprofile(None)
+    assert frames[:3] == ["matmul", "repeated", "<lambda>"] and frames[3] == "launch", "of this process's executor"
+
+
+def test_alignment_is_on_the_account_of_its_caller():
+    x = np.ndarray((6, 6), "f4", np.zeros(161, np.uint8), 1)
+    for call, function in ((cuteblas.dot, "dot"), (cuteblas.matmul, "matmul"), (cuteblas.inner, "inner")):
+        cuteblas.reset_stats()
+        call(on_gpu(x), on_gpu(x.astype("f8")))
+        assert sorted(cuteblas.stats()) == [function, f"{function}: alignment"]
 
 
 @pytest.mark.parametrize("change", ["dtype", "shape", "strides", "alignment", "out strides", "precision", "overlap", "argument"])
@@ -108,10 +126,9 @@ def test_fast_path_is_left_when_anything_differs(monkeypatch, change):
         out = memory[16 + 12:32 + 12].reshape(4, 4)
     elif change == "argument":
         arguments = {"order": "C"}
-    way = []
-    monkeypatch.setattr(_cupy, "matmul", lambda *call: way.append(call))
-    cuteblas.matmul(on_gpu(x1), on_gpu(x2), on_gpu(out), **arguments)
-    assert len(way) == 1
+    monkeypatch.setattr(pipeline, "Execution", None)
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        cuteblas.matmul(on_gpu(x1), on_gpu(x2), on_gpu(out), **arguments)
 
 
 def test_overlapping_out_acts_as_if_copied_also_when_repeated():
@@ -157,11 +174,11 @@ class Movable:
 @pytest.mark.parametrize("layout1", ["C", "offset", "field"])
 @pytest.mark.parametrize("layout2", ["C", "offset", "field"])
 def test_assignments_move_unaligned_elements_by_our_kernel(monkeypatch, layout1, layout2):
-    engine = _cupy.Cupy()
-    monkeypatch.setattr(_cupy.Cupy, "empty", lambda self, like: Movable(np.ndarray(like.shape, like.dtype, strides=like.strides)))
+    monkeypatch.setattr(cuda.Cuda, "cast", lambda self, dst, src: dst.__setitem__(..., src))
+    monkeypatch.setattr(cuda.Cuda, "empty", lambda self, like: Movable(np.ndarray(like.shape, like.dtype, strides=like.strides)))
     for dtypes in (("f4", "f8"), ("c16", "c16"), ("f8", "i2")):
         target, source = laid_out((3, 4), dtypes[0], layout1), laid_out((3, 4), dtypes[1], layout2, seed=1)
-        CUPY_ASSIGN(engine, Movable(target), Movable(source))
+        pipeline.Execution("assign", cuda.CUDA).assign(Movable(target), Movable(source))
         np.testing.assert_array_equal(target, source)
 
 
@@ -195,8 +212,9 @@ def test_current_device_follows_the_operands(monkeypatch):
         def __exit__(self, *_):
             entered.append("left")
 
-    monkeypatch.setattr(_cupy, "several_devices", lambda: True)
-    monkeypatch.setattr(_cupy, "current_device", lambda: 0)
+    for module in (cuda, repeats):
+        monkeypatch.setattr(module, "several_devices", lambda: True)
+        monkeypatch.setattr(module, "current_device", lambda: 0)
     monkeypatch.setattr(cupy.cuda, "Device", Device)
     x = np.ones((2, 2))
     for device, expected in ((0, []), (1, [1, "left"])):
@@ -254,8 +272,6 @@ def test_copy(order, layout):
 
 
 def test_copies_into_an_array_and_in_place(monkeypatch):
-    from cuteblas.functions import _cupy
-
     cuteblas.reset_stats()
     x, y = laid_out((4, 4), "d", "C", 1), laid_out((4, 4), "d", "C", 2)
     for _ in range(2):
@@ -265,7 +281,7 @@ def test_copies_into_an_array_and_in_place(monkeypatch):
         np.testing.assert_array_equal(x, expected)
         cuteblas.copy(on_gpu(x), out=on_gpu(y.T))
         np.testing.assert_array_equal(y.T, x)
-        monkeypatch.setattr(_cupy, "copy_into", None)               # the long way
+        monkeypatch.setattr(pipeline, "Execution", None)            # the long way
     assert cuteblas.stats() == {"copy": {"calls": {"reference": 4}}}
     other = laid_out((4, 4), "d", "C", 3)
     expected = other.T.copy()
@@ -297,7 +313,7 @@ def test_a_repeated_copy_takes_the_fast_path(monkeypatch):
     x = laid_out((6, 5), "f", "C")
     cuteblas.copy(on_gpu(x).T, order="C")
     cuteblas.ascontiguousarray(on_gpu(x).T)
-    monkeypatch.setattr(_cupy, "new_like", None)
+    monkeypatch.setattr(pipeline, "Execution", None)
     np.testing.assert_array_equal(on_host(cuteblas.copy(on_gpu(x + 1).T, order="C")), x.T + 1)
     np.testing.assert_array_equal(on_host(cuteblas.ascontiguousarray(on_gpu(x - 1).T)), x.T - 1)
     assert cuteblas.stats()["copy"]["calls"] == cuteblas.stats()["ascontiguousarray"]["calls"] == {"reference": 2}
@@ -377,11 +393,11 @@ def test_explain_names_the_device():
 
 
 def test_ready_launchers_are_bounded(monkeypatch):
-    monkeypatch.setattr(_cupy, "MOST_READY", 4)
+    monkeypatch.setattr(repeats, "MOST_READY", 4)
     for n in range(1, 9):
         cuteblas.matmul(on_gpu(np.ones((n, n))), on_gpu(np.ones((n, n))))
         cuteblas.copy(on_gpu(np.ones((n, n))))
-    assert 0 < len(_cupy._ready) <= 4
+    assert 0 < len(repeats._ready) <= 4
 
 
 def test_cupy_is_not_imported_before_a_cupy_array_comes():
@@ -426,7 +442,7 @@ def test_a_repeated_call_with_an_epilogue_is_launched_at_once(monkeypatch):
     monkeypatch.setattr("cuteblas.runtime.executor",
                         lambda plan: SimpleNamespace(launch=lambda *arguments: launched.append((plan.problem.roles, arguments))))
     planned = []
-    monkeypatch.setattr("cuteblas.functions.gemms.plan_for", lambda *a: planned.append(a) or plan_for(*a))
+    monkeypatch.setattr("cuteblas.functions.pipeline.plan_for", lambda *a: planned.append(a) or plan_for(*a))
     low = cuteblas.epilogues.clamp
     a, b = on_gpu(np.ones((8, 6), "f4")), on_gpu(np.ones((6, 5), "f4"))
     for number, (lo, count) in enumerate([(0.0, 1), (0.5, 1), (1, 2), (0.25, 2)]):
@@ -465,8 +481,8 @@ def test_less_workspace_where_there_is_no_memory(monkeypatch, share, expected):
     from cuteblas.planning.gemm.dispatch import plan_gemm
 
     launched, most = [], []
-    _cupy.launcher_for.cache_clear()
-    _cupy._ready.clear()
+    cuda.launcher_for.cache_clear()
+    repeats._ready.clear()
 
     def executor(plan):
         def launch(*_arguments):
@@ -477,8 +493,7 @@ def test_less_workspace_where_there_is_no_memory(monkeypatch, share, expected):
         return SimpleNamespace(launch=launch)
 
     monkeypatch.setattr("cuteblas.runtime.executor", executor)
-    for module in ("execution", "gemms", "_cupy"):
-        monkeypatch.setattr(f"cuteblas.functions.{module}.plan_for", plan_gemm)
+    monkeypatch.setattr(pipeline, "plan_for", plan_gemm)
     a = on_gpu(np.ones((1536, 1536), "f4"))
     for _ in range(2):
         assert cuteblas.matmul(a, a).shape == (1536, 1536)

@@ -14,7 +14,8 @@ import cuteblas.linalg
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy, _cupy_products, _cupy_programs, einsums, routing  # noqa: E402
+from cuteblas.functions import einsums, pipeline, routing  # noqa: E402
+from cuteblas.functions.engines import cuda, recorder, repeats  # noqa: E402
 
 from . import reference  # noqa: E402
 from .agreement import agree, twin  # noqa: E402
@@ -219,7 +220,7 @@ def test_repeated_calls_of_several_steps_take_the_fast_path(name, operands, argu
     call(name, *operands, **arguments)
     before = cuteblas.stats()
     only_repeated()
-    monkeypatch.setattr(_cupy, "judged", None)                      # the long way of matmul
+    monkeypatch.setattr(pipeline, "Execution", None)                # the long way
     for x in operands:
         if isinstance(x, np.ndarray):
             x += x.dtype.type(1)
@@ -244,7 +245,7 @@ def test_an_operand_that_is_given_twice_may_be_two_the_next_time(first, second, 
 
 def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
     """A result that was computed elsewhere because of an overlap says nothing of calls without one, and the reverse."""
-    _cupy._ready.clear()
+    repeats._ready.clear()
     memory = np.zeros(128)
     a, b = memory[:16].reshape(4, 4), memory[16:32].reshape(4, 4)
     a[...], b[...] = np.arange(16).reshape(4, 4), np.arange(16).reshape(4, 4) % 3
@@ -254,10 +255,10 @@ def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
         cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
         np.testing.assert_array_equal(out, expected)
         memory[...] = kept
-    assert not _cupy._ready
+    assert not repeats._ready
     out = memory[64:80].reshape(4, 4)
     cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
-    assert len(_cupy._ready) == 1
+    assert len(repeats._ready) == 1
     only_repeated()
     cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
     with pytest.raises(LongWay):
@@ -270,7 +271,7 @@ def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
 def test_without_memory_for_what_lies_in_between_the_long_way_is_taken(monkeypatch, only_repeated):
     a, b = on_gpu(laid_out((4, 4), "d", "C")), on_gpu(laid_out((4, 4), "f", "C"))
     cuteblas.tensordot(a, b, 1)
-    ready = list(_cupy._ready.values())[-1]
+    ready = list(repeats._ready.values())[-1]
 
     def fail(*_):
         raise cupy.cuda.memory.OutOfMemoryError(0, 0, 0)
@@ -283,20 +284,20 @@ def test_without_memory_for_what_lies_in_between_the_long_way_is_taken(monkeypat
 
 
 def test_large_intermediate_results_are_freed_as_soon_as_they_were_read(monkeypatch):
-    _cupy._ready.clear()
-    monkeypatch.setattr(_cupy_programs, "_MOST_BYTES", 200)
+    repeats._ready.clear()
+    monkeypatch.setattr(recorder, "_MOST_BYTES", 200)
     call("einsum", "ij,jk,kl->il", A, B, A)
     call("einsum", "ij->", UNALIGNED)
-    assert len(_cupy._ready) == 1
+    assert len(repeats._ready) == 1
 
 
 @pytest.mark.parametrize("name, operands, arguments", [
     ("dot", (A, B), {"out": OUT[:, ::-1]}), ("dot", (A[:0], B), {}), ("einsum", (A, [0, 1], B, [1, 2]), {}),
     ("einsum", ("ij->ji", A), {})])
 def test_what_has_no_launch_or_no_key_is_not_remembered(name, operands, arguments):
-    _cupy._ready.clear()
+    repeats._ready.clear()
     call(name, *operands, **arguments)
-    assert not _cupy._ready
+    assert not repeats._ready
 
 
 def test_fast_path_is_left_when_anything_differs(only_repeated):
@@ -339,7 +340,7 @@ def test_singular_matrices_are_refused_as_by_numpy(monkeypatch, capturing):
     monkeypatch.setattr(cupy.linalg, "inv", inv)
     monkeypatch.setattr("cuteblas.runtime.capturing", lambda: capturing)
     if capturing:
-        assert _cupy_products.CupyOfProducts().inverse(on_gpu(np.eye(2))) == "inverse"
+        assert cuda.CUDA.inverse(on_gpu(np.eye(2))) == "inverse"
     else:
         with pytest.raises(np.linalg.LinAlgError, match=r"^Singular matrix$"):
             cuteblas.linalg.matrix_power(on_gpu(np.zeros((2, 2))), -1)

@@ -20,8 +20,9 @@ from cuteblas.functions.elementwise import (
     roles,
     scaled_of,
 )
-from cuteblas.functions.engines import EMULATOR, plan_for
+from cuteblas.functions.engines import EMULATOR
 from cuteblas.functions.memory import Memory
+from cuteblas.functions.pipeline import plan_for
 from cuteblas.planning.problem import H200
 
 from .arrays import laid_out

@@ -48,9 +48,8 @@ def test_the_environment_is_refused(monkeypatch):
 
 def test_ready_calls_are_planned_again():
     pytest.importorskip("cupy", reason="CuPy is not installed")
-    from cuteblas.functions import _cupy, _cupy_groups
+    from cuteblas.functions.engines import repeats
 
-    for module in (_cupy, _cupy_groups):
-        module._ready["a call"] = None
+    repeats._ready["a call",] = None
     cuteblas.set_workspace_limit(1)
-    assert not _cupy._ready and not _cupy_groups._ready
+    assert not repeats._ready

@@ -89,7 +89,7 @@ def test_new_arrays_are_aligned():
 
 
 def test_new_arrays_are_aligned_where_numpy_aligns_less(monkeypatch):
-    monkeypatch.setattr("cuteblas.functions.engines._ALIGNMENT", 4096)
+    monkeypatch.setattr("cuteblas.functions.engines.emulator._ALIGNMENT", 4096)
     wanted = Memory((3, 5), (8, 24), np.dtype("f8"))
     for new in [EMULATOR.empty(wanted) for _ in range(5)]:
         assert new.strides == (8, 24) and EMULATOR.memory(new).address % 4096 == 0

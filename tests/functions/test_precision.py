@@ -145,15 +145,15 @@ class TestRepeated:
     @pytest.fixture(autouse=True)
     def on_the_host(self, by_definition) -> Iterator[None]:
         pytest.importorskip("cupy", reason="CuPy is not installed")
-        from cuteblas.functions import _cupy
+        from cuteblas.functions.engines import cuda, repeats
 
         from .host_cupy import install
 
         with pytest.MonkeyPatch.context() as patch:
             install(patch)
             yield
-        _cupy._ready.clear()
-        _cupy.launcher_for.cache_clear()
+        repeats._ready.clear()
+        cuda.launcher_for.cache_clear()
 
     @pytest.mark.parametrize("call", EVERY.values(), ids=EVERY)
     def test_by_algorithm(self, call):

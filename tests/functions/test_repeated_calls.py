@@ -20,7 +20,8 @@ from cuteblas import blas, epilogues
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import _cupy, _cupy_groups, contractions  # noqa: E402
+from cuteblas.functions import contractions  # noqa: E402
+from cuteblas.functions.engines import repeats  # noqa: E402
 
 from . import reference  # noqa: E402
 from .comparisons import outcome  # noqa: E402
@@ -63,8 +64,7 @@ class Counting(dict):
 def on_the_host(by_definition: None) -> Iterator[None]:
     with installed(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(cupy.cuda, "alloc", guarded)
-        for module in (_cupy, _cupy_groups):
-            patch.setattr(module, "_ready", Counting())
+        patch.setattr(repeats, "_ready", Counting())
         yield
     ALLOCATED.clear()
 
@@ -310,9 +310,9 @@ def test_two_calls_with_one_key_are_the_same_call(seed: int) -> None:
             second = altered(random, second)
         forget()
         arena.run(first)
-        before = _cupy._ready.hits + _cupy_groups._ready.hits
+        before = repeats._ready.hits
         remembered = arena.run(second)
-        if _cupy._ready.hits + _cupy_groups._ready.hits == before:
+        if repeats._ready.hits == before:
             continue
         forget()
         assert arena.run(second) == remembered, f"after {first}, {second} is another call"
@@ -323,8 +323,7 @@ def test_two_calls_with_one_key_are_the_same_call(seed: int) -> None:
 
 def forget() -> None:
     """Let every call go the long way."""
-    _cupy._ready.clear()
-    _cupy_groups._ready.clear()
+    repeats.forget()
 
 
 def test_an_operand_is_not_taken_for_out() -> None:
@@ -342,9 +341,9 @@ def test_casts_are_repeated(call: Callable[..., Any], shape: tuple[int, ...]) ->
         x, y = (np.arange(n, n + np.prod(shape)).reshape(shape).astype(source) for n in (0, 7))
         cuteblas.reset_stats()
         for again, given in enumerate((x, y)):
-            before = _cupy._ready.hits
+            before = repeats._ready.hits
             result = call(on_gpu(given), dtype=target)
-            assert _cupy._ready.hits == before + again
+            assert repeats._ready.hits == before + again
             assert (result.dtype, result.shape) == (np.dtype(target), shape or (1,))
             np.testing.assert_array_equal(on_host(result), given.reshape(shape or (1,)).astype(target))
         counted, = cuteblas.stats()[call.__name__]["calls"].items()
@@ -371,9 +370,9 @@ def test_products_of_elements_are_repeated(extent: int) -> None:
     """In two parts where no row divides them."""
     for values in (1, 5):
         x = np.arange(values, extent + values, dtype="f4")
-        before = _cupy._ready.hits
+        before = repeats._ready.hits
         np.testing.assert_array_equal(on_host(cuteblas.einsum("i,i->i", on_gpu(x), on_gpu(2 * x))), 2 * x * x)
-        assert _cupy._ready.hits == before + (values == 5)
+        assert repeats._ready.hits == before + (values == 5)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -387,9 +386,9 @@ def test_sums_over_an_index_of_one_operand_alone_are_repeated(monkeypatch: pytes
     for values in (1, 5):
         pair = [np.arange(values, 3**len(term) + values).reshape((3,) * len(term)).astype(dtype)
                 for term in subscripts.partition("->")[0].split(",")]
-        before = _cupy._ready.hits
+        before = repeats._ready.hits
         result = on_host(cuteblas.einsum(subscripts, *map(on_gpu, pair)))
-        assert _cupy._ready.hits == before + (values == 5)
+        assert repeats._ready.hits == before + (values == 5)
         np.testing.assert_array_equal(result, np.einsum(subscripts, *pair))
 
 

@@ -18,7 +18,7 @@ from cuteblas import blas, epilogues
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions._cupy import CUPY  # noqa: E402
+from cuteblas.functions.engines.cuda import CUDA  # noqa: E402
 
 from .host_cupy import installed, on_gpu, on_host  # noqa: E402
 
@@ -155,7 +155,7 @@ def to_device(x: np.ndarray) -> Any:
 
 def from_device(x: Any) -> np.ndarray:
     """The elements of a CuPy array, aligned or not."""
-    low, high = CUPY.memory(x).span
+    low, high = CUDA.memory(x).span
     memory = np.zeros(high - low, np.uint8)
     (x.data + low).copy_to_host(memory.ctypes.data, memory.nbytes)
     return np.ndarray(x.shape, x.dtype, memory, -low, x.strides)

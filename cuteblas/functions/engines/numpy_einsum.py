@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import element_of
-from .expressions import Expression
-from .memory import without_imaginary_part
-from .subscripts import Subscripts
+from ...codegen.dtypes import element_of
+from ..expressions import Expression
+from ..memory import without_imaginary_part
+from ..subscripts import Subscripts
 
 __all__ = ["Program", "program"]
 

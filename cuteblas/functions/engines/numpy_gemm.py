@@ -7,32 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import accumulator_of
-from .counters import tally
-from .named import NATIVE
+from ...codegen.dtypes import accumulator_of
+from ..counters import tally
 
-__all__ = ["host_gemm"]
+__all__ = ["numpy_gemm"]
 
 
-def host_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
-              c: np.ndarray | None = None, out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
-              epilogue: Any = None, precision: str = "auto", variant: str | None = None, order: str = "F",
-              function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+def numpy_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
+               c: np.ndarray | None = None, out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
+               epilogue: Any = None, order: str = "F", function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
     """Multiply NumPy arrays: see :func:`cuteblas.functions.gemms.prepare` for the arguments, which are checked.
 
-    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in int32. ``precision`` and ``variant``
-    choose among kernels and mean nothing here; an algorithm that kernels would refuse is refused.
+    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in int32.
 
     Returns
     -------
     array, dict
         C, and the epilogue's further results by name.
     """
-    if precision not in NATIVE:
-        from .rehearsal import rehearse_gemm
-
-        rehearse_gemm(a, b, {"conj_a": conj_a, "conj_b": conj_b, "alpha": alpha, "beta": beta, "c": c, "out": out, "output": output,
-                             "compute": compute, "epilogue": epilogue, "precision": precision, "order": order})
     kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
     sums = np.dtype(compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name))
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))
@@ -43,7 +35,7 @@ def host_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
     extras: Mapping[str, np.ndarray] = {}
     with np.errstate(all="ignore"):     # as on a GPU: overflow is infinite and nobody is warned
         if epilogue is not None:
-            from .epilogues import evaluate
+            from ..epilogues import evaluate
 
             acc = np.zeros(shape, sums) if alpha == 0 else _product(a, b, sums, shape)
             before = None if c is None else np.broadcast_to(c, shape)
