@@ -264,7 +264,11 @@ def _measured(machine: Machine, samples: Sequence[Sample], deadline: float) -> l
             if ready is not None:
                 task, future = waiting.pop(ready)
                 problem = Measured(task.sample.name, task.choice, [], [], _least(task.sample, machine.device))
-                _time(machine, task.sample, problem, task.alternatives, future.result())
+                try:
+                    _time(machine, task.sample, problem, task.alternatives, future.result())
+                except (RuntimeError, MemoryError) as error:               # CUDA's: nothing can be timed after it
+                    print(f"measuring ended with {task.sample.name}: {error}", file=sys.stderr)
+                    break
                 problems += [problem] if problem.seconds else []
                 progress.advance()
             elif len(waiting) < _AHEAD and (sample := next(remaining, None)) is not None:
@@ -302,7 +306,11 @@ def _best_fit(machine: Machine, problems: list[Measured], samples: Sequence[Samp
             for (problem, pair), future in zip(pairs, futures, strict=True):
                 wait([future], max(0.0, deadline - perf_counter()))
                 if future.done() and perf_counter() < deadline:
-                    new, old = machine.times(by_name[problem.name], pair, future.result())
+                    try:
+                        new, old = machine.times(by_name[problem.name], pair, future.result())
+                    except (RuntimeError, MemoryError) as error:
+                        print(f"measuring ended with {problem.name}: {error}", file=sys.stderr)
+                        break
                     if new is not None and old is not None:
                         problem.add(pair[0], new * problem.best / old)
                 else:
@@ -466,8 +474,8 @@ def _make(sample: Sample, names: Sequence[str]) -> list[Made]:
             plan = by_name[name].plan()
             for launch in plan.launches:
                 runtime.compile(launch.kernel, target_architecture(launch.kernel.arch, _device.arch))
-        except (KeyError, ValueError, runtime.CompileError) as error:
-            made.append(f"{sample.name}, {name}: {error}".splitlines()[0])
+        except Exception as error:     # one plan of thousands does not end the command: it is named and left out
+            made.append(f"{sample.name}, {name}: {type(error).__name__}: {error}".splitlines()[0])
         else:
             made.append(replace(plan, device=replace(_device, costs=None)))
     return made
@@ -533,8 +541,10 @@ class Card:
             try:
                 if isinstance(plan, str):
                     raise ValueError(plan)
-                calls[index] = partial(runtime.executor(plan).launch, addresses, stream)
-            except (runtime.CompileError, ValueError) as error:
+                call = partial(runtime.executor(plan).launch, addresses, stream)
+                call()
+                calls[index] = call
+            except (runtime.CompileError, runtime.DriverError, ValueError) as error:
                 print(f"  {error}".splitlines()[0], file=sys.stderr)
         taken = medians(self._gpu, *calls.values(), repeats=_REPEATS, seconds=_OF_A_PROBLEM) if calls else []
         by_index = dict(zip(calls, taken, strict=True))

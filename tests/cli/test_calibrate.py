@@ -107,6 +107,21 @@ def test_a_check_writes_nothing(card, capsys):
     assert "regret before" in text and "after" not in text and "wrote" not in text and not card.exists()
 
 
+def test_what_was_measured_before_an_error_is_fitted(capsys):
+    machine = FormulaCard(H200)
+    times = machine.times
+
+    def failing(sample, alternatives, plans):
+        if machine.timed > 20:
+            raise RuntimeError("an illegal memory access was encountered")
+        return times(sample, alternatives, plans)
+
+    machine.times = failing
+    costs, problems = calibrate.calibrated(machine, SAMPLES, 60)
+    assert 0 < len(problems) < len(SAMPLES) and costs.about["problems"] == len(problems)
+    assert "measuring ended with" in capsys.readouterr().err
+
+
 def test_ctrl_c_writes_nothing(card, monkeypatch, capsys):
     def interrupted(self, *_arguments):
         raise KeyboardInterrupt
@@ -143,7 +158,7 @@ def test_plans_are_made_in_other_processes(monkeypatch):
     task = calibrate._task(SAMPLES[0], H200)
     plans = calibrate._make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
     assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in task.alternatives]
-    assert compiled and plans[-1] == f"{SAMPLES[0].name}, no such plan: 'no such plan'"
+    assert compiled and plans[-1] == f"{SAMPLES[0].name}, no such plan: KeyError: 'no such plan'"
 
     def refused(kernel, target):
         raise runtime.CompileError(kernel.name, target, "no")
