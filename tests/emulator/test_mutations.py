@@ -26,7 +26,7 @@ from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
-from cuteblas.planning.gemm.split import plan_split
+from cuteblas.planning.gemm.split import plan_guarded, plan_split
 from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
 from cuteblas.planning.tutorial.tma import plan_tma_transpose
 
@@ -79,10 +79,24 @@ def product(plan: Callable, m: int, n: int, k: int, kind: str, out: str = "", or
     return Trial(plan(gemm_problem(*memory.values())), memory, "c", before, a.astype(float) @ b.astype(float), error)
 
 
+def _guarded(plan: Callable, m: int, tiny: float | None, **kinds: str) -> Trial:
+    """Small integers; or, in the last rows of A, elements that no planes hold beside others that are multiplied by zeros."""
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(-3, 4, shape).astype("f4") for shape in ((m, 128), (128, 32)))
+    if tiny:
+        a[-32:], b[:] = 0, 0
+        a[-32:, 3], a[-32:, 7], b[7] = 1, rng.integers(2**22, 2**23, 32) * tiny, rng.integers(1, 4, 32)
+    want = a.astype(float) @ b.astype(float)
+    before = want.astype("f4") if kinds else np.full((m, 32), np.nan, "f4")
+    memory = {role: place(x) for role, x in zip("abc", (a, b, before), strict=True)}
+    want = want + before if kinds else want
+    return Trial(plan(gemm_problem(*memory.values(), **kinds)), memory, "c", before, want, 8 * (tiny or 0))
+
+
 def _skinny(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(skinny, "LEAST_K", 1)
-        patch.setattr(skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, 1, 0.0))
+        patch.setattr(skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, -(-p.m // 128), 0.0))
         return plan_skinny(problem, H200)
 
 
@@ -120,6 +134,10 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "cluster": lambda: product(lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, Cluster(2, 1))), 128, 64, 320, "f2", "f4"),
     "split": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 128, "f4", error=1e-4),
     "split_by_pairs": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 384, "f4", error=1e-4),      # of blocks
+    # C is an input, so that what computes it twice is seen.
+    "guard": lambda: _guarded(lambda p: plan_guarded(p, H200), 64, 2.0**-60, beta="one"),
+    "guard_that_holds": lambda: _guarded(lambda p: plan_guarded(p, H200), 64, None, beta="one"),
+    "guard_of_blocks": lambda: _guarded(_skinny, 160, 2.0**-149),
     "skinny": lambda: product(_skinny, 32, 32, 384, "f4", error=1e-4),
     "mma": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 168, "f2", "f4"),
     "mma64": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 72, "f8"),
@@ -251,6 +269,35 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     "split:1": {
         "fewer bytes are expected": ("32768\\)", "32752)"),
         "no fence before wgmma": (r"cb::wgmma_fence\(\);", NOTHING),
+    },
+    "guard:0": {
+        "small elements are not counted": (r"cb::count_magnitude\([^;]*;", NOTHING),
+        "a row needs nothing": (r"(record\[0\] = )cb::row_need\([^;]*;", r"\g<1>0.0f;"),
+        "no record is left": (r"cb::store_global<2>\(&SA[^;]*;", NOTHING),
+    },
+    "guard:1": {
+        "blocks write without a verdict": (r"cb::mbarrier_wait\(&judged[^;]*;", NOTHING),
+        "blocks write whatever it is": (r"if \(given\[0\] != 0u\) return;", NOTHING),
+        "no word takes the verdict": (r"cb::store_global<1>\(&status[^;]*;", NOTHING),
+        "what A needs is not asked": (r"need_SA > offer_SB", "false"),
+        "the verdict is for another fallback": (r"is_lacking \? 2u", "is_lacking ? 1u"),
+    },
+    "guard:2": {
+        "the gate of another fallback": (r"word == 2u", "word == 1u"),
+    },
+    "guard_that_holds:1": {
+        "blocks leave though it holds": (r"given\[0\] != 0u", "given[0] == 0u"),
+    },
+    "guard_that_holds:2": {
+        "the gate is open": (r"if \(!cb::syncthreads_or\(gate_opens\)\) return;", NOTHING),
+    },
+    "guard_of_blocks:0": {
+        "the range is not kept": (r"in_range = cb::pairs_are_between[^;]*;", NOTHING),
+        "one thread's range is kept": (r"cb::syncthreads_or\(!in_range\)", "(tid == 0 && !in_range)"),
+        "all blocks have one word": (r"status\[reporting\]", "status[0]"),
+    },
+    "guard_of_blocks:1": {
+        "one word is read": (r"i < gate_words", "i < 1"),
     },
     "skinny:0": {
         "no proxy fence after the planes": (r"cb::fence_proxy_async\(\);", NOTHING),
