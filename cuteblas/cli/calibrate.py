@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -443,13 +443,17 @@ class Workers:
     """Make plans and compile their kernels into the cache, in other processes; a context manager."""
 
     def __init__(self, device: DeviceInfo, spared: int = 0):
+        self._others = {child.pid for child in active_children()}
         self._pool = ProcessPoolExecutor(max(1, processors() - spared), get_context("spawn"), _begin, (device,))
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
+        own = [child for child in active_children() if child.pid not in self._others]
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for child in own:                                          # which may have minutes of work before them
+            child.terminate()
 
     def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
         """The plans of alternatives."""

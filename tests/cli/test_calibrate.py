@@ -4,6 +4,7 @@ import random
 from argparse import ArgumentParser
 from concurrent.futures import Future
 from dataclasses import replace
+from multiprocessing import active_children
 from types import SimpleNamespace
 
 import numpy as np
@@ -165,6 +166,20 @@ def test_plans_are_made_in_other_processes(monkeypatch):
 
     monkeypatch.setattr(runtime, "compile", refused)
     assert isinstance(calibrate._make(SAMPLES[0], [str(task.alternatives[0])])[0], str)
+
+
+def test_processes_end_with_the_command(monkeypatch, tmp_path):
+    """At once, whatever they have before them."""
+    monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
+    before = active_children()
+    with calibrate.Workers(H200) as workers:
+        futures = [workers.made(sample, calibrate._task(sample, H200).alternatives) for sample in SAMPLES]
+        own = [child for child in active_children() if child not in before]
+        assert own
+    for child in own:
+        child.join(20)
+    assert not any(child.is_alive() for child in own) and not all(future.done() and not future.cancelled() and
+                                                                  not future.exception() for future in futures)
 
 
 def test_tasks_have_the_choice_and_several_tiles():
