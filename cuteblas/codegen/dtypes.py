@@ -112,6 +112,10 @@ DTYPES = {d.name: d for d in (
     DType("uint64", 8, "u", "unsigned long long", "uint64", "u64", "UINT64"),
     DType("float16", 2, "f", "cb::half", "float32", "f16", "FLOAT16", significand=11),
     DType("bfloat16", 2, "f", "cb::bfloat16", "float32", "bf16", "BFLOAT16", "ml_dtypes", significand=8, dlpack=4),
+    DType("float8_e4m3fn", 1, "f", "cb::float8_e4m3fn", "float32", "e4m3fn", "UINT8", "ml_dtypes", significand=4, dlpack=10,
+          is_multiplied=False, prelude="float8"),
+    DType("float8_e5m2", 1, "f", "cb::float8_e5m2", "float32", "e5m2", "UINT8", "ml_dtypes", significand=3, dlpack=12,
+          is_multiplied=False, prelude="float8"),
     DType("float32", 4, "f", "float", "float32", "f32", "FLOAT32", significand=24),
     DType("float64", 8, "f", "double", "float64", "f64", "FLOAT64", significand=53),
     DType("complex64", 8, "c", "cb::complex<float>", "complex64", "c64", "UINT64", significand=24),
@@ -159,14 +163,16 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     ------
     TypeError
         If there is none: bool and complex numbers do not mix with other types, integers do not mix with real numbers, float64 would
-        be rounded twice on the way to a 16-bit result, and some types are not multiplied.
+        be rounded twice on the way to a shorter result, and some types are not multiplied.
     """
     kinds = [dtype(name) for name in (a, b, c)]
-    if len({a, b, c}) == 1 and kinds[0].is_multiplied:
+    if idle := next((d for d in kinds[:2] if not d.is_multiplied), None):
+        raise TypeError(f"kernels store and convert {idle.name} and multiply none of it: convert operands to another type first")
+    if len({a, b, c}) == 1:
         return kinds[0].accumulator
     if all(d.is_integer for d in kinds):
         return c
-    if all(d.kind == "f" and d.package for d in kinds) and kinds[0].is_multiplied and kinds[1].is_multiplied:
+    if all(d.kind == "f" and d.package for d in kinds):
         wide = "float64" if "float64" in (a, b, c) else "float32"
         if not (wide == "float64" and kinds[2].is_stored):
             return wide

@@ -334,10 +334,15 @@ def intrinsic(name: str) -> Intrinsic:
     return row
 
 
-def parts_of(uses: Iterable[Use]) -> dict[str, set[Use]]:
-    """What is called of each part of the prelude, directly or by what is called; all is built on the part ``"core"``."""
-    parts: dict[str, set[Use]] = {"core": set()}
+_TYPES = {row.ctype: row for row in DTYPES.values()}
+
+
+def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[Use]]:
+    """What is called of each part of the prelude, directly or by what is called; all is built on the part ``"core"``. Types have
+    parts too: those of template arguments, and those that are named besides."""
     waiting = list(uses)
+    named = {*types, *(_TYPES[argument] for use in waiting for argument in use.of if argument in _TYPES)}
+    parts: dict[str, set[Use]] = {"core": set(), **{row.prelude: set() for row in named}}
     while waiting:
         use = waiting.pop()
         row = intrinsic(use.name)

@@ -163,7 +163,7 @@ class GeneratedKernel:
         """The complete translation unit for a CUDA compiler; it includes no header."""
         from .prelude import cuda_prelude
 
-        return cuda_prelude(self.uses) + self.body
+        return cuda_prelude(self.uses, (q.dtype for q in (*self.params, *self.row))) + self.body
 
     @cached_property
     def digest(self) -> str:

@@ -69,6 +69,9 @@ template <class T>
 constexpr bool is_complex<complex<T>> = true;
 
 template <class T>
+constexpr bool is_float8 = false;
+
+template <class T>
 constexpr bool is_integer = same<T, signed char> || same<T, unsigned char> || same<T, short> || same<T, unsigned short> ||
                             same<T, int> || same<T, unsigned> || same<T, long long> || same<T, unsigned long long>;
 
@@ -500,6 +503,10 @@ Out convert(Acc const& value, CB_SITE) {
     expect_set(value, site);
     if constexpr (same<Out, Acc>) {
         return value;
+    } else if constexpr (is_float8<Out> || is_float8<Acc>) {
+        Out result;
+        convert_float8(result, value);
+        return result;
     } else if constexpr (same<Acc, half> || same<Acc, bfloat16>) {
         return convert<Out>(to_float(value), site);
     } else if constexpr (same<Out, half> || same<Out, bfloat16>) {
@@ -625,6 +632,22 @@ To const* recast(From const* r) {
 #undef CB_SITE
 
 }  // namespace cb
+
+// CUDA's names for what the text needs that both preludes have.
+#define CB_DEVICE inline
+#define __float_as_int cb::detail::bit_cast<int, float>
+#define __int_as_float cb::detail::bit_cast<float, int>
+#define __double2hiint(x) static_cast<int>(cb::detail::bit_cast<unsigned long long>(x) >> 32)
+#define __hiloint2double(hi, lo) cb::detail::bit_cast<double>(static_cast<unsigned long long>(static_cast<unsigned>(hi)) << 32 | (lo))
+#include "../codegen/prelude/float8.cuh"
+#undef CB_DEVICE
+
+namespace cb::detail {
+
+template <int F, int B, unsigned L, unsigned I, unsigned N>
+constexpr bool is_float8<float8<F, B, L, I, N>> = true;
+
+}  // namespace cb::detail
 
 #include "split.h"
 #include "values.h"

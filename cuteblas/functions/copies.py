@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codegen.dtypes import element_of
 from .backends import current_backend
 from .counters import tally
 from .kinds import kind_of, own_call, repeaters
@@ -156,7 +157,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
-        Element type of the result. A change of type is left to NumPy or CuPy.
+        Element type of the result. A change of type is left to NumPy or CuPy, where CuPy has kernels that keep every number.
     like : array, optional
         Of a type that answers NumPy's functions itself: it makes the result.
     variant : str, optional
@@ -191,7 +192,7 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
-        Element type of the result. A change of type is left to NumPy or CuPy.
+        Element type of the result. A change of type is left to NumPy or CuPy, where CuPy has kernels that keep every number.
     like : array, optional
         Of a type that answers NumPy's functions itself: it makes the result.
     variant : str, optional
@@ -248,22 +249,23 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
     """A new array in an order with the elements of ``a`` in another type, by CuPy where that keeps them."""
     head = function, order, "cast", dtype.char
     loses = a.dtype.kind == "c" and dtype.kind != "c"   # imaginary parts, of which every call warns
-    repeats = variant is None and not loses and dtype is np.dtype(dtype.char)
+    row = element_of(dtype)
+    repeats = variant is None and not loses and row is not None \
+        and dtype is (np.dtype(dtype.char) if row.package == "numpy" else row.numpy)
     if repeats and (repeated := repeaters.get(type(a))) is not None and (new := repeated(head, (a,), None)) is not None:
         return new
     reason = f"changes {a.dtype} to {dtype}"
     refuse_variant(variant, reason)
     np.zeros(1, a.dtype).astype(dtype)                  # warns
-    from .elementwise import flushed_by_a_cast
+    from .elementwise import cast_by_kernels
     from .engines.cuda import CUDA
     from .pipeline import Execution
-    from .problems import has_kernels
 
-    if not all(has_kernels(x) and x.isnative for x in (a.dtype, dtype)):
+    if not all(element_of(x) is not None and x.isnative for x in (a.dtype, dtype)):
         raise TypeError(f"{function} has no kernel on the GPU that makes {dtype} of {a.dtype}")
     with CUDA.on_device_of(a):
         run = Execution(function, CUDA)
-        if not flushed_by_a_cast(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
+        if not cast_by_kernels(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
             run.count("calls", f"delegated to CuPy: {reason}")
             return getattr(CUDA.library, function)(without_imaginary_part(run.aligned(a), dtype), dtype)
         source = a if a.ndim else run.derived(a.reshape(1), a)

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..codegen.dtypes import dtype
+from ..codegen.dtypes import dtype, element_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..planning.problem import GemmProblem
 from .memory import Memory
 from .problems import Matrix, folded_problem
 
-__all__ = ["Part", "cast_of", "elementwise_parts", "flushed_by_a_cast", "flushed_by_a_product", "product_of", "roles",
-           "scaled_of"]
+__all__ = ["Part", "cast_by_kernels", "cast_of", "elementwise_parts", "flushed_by_a_cast", "flushed_by_a_product", "product_of",
+           "roles", "scaled_of"]
 
 _ROW = 256                              # elements, into which a long mode is divided where tiles would have too few columns
 _FEW = 32                               # of them leave most of a tile idle
@@ -37,6 +37,13 @@ def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
     """Whether CuPy's cast between these types loses subnormal numbers: float32 to or from float64, and to bool."""
     single, double = "fF", "dD"
     return (source.char in single and target.char in f"{double}?") or (source.char in double and target.char in single)
+
+
+def cast_by_kernels(source: np.dtype, target: np.dtype) -> bool:
+    """Whether our kernels cast between these types and not CuPy's: those lose subnormal numbers, and CuPy holds types of ml_dtypes
+    that it has no kernels for."""
+    rows = (element_of(source), element_of(target))
+    return flushed_by_a_cast(source, target) or any(row is not None and row.package != "numpy" for row in rows)
 
 
 def flushed_by_a_product(dtype: np.dtype) -> bool:
@@ -112,8 +119,8 @@ def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...
     shifts = shifts or (0,) * len(every)
     matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch), gcd(x.alignment, shift))
                 for i, (x, shift) in enumerate(zip(every, shifts, strict=True), 1)]
-    out = every[0]
-    nothing = Matrix(out.dtype.name, 0, 0, (0,) * len(batch), matrices[0].alignment)
+    out = dtype(every[0].dtype.name)
+    nothing = Matrix(out.name if out.is_multiplied else out.computed, 0, 0, (0,) * len(batch), matrices[0].alignment)
     problem = folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing, nothing, matrices[0], graph=graph,
                              operands=dict(zip(names, matrices[1:], strict=True)), precision="ieee")
     return Part(problem, shifts)

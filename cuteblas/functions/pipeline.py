@@ -16,7 +16,7 @@ import numpy as np
 from ..codegen.epilogue import EpilogueGraph
 from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
 from .counters import tally
-from .elementwise import cast_of, elementwise_parts, flushed_by_a_cast, flushed_by_a_product, product_of, roles, scaled_of
+from .elementwise import cast_by_kernels, cast_of, elementwise_parts, flushed_by_a_product, product_of, roles, scaled_of
 from .engines import Engine
 from .engines.recorder import Recorder
 from .memory import Memory, overlap, strides_by_order, without_imaginary_part
@@ -200,9 +200,9 @@ class Execution:
 
     # -- functions of elements ----------------------------------------------------------------------------------------------------
     def _cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` of aligned CuPy arrays of one shape: by CuPy, except where it flushes subnormal numbers to zero."""
+        """``dst[...] = src`` of aligned CuPy arrays of one shape: by CuPy, unless it has no kernel or flushes subnormal numbers."""
         given = without_imaginary_part(src, dst.dtype)
-        if flushed_by_a_cast(given.dtype, dst.dtype):
+        if cast_by_kernels(given.dtype, dst.dtype):
             self._compute(cast_of(given.dtype.name, dst.dtype.name), {"x": given}, dst)
         else:
             self._by_library(self.engine.cast, dst, src)

@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+import re
 import sys
 from pathlib import Path
 
@@ -14,11 +15,10 @@ from cuteblas.codegen.dtypes import DTYPES, DType, accumulator_of, dtype, elemen
 from cuteblas.runtime.arguments import _c_type
 
 OF_ARRAYS = [row for row in DTYPES.values() if row.package]
-# Tables of instructions, routines, formats and cases, each of which has rows for some types.
+# Tables of instructions, routines and formats, each of which has rows for some types; commands have lists of cases.
 HAVE_ROWS_OF_THEIR_OWN = {
-    "codegen/dtypes.py", "codegen/mma.py", "codegen/wgmma.py", "blas/types.py", "cli/figure.py", "cli/kernels.py",
-    "cli/measurements.py", "kernels/gemm/skinny.py", "kernels/split/planes.py", "planning/tutorial/hierarchy.py",
-    "array/namespace/__init__.py"}
+    "codegen/dtypes.py", "codegen/mma.py", "codegen/wgmma.py", "blas/types.py", "kernels/gemm/skinny.py", "kernels/split/planes.py",
+    "planning/tutorial/hierarchy.py", "array/namespace/__init__.py"}
 
 
 @pytest.mark.parametrize("row", OF_ARRAYS, ids=lambda row: row.name)
@@ -59,17 +59,30 @@ def test_what_numpy_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("types, sums", [
-    (("float16", "bfloat16", "float32"), "float32"), (("float32", "float64", "float32"), "float64"),
+    (("float16", "bfloat16", "float32"), "float32"), (("float16", "float16", "float8_e5m2"), "float32"),
+    (("float32", "float64", "float32"), "float64"),
     (("int8", "uint8", "int32"), "int32"), (("bool", "bool", "bool"), "bool"), (("complex64",) * 3, "complex64")])
 def test_accumulators(types: tuple[str, str, str], sums: str) -> None:
     assert accumulator_of(*types) == sums
 
 
 @pytest.mark.parametrize("types", [("bool", "bool", "int8"), ("float32", "float64", "float16"), ("int32", "float32", "float32"),
-                                   ("b32",) * 3, ("tfloat32", "float32", "float32"), ("complex64", "complex64", "complex128")])
+                                   ("tfloat32", "float32", "float32"), ("complex64", "complex64", "complex128")])
 def test_products_without_accumulators(types: tuple[str, str, str]) -> None:
     with pytest.raises(TypeError, match="cannot be summed"):
         accumulator_of(*types)
+
+
+@pytest.mark.parametrize("types", [("b32",) * 3, ("float8_e4m3fn",) * 3, ("float8_e5m2", "float16", "float32"),
+                                   ("float16", "float8_e5m2", "float32")])
+def test_what_is_not_multiplied(types: tuple[str, str, str]) -> None:
+    with pytest.raises(TypeError, match=r"^kernels store and convert (b32|float8_e\w+) and multiply none of it: convert operands"):
+        accumulator_of(*types)
+
+
+def test_the_page_of_types_has_all_of_them() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "element-types.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.M) == [(row.name, str(row.bytes)) for row in OF_ARRAYS]
 
 
 def test_no_other_file_lists_types_of_memory() -> None:
@@ -78,4 +91,4 @@ def test_no_other_file_lists_types_of_memory() -> None:
     listing = {file.relative_to(home).as_posix() for file in home.rglob("*.py")
                for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
                if isinstance(node, ast.Constant) and node.value in stored}
-    assert listing <= HAVE_ROWS_OF_THEIR_OWN
+    assert {name for name in listing if not name.startswith("cli/")} <= HAVE_ROWS_OF_THEIR_OWN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,11 +11,9 @@ from cuteblas.codegen.dtypes import dtype
 
 from .kernels import launch, ptr, scalar
 
-NUMPY = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
-
 
 def numpy_type(name: str) -> np.dtype:
-    return NUMPY.get(name) or np.dtype(name)
+    return dtype(name).numpy
 
 
 def each(
@@ -74,6 +71,62 @@ def test_floats_round_to_the_nearest_half_and_ties_to_even(name: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         want = x.astype(numpy_type(name))
     np.testing.assert_array_equal(out.view(numpy_type(name)).astype(np.float32), want.astype(np.float32))
+
+
+FLOAT8 = ["float8_e4m3fn", "float8_e5m2"]
+
+
+def converted(x: np.ndarray, target: str) -> np.ndarray:
+    """The elements of an array in another type, by the prelude, as bits."""
+    out = np.zeros(x.size, f"u{dtype(target).bytes}")
+    source = x.dtype.name
+    bits = x.view(f"u{x.itemsize}") if x.dtype.kind in "fV" else x
+    each(f"cb::convert<{dtype(target).ctype}>(x)", {"x": bits}, out, {"x": source, "out": target})
+    return out
+
+
+@pytest.mark.parametrize("name", FLOAT8)
+@pytest.mark.parametrize("target", ["float16", "bfloat16", "float32", "float64", *FLOAT8, "int32", "bool"])
+def test_all_numbers_of_8_bits_in_other_types(name: str, target: str) -> None:
+    x = np.arange(256, dtype=np.uint8).view(numpy_type(name))
+    if target == "int32":
+        x = x[np.isfinite(x.astype(np.float32))]
+    np.testing.assert_array_equal(converted(x, target), x.astype(numpy_type(target)).view(f"u{dtype(target).bytes}"))
+
+
+@pytest.mark.parametrize("name", FLOAT8)
+@pytest.mark.parametrize("source", ["float16", "bfloat16"])
+def test_all_numbers_of_16_bits_in_8(source: str, name: str) -> None:
+    x = np.arange(65536, dtype=np.uint16).view(numpy_type(source))
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.testing.assert_array_equal(converted(x, name), x.astype(numpy_type(name)).view(np.uint8))
+
+
+@pytest.mark.parametrize("name", FLOAT8)
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_longer_numbers_in_8_bits(source: str, name: str) -> None:
+    """Numbers of 8 bits, what lies halfway between two of them and beside it, and any bits at all."""
+    rng, short = np.random.default_rng(0), np.arange(128, dtype=np.uint8).view(numpy_type(name)).astype(source)
+    beyond = np.array([480, 512, 61440, 65536, 3e38, np.inf, np.nan, 1e-40, 2.0**-149], source)
+    numbers = np.unique(np.append(short[np.isfinite(short)], beyond))
+    with np.errstate(invalid="ignore", over="ignore"):
+        halfway = numbers[:-1] + (numbers[1:] - numbers[:-1]) / 2
+        bits = rng.integers(0, 2 ** (8 * dtype(source).bytes - 1), 20000, f"u{dtype(source).bytes}").view(source)
+        near = np.ldexp(rng.random(20000), rng.integers(-22, 18, 20000)).astype(source)
+        x = np.concatenate([numbers, halfway, *(np.nextafter(halfway, to) for to in np.array([0, np.inf], source)), bits, near])
+        if source == "float64":                         # by way of float32, as in ml_dtypes
+            x = np.concatenate([x, halfway * (1 + 2.0**-40), np.array([1e300, 5e-324])])
+        x = np.concatenate([x, -x])
+        np.testing.assert_array_equal(converted(x, name), x.astype(numpy_type(name)).view(np.uint8))
+
+
+@pytest.mark.parametrize("name", FLOAT8)
+@pytest.mark.parametrize("source", ["bool", "int8", "uint8", "int64", "uint64"])
+def test_integers_in_8_bits(source: str, name: str) -> None:
+    info = np.iinfo(source) if source != "bool" else None
+    x = np.arange(-70000, 70000) if info is None or info.bits > 8 else np.arange(info.min, info.max + 1)
+    x = np.append(x, [0, 1] if info is None else [info.max, info.min]).astype(source) if source != "uint64" else x.astype(np.uint64)
+    np.testing.assert_array_equal(converted(x, name), x.astype(numpy_type(name)).view(np.uint8))
 
 
 def sample(name: str, n: int, seed: int) -> np.ndarray:

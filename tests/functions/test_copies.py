@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -81,6 +82,26 @@ def test_numpys_copies_that_overlap_are_as_if_copied_first(step, start, dtype):
     expected = x.copy()
     assert cuteblas.copy(x, out=out) is out
     assert out.tolist() == expected.tolist()
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_types_of_ml_dtypes(dtype):
+    """All bits are kept, NaNs' too, also in place; and casts are ml_dtypes'."""
+    kind = getattr(ml_dtypes, dtype)
+    x = np.arange(3 * 256).astype(f"u{np.dtype(kind).itemsize}").view(kind).reshape(3, 16, 16)
+    for view in (x, x.T, x[:, ::-2, 1:], x.swapaxes(1, 2)):
+        for order in "CFAK":
+            result, expected = cuteblas.copy(view, order), np.copy(view, order)
+            check_same_strides(result, expected)
+            assert result.dtype == kind and result.tobytes("A") == expected.tobytes("A")
+        assert cuteblas.ascontiguousarray(view).tobytes() == view.tobytes()
+        assert cuteblas.asfortranarray(view).tobytes("F") == view.tobytes("F")
+        assert cuteblas.transpose(view).tobytes() == np.transpose(view).tobytes()
+        for target in ("f2", "f4", "f8", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2):
+            assert cuteblas.ascontiguousarray(view, target).tobytes() == np.ascontiguousarray(view, target).tobytes()
+    square, expected = x.copy(), x.mT.tobytes()
+    assert cuteblas.copy(square.mT, out=square) is square and square.tobytes() == expected
 
 
 @pytest.mark.usefixtures("anywhere")

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cuteblas
+from cuteblas import blas, emulator
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -22,7 +24,7 @@ from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 from cuteblas.functions.pipeline import plan_for  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
 
-from . import reference  # noqa: E402
+from . import host_cupy, reference  # noqa: E402
 from .arrays import DTYPES, LAYOUTS, laid_out, small_arrays  # noqa: E402
 from .comparisons import check_same_refusal, check_same_strides, outcome  # noqa: E402
 from .host_cupy import installed, on_gpu, on_host  # noqa: E402
@@ -367,6 +369,44 @@ def test_types_that_a_gpu_cannot_hold_are_refused(dtype):
     for call in (cuteblas.ascontiguousarray, cuteblas.asfortranarray):
         with pytest.raises(TypeError, match=f"{call.__name__} has no kernel on the GPU that makes .* of float32"):
             call(x, dtype)
+
+
+FLOAT8 = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+
+
+@pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+@pytest.mark.parametrize("kind", FLOAT8)
+def test_casts_of_numbers_of_8_bits_are_ml_dtypes(monkeypatch, kind):
+    """To the bit, by our kernels: CuPy holds such arrays and has no kernels for them."""
+    monkeypatch.setattr("cuteblas.runtime.executor", host_cupy.emulated)
+    every = np.arange(256, dtype=np.uint8).view(kind).reshape(16, 16)
+    for target in ("f2", "f4", "f8", "F", "?", ml_dtypes.bfloat16, *FLOAT8):
+        if kind != target:
+            for x in (every, every.T):
+                result = cuteblas.ascontiguousarray(on_gpu(x), target)
+                assert result.dtype == target and on_host(result).tobytes() == x.astype(target).tobytes()
+    halves = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    with np.errstate(all="ignore"):
+        for x in (halves.view("f2"), halves.view(ml_dtypes.bfloat16), halves.astype("f4"), halves.astype("f8") - 3e4,
+                  halves.astype("i4")):
+            result = cuteblas.asfortranarray(on_gpu(x), kind)
+            assert result.flags.f_contiguous and on_host(result).tobytes() == x.astype(kind).tobytes()
+    counted = cuteblas.stats()
+    assert not any("delegated" in route for calls in counted.values() for route in calls["calls"])
+    assert counted["asfortranarray"]["calls"][f"changes float16 to {np.dtype(kind)}"] == 1
+
+
+@pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+@pytest.mark.parametrize("kind", FLOAT8)
+def test_products_of_numbers_of_8_bits_are_numpys_or_refused(monkeypatch, kind):
+    """NumPy multiplies them in float32; BLAS has no such routine."""
+    a = np.arange(-32, 32).reshape(8, 8).astype(kind)
+    with pytest.raises(TypeError, match=f"gemm multiplies arrays of float32, .*, not of {a.dtype}"):
+        blas.gemm(1, on_gpu(a), on_gpu(a))
+    monkeypatch.setattr("cuteblas.runtime.executor", host_cupy.emulated)
+    result = cuteblas.matmul(on_gpu(a), on_gpu(a.T))
+    assert result.dtype == np.float32 and (on_host(result) == np.matmul(a, a.T)).all()
+    assert cuteblas.stats()["matmul"]["copies"] == {f"{x}: is {a.dtype}, computed in float32": 1 for x in ("x1", "x2")}
 
 
 def test_transposes_are_views_and_refuse_in_numpys_words():

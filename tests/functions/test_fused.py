@@ -1,5 +1,6 @@
 """``matmul`` with an epilogue, on the host by NumPy and by kernels in the emulator, and on CuPy arrays."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -52,6 +53,19 @@ def test_results_and_auxiliary_results(to):
     close(more["before"], want, 9)
     close(more["peak"], want.max(axis=-1), 9)
     close(more["total"], want.sum(axis=-2), 9 * 20)
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.bfloat16])
+def test_types_that_are_only_stored(to, kind):
+    """Operands, auxiliary outputs and C of types in which nothing is computed: what was computed in float32 is rounded once."""
+    a, b = (RNG.integers(-3, 4, s).astype("f4") / 8 for s in ((20, 9), (9, 14)))
+    bias = np.linspace(-1, 1, 14).astype(kind)
+    out, before = (to(np.zeros((20, 14), kind)) for _ in range(2))
+    result, more = cuteblas.matmul(to(a), to(b), out=out, epilogue=observed(bias=to(bias), before=before))
+    want = a @ b + bias.astype("f4")
+    assert result is out and more["before"] is before and more["peak"].dtype == np.float32
+    np.testing.assert_array_equal(host(before).view(f"u{bias.itemsize}"), want.astype(kind).view(f"u{bias.itemsize}"))
+    np.testing.assert_array_equal(host(out).astype("f4"), np.maximum(want, 0).astype(kind).astype("f4"))
 
 
 def test_vectors_keep_numpys_shapes(to):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16, float8_e5m2
 
 import cuteblas
 import cuteblas.linalg
@@ -337,7 +338,7 @@ def test_an_operand_is_not_taken_for_out() -> None:
 @pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray])
 @pytest.mark.parametrize("shape", [(), (5,), (509,), (3, 4), (263, 2)])
 def test_casts_are_repeated(call: Callable[..., Any], shape: tuple[int, ...]) -> None:
-    for source, target in (("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?")):
+    for source, target in (("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?"), ("f4", bfloat16), (float8_e5m2, "f2")):
         x, y = (np.arange(n, n + np.prod(shape)).reshape(shape).astype(source) for n in (0, 7))
         cuteblas.reset_stats()
         for again, given in enumerate((x, y)):

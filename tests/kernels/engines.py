@@ -23,8 +23,9 @@ class Strided:
 
     @property
     def view(self) -> np.ndarray:
-        item = self.base.itemsize
-        return np.lib.stride_tricks.as_strided(self.base[self.offset:], self.shape, [s * item for s in self.strides])
+        item = self.base.itemsize                   # as_strided knows no types of 8 bits
+        strides = [s * item for s in self.strides]
+        return np.ndarray(self.shape, self.base.dtype, self.base.view(np.uint8), self.offset * item, strides)
 
     @property
     def alignment(self) -> int:

@@ -89,6 +89,7 @@ def compute(engine, source, target, expressions, x, y):
 
 
 NUMPY = {"bfloat16": ml_dtypes.bfloat16}
+FLOAT8 = ["float8_e4m3fn", "float8_e5m2"]
 
 
 def by_numpy(name, x, y):
@@ -263,6 +264,28 @@ def test_float64_is_rounded_to_16_bits_once(engine, name):
     np.testing.assert_array_equal(got, rounded_once(x, name))
 
 
+@pytest.mark.parametrize("name", FLOAT8)
+def test_numbers_of_8_bits_are_those_of_ml_dtypes_to_the_bit(engine, name):
+    """All of them, and all of 16 bits, and what is beside the middle of two; a NaN keeps its sign."""
+    every = np.arange(256, dtype=np.uint8).view(name)
+    for target in ("float16", "bfloat16", "float32", "float64", *FLOAT8):
+        got = compute(engine, name, target, [cast(target)], every, every)[0]
+        np.testing.assert_array_equal(bits_of(got), bits_of(every.astype(target)), err_msg=target)
+    numbers = every[np.isfinite(every.astype("f4"))].astype("f8")
+    middles = (numbers + np.append(numbers[1:], 464)) / 2
+    with np.errstate(all="ignore"):
+        for source in ("float16", "bfloat16", "float32", "float64"):
+            x = np.arange(65536, dtype=np.uint16).view(source) if np.dtype(source).itemsize == 2 else np.concatenate(
+                [middles, middles * (1 + 2.0**-20), middles * (1 - 2.0**-20), middles * (1 + 2.0**-40),
+                 [1e6, -1e6, 3e38, 1e-45, np.inf, -np.inf, np.nan, -np.nan]]).astype(source)
+            got = compute(engine, source, name, [cast(name)], x, x)[0]
+            np.testing.assert_array_equal(bits_of(got), bits_of(x.astype(name)), err_msg=source)
+
+
+def bits_of(x):
+    return np.ascontiguousarray(x).view(f"u{x.itemsize}")
+
+
 LITERALS = {"float32": [math.inf, -math.inf, math.nan, -0.0, 0.1, 1e-45, 3.4e38, 2**24 + 1, 1e-60],
             "float64": [math.inf, -math.inf, math.nan, -0.0, 0.1, 5e-324, 1.7e308],
             "int64": [2**63 - 1, -2**63, 0], "uint64": [2**64 - 1, 2**63, 1], "int32": [-2**31, 2**31 - 1], "int8": [-128],
@@ -293,6 +316,10 @@ def test_machine_code(arch):
         numbers = [number(v, name) for v in LITERALS.get(name, [])]
         casts = [cast(t) for t in TYPES if not name.startswith("complex") or t.startswith(("c", "b"))]
         if name.startswith("float"):
-            casts += [cast(half, "float32") for half in ("float16", "bfloat16")]
+            casts += [cast(short, "float32") for short in ("float16", "bfloat16", *FLOAT8)]
         target = "complex128"
         assert runtime.compile(values_kernel(name, target, [*(expression(f, name) for f in functions), *numbers, *casts]), arch)
+    for name in FLOAT8:
+        targets = ["float16", "bfloat16", "float32", "float64", "int32", "bool", "complex64", *FLOAT8]
+        assert runtime.compile(values_kernel(name, "float32", [cast(t, name) for t in targets if t != "complex64"]), arch)
+        assert runtime.compile(values_kernel(name, "complex64", [cast(t) for t in targets]), arch)

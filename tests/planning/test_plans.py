@@ -198,6 +198,14 @@ def test_every_type_has_tiles():
         assert candidates(element)
 
 
+@pytest.mark.parametrize("element", ["float8_e4m3fn", "float8_e5m2"])
+def test_products_of_types_that_are_stored_alone_are_refused(element):
+    for precision in ("auto", "ieee"):
+        with pytest.raises(TypeError, match=f"^kernels store and convert {element} and multiply none of it"):
+            plan_gemm(square(512, element, precision=precision), H200)
+    assert plan_gemm(square(512, "float16", c=Operand(element, (512, 1))), H200).family == "gemm_wgmma"
+
+
 def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_does():
     for size, precision in ((1024, "auto"), (4096, "ieee")):
         assert plan_gemm(square(size, "float64", precision=precision), H200).family == "gemm_mma"

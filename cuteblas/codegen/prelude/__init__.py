@@ -12,6 +12,7 @@ from importlib.resources import files
 from itertools import accumulate
 from typing import NamedTuple
 
+from ..dtypes import DType
 from ..intrinsics import parts_of
 from ..values import Use
 
@@ -106,21 +107,23 @@ def _mma_atoms(uses: Iterable[Use]) -> str:
     return f"namespace cb {{\n{''.join(declarations)}{''.join(_mma_atom(*atom) for atom in atoms)}}}  // namespace cb\n"
 
 
-_PARTS = ("core", "values", "split", "hopper", "wgmma", "warp", "mma", "complex")
+_PARTS = ("core", "float8", "values", "split", "hopper", "wgmma", "warp", "mma", "complex")
 """Parts of the prelude, in the order in which they follow each other."""
 
 _ATOMS: dict[str, Callable[[Iterable[Use]], str]] = {"wgmma": _wgmma_atoms, "mma": _mma_atoms}
 """Those that are written instruction by instruction; the others are files."""
 
 
-def cuda_prelude(uses: Iterable[Use]) -> str:
+def cuda_prelude(uses: Iterable[Use], types: Iterable[DType] = ()) -> str:
     """The prelude that a kernel needs, as CUDA C++ without includes.
 
     Parameters
     ----------
     uses : iterable of Use
         What the kernel calls; only parts of the prelude that hold some of it are included.
+    types : iterable of DType
+        The types of its parameters.
     """
-    needed = parts_of(uses)
+    needed = parts_of(uses, types)
     text = "\n".join(_ATOMS[name](needed[name]) if name in _ATOMS else _text(f"{name}.cuh") for name in _PARTS if name in needed)
     return text + ("\n" if "mma" in needed else "\n\n")        # the text of kernels that are in caches of compiled ones
