@@ -3,9 +3,11 @@
 import threading
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import cuteblas
 from cuteblas.planning.plan import Argument
 from cuteblas.runtime import DriverError, Executor, device_info, executor, loading, warmup
 from tests.runtime.samples import BOX, CLUSTER_RANK, LOAD_BOX, MULTIPLY, REVERSE, copy_plan, following_plan, multiply_plan
@@ -43,6 +45,22 @@ def test_denormals_are_kept(cp):
     a, b, c = (cp.asarray(np.full(4, x, "f4")) for x in (2.0**-130, 0.5, 0))     # CuPy's own kernels flush denormals
     launch(cp, executor(multiply_plan(4, alpha=1.0, beta=0.0)), a, b, c)
     assert (c.get() == np.float32(2.0**-131)).all()
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
+def test_types_of_ml_dtypes_in_cupys_arrays(cp, name):
+    """CuPy moves their bits; copies and casts are ours."""
+    kind = getattr(ml_dtypes, name)
+    x = np.arange(2**14).astype(f"u{np.dtype(kind).itemsize}").reshape(128, 128)
+    on_gpu, x = cp.asarray(x).view(kind), x.view(kind)
+    for view, want in ((on_gpu, x), (on_gpu.T, x.T)):
+        assert cuteblas.copy(view, "C").view(np.uint8).get().tobytes() == want.tobytes()
+        for target in ("f4", "f8"):
+            assert cuteblas.ascontiguousarray(view, target).get().tobytes() == want.astype(target).tobytes()
+    numbers = np.random.default_rng(0).standard_normal((100, 70)).astype("f4") * 100
+    with np.errstate(over="ignore"):
+        result = cuteblas.ascontiguousarray(cp.asarray(numbers).T, kind)
+    assert result.view(np.uint8).get().tobytes() == numbers.T.astype(kind).tobytes()
 
 
 def test_more_than_48_kib_of_shared_memory(cp):
