@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from .creation import asarray, from_dlpack
+from .operators import define_operators
 from .wrapper import define, ndarray
 
 __all__ = ["asarray", "from_dlpack", "ndarray"]
@@ -29,6 +30,7 @@ def _array_namespace(self: ndarray, /, *, api_version: str | None = None) -> Any
     return namespace
 
 
+define_operators()
 define("__array_namespace__", _array_namespace)         # here, because the namespace is made of functions on the class
 
 

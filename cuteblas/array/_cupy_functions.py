@@ -19,7 +19,7 @@ import numpy as np
 
 from ..functions.engines.cuda import on_device_of
 
-__all__ = ["by_cupy", "imag", "item", "method_by_cupy", "raising"]
+__all__ = ["by_cupy", "check_key", "elements_for", "imag", "item", "method_by_cupy", "raising"]
 
 # Parameters of NumPy's functions that are arrays: lists and, of some functions, numbers in their places become arrays of CuPy's.
 _ARRAYS = frozenset({
@@ -433,3 +433,43 @@ def item(data: cupy.ndarray, *index: Any) -> Any:
     if index and len(index) != data.ndim:
         raise ValueError("incorrect number of indices for array")
     return data[tuple(map(int, index))].item() if index else data.item()
+
+
+def check_key(key: Any) -> None:
+    """Refuse what CuPy takes for an index and NumPy does not.
+
+    Raises
+    ------
+    IndexError
+        In NumPy's words.
+    """
+    for part in key if type(key) is tuple else (key,):
+        if isinstance(part, (float, complex, str, bytes, np.inexact)):
+            np.empty(0)[part]           # type: ignore[index]
+
+
+def elements_for(data: cupy.ndarray, key: Any, value: Any) -> Any:
+    """A value to be assigned to ``data[key]``, with an array in place of a list."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    with on_device_of(data):
+        return cupy.asarray(_element_of(value, data[key].dtype) if _is_of_one_element(key, data.ndim) else value)
+
+
+def _is_of_one_element(key: Any, ndim: int) -> bool:
+    """Whether an index has an integer for each axis, so that a value is not broadcast."""
+    parts = key if type(key) is tuple else (key,)
+    return len(parts) == ndim and all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in parts)
+
+
+def _element_of(value: Any, dtype: np.dtype) -> Any:
+    """What NumPy makes of a sequence that is to be one element.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As it does, unless its truth is taken.
+    """
+    element = np.zeros(1, dtype)
+    element[0] = value
+    return element[0]

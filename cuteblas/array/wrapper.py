@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -17,20 +16,20 @@ import numpy as np
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
 from ..functions.kinds import Carrier, kind_of, register_own_type
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
+from .libraries import by_library, is_answered_here, leaves, of_anything, ours_by_numpys, require_one_place
 from .members import Members
 
-__all__ = ["as_given", "define", "flatiter", "leaves", "ndarray", "require_one_place", "unwrapped", "wrapped"]
+__all__ = ["as_given", "define", "flatiter", "ndarray", "unwrapped", "wrap", "wrapped"]
 
 _new = object.__new__
 _PUBLIC_FUNCTION = type(np.sum)         # what NumPy makes of functions that types may answer (NEP 18)
 _NOT_LOOKED_INTO = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None), type(...)})
-_SOME = np.empty(0)
 
 
 if TYPE_CHECKING:
     _Base = Members
 else:
-    _Base = object                      # a class of this package's own: what it has from NumPy's arrays is defined below
+    _Base = object                      # a class of this package's own: what it has from NumPy's arrays is defined after it
 
 
 @final
@@ -76,7 +75,7 @@ class ndarray(_Base):
         kind = kind_of(data)
         if kind not in ("numpy", "subclass", "cupy"):
             raise TypeError(f"cuteblas.ndarray wraps a NumPy or CuPy array, got {type(data).__name__}; use cuteblas.asarray")
-        return _wrap(data.view(np.ndarray) if kind == "subclass" else data)
+        return wrap(data.view(np.ndarray) if kind == "subclass" else data)
 
     # -- protocols ----------------------------------------------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
@@ -85,7 +84,7 @@ class ndarray(_Base):
             return inputs[0] @ inputs[1]        # nothing else is asked as often
         if any(type(x) is not ndarray and kind_of(x) == "foreign" for x in (*inputs, *named.get("out", ()))):
             return NotImplemented
-        call = _ours().get(ufunc, ufunc) if method == "__call__" else getattr(ufunc, method)
+        call = ours_by_numpys().get(ufunc, ufunc) if method == "__call__" else getattr(ufunc, method)
         if (method != "__call__" or "where" in named) and ufunc.signature is None and self.device != CPU:
             from ._cupy_ufuncs import by_cupy
 
@@ -96,28 +95,28 @@ class ndarray(_Base):
             # NumPy makes arrays of its scalars before it asks other types, in comparisons.
             inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0 else x for x in inputs]))
         if named:
-            return _call(call, ufunc.__name__, inputs, named)
+            return call_on_data(call, ufunc.__name__, inputs, named)
         raw = unwrapped(inputs)
         require_one_place(ufunc.__name__, raw)
         return wrapped(call(*raw))
 
     def __array_function__(self, function: Callable[..., Any], types: Any, arguments: Any, named: dict[str, Any]) -> Any:
         """NEP 18: our function of that name, else that of the library of the data."""
-        if not all(map(_known, types)):
+        if not all(map(is_answered_here, types)):
             return NotImplemented
         if not isinstance(function, _PUBLIC_FUNCTION):
             return self._made_like(function.__name__, arguments, named)
         if function is np.array_repr:
             return _repr(*arguments, **named)
-        return _call(partial(_by_library, function), function.__name__, arguments, named)
+        return call_on_data(partial(by_library, function), function.__name__, arguments, named)
 
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
         """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where CuPy has no such argument."""
         with made_on(self.device) as library:
             ours = {"ascontiguousarray": ascontiguousarray, "asfortranarray": asfortranarray}.get(name)
-            make: Any = partial(_of_anything, library, ours) if ours else getattr(library, name, None)
+            make: Any = partial(of_anything, library, ours) if ours else getattr(library, name, None)
             given = {key: value for key, value in named.items() if key != "device" or value is not None}
-            return NotImplemented if make is None else _call(make, name, arguments, given)
+            return NotImplemented if make is None else call_on_data(make, name, arguments, given)
 
     def view(self, /, *arguments: Any, **named: Any) -> Any:
         """The same memory with other elements: ``view([dtype][, type])``, where this class is a type as well.
@@ -131,7 +130,7 @@ class ndarray(_Base):
         named = {name: x for name, x in named.items() if x is not ndarray}
         if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values()) if x is not None):
             raise TypeError("arrays on a GPU are no subclasses and hold no Python objects: view takes a dtype of numbers there")
-        return _call(self._data.view, "view", arguments, named)
+        return call_on_data(self._data.view, "view", arguments, named)
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
         """The elements as a NumPy array. Their type is left to NumPy, which casts what comes back as strictly as it casts its own.
@@ -148,7 +147,7 @@ class ndarray(_Base):
 
     def __cupy_override_elementwise_kernel__(self, kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """CuPy's ufuncs and element-wise kernels by their own names, with an array of ours among the operands."""
-        return _call(kernel, getattr(kernel, "name", "a kernel"), arguments, named)
+        return call_on_data(kernel, getattr(kernel, "name", "a kernel"), arguments, named)
 
     # There is no __cuda_array_interface__: CuPy would take every ufunc with a CuPy array on the left, our products among them.
     def __dlpack__(self, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
@@ -171,7 +170,7 @@ class ndarray(_Base):
         return self.copy("K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
-        return _wrap(self._data.__deepcopy__(memo)) if self.device == CPU else self.copy("K")
+        return wrap(self._data.__deepcopy__(memo)) if self.device == CPU else self.copy("K")
 
     def __bytes__(self) -> bytes:
         if self.device != CPU:
@@ -213,7 +212,7 @@ class ndarray(_Base):
         else:
             with stream:
                 data = copied_to(self._data, device)
-        return self if data is self._data else _wrap(data)
+        return self if data is self._data else wrap(data)
 
     # -- elements -----------------------------------------------------------------------------------------------------------------
     @property
@@ -230,10 +229,10 @@ class ndarray(_Base):
         """The imaginary parts, as a view; of a real array new zeros in its order."""
         data = self._data
         if type(data) is np.ndarray:
-            return _wrap(data.imag)
+            return wrap(data.imag)
         from ._cupy_functions import imag
 
-        return _wrap(imag(data))
+        return wrap(imag(data))
 
     @imag.setter
     def imag(self, value: Any) -> None:
@@ -242,19 +241,19 @@ class ndarray(_Base):
     def __getitem__(self, key: Any) -> Any:
         data, raw = self._data, unwrapped(key)
         if type(data) is not np.ndarray:
-            _check_key(raw)
+            from ._cupy_functions import check_key
+
+            check_key(raw)
         return _selected(data, data[raw])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         data, raw, raw_value = self._data, unwrapped(key), unwrapped(value)
         require_one_place("assignment", (data, raw_value))
         if type(data) is not np.ndarray:
-            _check_key(raw)
-            if isinstance(raw_value, (list, tuple)):
-                if _is_of_one_element(raw, data.ndim):
-                    raw_value = _element_of(raw_value, data[raw].dtype)
-                with made_on(self.device) as library:
-                    raw_value = library.asarray(raw_value)
+            from ._cupy_functions import check_key, elements_for
+
+            check_key(raw)
+            raw_value = elements_for(data, raw, raw_value)
         data[raw] = raw_value
 
     def item(self, *index: Any) -> Any:
@@ -328,35 +327,16 @@ class ndarray(_Base):
         return format(copied_to(self._data, CPU), spec)
 
     # -- products -----------------------------------------------------------------------------------------------------------------
-    def __matmul__(self, other: Any, /) -> Any:
-        data = self._data
-        if type(other) is ndarray:
-            result = matmul(data, other._data)
-            return _wrap(result) if type(result) is type(data) else wrapped(result)
-        return _times(self, other)
-
-    def __rmatmul__(self, other: Any, /) -> Any:
-        return _times_from_left(self, other)
-
-    def __imatmul__(self, other: Any, /) -> ndarray:
-        own: int | tuple[int, ...] = (-2, -1) if self._data.ndim > 1 else (-1,)
-        axes: list[int | tuple[int, ...]] = [own, (-2, -1), own]
-        try:
-            return _in_place(partial(_matmul_into, axes), np.matmul, axes=axes)(self, other)
-        except np.exceptions.AxisError:
-            raise ValueError("inplace matrix multiplication requires the first operand to have at least one and the second "
-                             "at least two dimensions.") from None
-
     def dot(self, b: Any, out: Any = None) -> Any:
         """Dot product with another array: see :func:`cuteblas.dot`."""
         if isinstance(b, (list, tuple)) and type(self._data) is not np.ndarray:
             with made_on(self.device) as library:
                 b = library.asarray(unwrapped(b))
-        return _call(dot, "dot", (self, b), {} if out is None else {"out": out})
+        return call_on_data(dot, "dot", (self, b), {} if out is None else {"out": out})
 
     def copy(self, order: str = "C") -> ndarray:
         """A copy in memory order ``order``: see :func:`cuteblas.copy`."""
-        return _wrap(copy(self._data, order))
+        return wrap(copy(self._data, order))
 
 
 class flatiter:
@@ -413,14 +393,14 @@ class flatiter:
 
     def copy(self) -> ndarray:
         """The elements as a 1-D array."""
-        return _wrap(self.base._data.flatten())
+        return wrap(self.base._data.flatten())
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
-        return _wrap(self.base._data.ravel() if copy is False else self.base._data.flatten()).__array__()
+        return wrap(self.base._data.ravel() if copy is False else self.base._data.flatten()).__array__()
 
 
-# -- ours and theirs --------------------------------------------------------------------------------------------------------------
-def _wrap(data: Any) -> ndarray:
+# -- to and from the data ---------------------------------------------------------------------------------------------------------
+def wrap(data: Any) -> ndarray:
     """Wrap an array that is one."""
     x = _new(ndarray)
     x._data = data
@@ -431,9 +411,9 @@ def wrapped(result: Any) -> Any:
     """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples and lists too; everything else as it is."""
     kind = kind_of(result)
     if kind in ("numpy", "cupy"):
-        return _wrap(result)
+        return wrap(result)
     if isinstance(result, np.generic):
-        return _wrap(np.asarray(result))
+        return wrap(np.asarray(result))
     if isinstance(result, tuple):
         members = map(wrapped, result)
         return type(result)(*members) if hasattr(result, "_fields") else tuple(members)
@@ -481,38 +461,6 @@ def _selected(data: Any, result: Any) -> Any:
     return result if element else wrapped(result)
 
 
-def _check_key(key: Any) -> None:
-    """Refuse what CuPy takes for an index and NumPy does not.
-
-    Raises
-    ------
-    IndexError
-        In NumPy's words.
-    """
-    for part in key if type(key) is tuple else (key,):
-        if isinstance(part, (float, complex, str, bytes, np.inexact)):
-            np.empty(0)[part]           # type: ignore[index]
-
-
-def _is_of_one_element(key: Any, ndim: int) -> bool:
-    """Whether an index has an integer for each axis, so that a value is not broadcast."""
-    parts = key if type(key) is tuple else (key,)
-    return len(parts) == ndim and all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in parts)
-
-
-def _element_of(value: Any, dtype: np.dtype) -> Any:
-    """What NumPy makes of a sequence that is to be one element.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As it does, unless its truth is taken.
-    """
-    element = np.zeros(1, dtype)
-    element[0] = value
-    return element[0]
-
-
 def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None = None,
           suppress_small: bool | None = None) -> str:
     """What Python makes the array of again, by :func:`cuteblas.array`; as ``numpy.array_repr``."""
@@ -524,34 +472,7 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
     return f"{prefix}{text[:-1]}{where})".replace("\n", "\n" + " " * len(prefix))
 
 
-def leaves(argument: Any) -> Iterator[Any]:
-    """The members of nested tuples, lists and dictionaries, and the operands of epilogues."""
-    members = argument.values() if isinstance(argument, dict) else argument if isinstance(argument, (tuple, list)) else (argument,)
-    for member in members:
-        if isinstance(member, (tuple, list, dict)):
-            yield from leaves(member)
-        elif isinstance(member, Carrier):
-            yield from leaves(member.given)
-        else:
-            yield member
-
-
-def require_one_place(function: str, arguments: Any) -> None:
-    """Refuse arrays of NumPy together with those of CuPy, and CuPy's of different devices.
-
-    Raises
-    ------
-    ValueError
-        Naming two of them and where they are.
-    """
-    arrays = [x for x in leaves(arguments) if kind_of(x) in ("numpy", "subclass", "cupy")]
-    if len(arrays) > 1 and len(set(map(device_of, arrays))) > 1:
-        from ..functions.engines.cuda import require_one_device
-
-        require_one_device(function, {f"operand {i}": x for i, x in enumerate(arrays)})
-
-
-def _call(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: dict[str, Any], *owner: ndarray) -> Any:
+def call_on_data(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: dict[str, Any], *owner: ndarray) -> Any:
     """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments returned, and of the array whose
     method it is, the given array."""
     raw, raw_named = unwrapped(arguments), unwrapped(named)
@@ -581,155 +502,7 @@ def _on_data(call: Callable[..., Any], arguments: tuple[Any, ...], named: dict[s
     return as_given(result, [x for x in leaves((arguments, named)) if hasattr(x, "shape")])
 
 
-def _by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """A function of NumPy by ours, or the library whose arrays the arguments are; by NumPy where there are none to be seen.
-
-    Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would look for our arrays again, in
-    containers that are not known here.
-    """
-    ours = _ours().get(function)
-    on_gpu = next((x for x in leaves((arguments, named)) if kind_of(x) == "cupy"), None)
-    if on_gpu is not None:
-        from ._cupy_functions import by_cupy
-
-        return by_cupy(function, ours, arguments, named, on_gpu)
-    if ours is not None:
-        return ours(*arguments, **named)
-    return np.ndarray.__array_function__(_SOME, function, (), arguments, named)
-
-
-def _of_anything(library: Any, make: Callable[..., Any], a: Any, dtype: Any = None) -> Any:
-    """A function of arrays, on whatever the library makes one of."""
-    return make(library.asarray(a), dtype)
-
-
-@cache
-def _ours() -> dict[Any, Callable[..., Any]]:
-    """Our functions by those of NumPy."""
-    from .. import functions
-    from ..functions import linalg
-
-    pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg)) for name in package.__all__
-             if callable(theirs := getattr(library, name, None)) and callable(ours := getattr(package, name)))
-    return dict(pairs)
-
-
-@cache
-def _known(kind: type) -> bool:
-    """Whether NumPy's functions on arrays of that type are answered by NumPy, CuPy or this package."""
-    theirs = getattr(sys.modules.get("cupy"), "ndarray", ndarray)
-    return issubclass(kind, (ndarray, theirs)) or getattr(kind, "__array_function__", None) is np.ndarray.__array_function__
-
-
-# -- operators --------------------------------------------------------------------------------------------------------------------
-def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
-    """``call`` on the data of ``x`` and another operand, which the library of the data may leave the answer to."""
-    data = x._data
-    if type(other) is ndarray:
-        other = other._data
-    if type(other) is not type(data):
-        other = unwrapped(other)
-        require_one_place("an operator", (data, other))
-        if type(data) is not np.ndarray:
-            return _operated_on_gpu(call, data, other)
-    return call(data, other)
-
-
-def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> Any:
-    """The same with what CuPy does not take."""
-    from ._cupy_ufuncs import operands
-
-    if call in (operator.eq, operator.ne) and (other is None or isinstance(other, (str, bytes))):
-        with made_on(device_of(data)) as library:
-            return library.full(data.shape, call is operator.ne)
-    return call(data, operands(np.power if call in (operator.pow, operator.ipow) else np.add, data, other)[1])
-
-
-def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
-    """``x + y``, by the ufunc where ``y`` has an answer to that (NEP 13)."""
-    def operate(self: ndarray, other: Any, /) -> Any:
-        if kind_of(other) == "foreign" and type(other) is not ndarray:
-            return NotImplemented if other.__array_ufunc__ is None else ufunc(self, other)
-        return wrapped(_operated(call, self, other))
-
-    return operate
-
-
-def _reflected(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
-    """``y + x`` where ``y`` has no answer."""
-    def operate(self: ndarray, other: Any, /) -> Any:
-        if kind_of(other) == "foreign":
-            return ufunc(other, self)
-        return wrapped(_operated(lambda data, other: call(other, data), self, other))
-
-    return operate
-
-
-def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc, **named: Any) -> Callable[[ndarray, Any], Any]:
-    """``x += y``, written into ``x`` unless ``y`` takes the answer upon itself."""
-    def operate(self: ndarray, other: Any, /) -> Any:
-        if kind_of(other) == "foreign" and type(other) is not ndarray:
-            answers = type(other).__array_ufunc__
-            if answers is None or not hasattr(type(other), "__array__"):
-                return ufunc(self, other, out=(self,), **named)         # NumPy refuses it, or it answers
-            result = answers(other, ufunc, "__call__", self, other, out=(self,), **named)
-            if result is not NotImplemented:
-                return self if getattr(result, "data", None) is self else result        # xarray's hold what was written
-            other = np.asarray(other)                           # pandas writes into NumPy's arrays alone
-        result = _operated(call, self, other)
-        return self if result is self._data else wrapped(result)
-
-    return operate
-
-
-def _matmul(data: Any, other: Any) -> Any:
-    """``data @ other``, by a type that has a priority over arrays itself, as sparse matrices have."""
-    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
-        return operator.matmul(data, other)
-    return matmul(data, other)
-
-
-def _matmul_into(axes: list[int | tuple[int, ...]], data: Any, other: Any) -> Any:
-    """``data @= other`` of matrices, or of a vector and matrices."""
-    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
-        return operator.imatmul(data, other)
-    return matmul(data, other, data, axes=axes)
-
-
-def _unary(call: Callable[[Any], Any]) -> Callable[[ndarray], Any]:
-    def operate(self: ndarray) -> Any:
-        return wrapped(call(self._data))
-
-    return operate
-
-
-def _of_elements(compare: Callable[[Any, Any], Any]) -> Callable[[flatiter, Any], Any]:
-    def operate(self: flatiter, other: Any, /) -> Any:
-        return compare(self.copy(), other.copy() if type(other) is flatiter else other)
-
-    return operate
-
-
-def _define_operators() -> None:
-    """Give the class Python's arithmetic, bitwise and comparison operators."""
-    arithmetic = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-                  "mod": np.remainder, "pow": np.power, "lshift": np.left_shift, "rshift": np.right_shift,
-                  "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-    comparisons = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater,
-                   "ge": np.greater_equal}
-    for name, ufunc in (arithmetic | comparisons | {"divmod": np.divmod}).items():
-        call = divmod if name == "divmod" else getattr(operator, f"__{name}__")
-        define(f"__{name}__", _forward(call, ufunc))
-        if name in arithmetic:
-            define(f"__i{name}__", _in_place(getattr(operator, f"__i{name}__"), ufunc))
-        if name not in comparisons:
-            define(f"__r{name}__", _reflected(call, ufunc))
-        else:
-            setattr(flatiter, f"__{name}__", _of_elements(call))
-    for name in ("neg", "pos", "abs", "invert"):
-        define(f"__{name}__", _unary(getattr(operator, f"__{name}__")))
-
-
+# -- members of NumPy's arrays ----------------------------------------------------------------------------------------------------
 def _define_members() -> None:
     """Give the class every public method and attribute of NumPy's arrays that it does not define itself."""
     def method(name: str) -> Callable[..., Any]:
@@ -738,7 +511,7 @@ def _define_members() -> None:
 
         def call(self: ndarray, /, *arguments: Any, **named: Any) -> Any:
             if arguments or named:
-                return _call(_method(self._data, name), name, arguments, named, self)
+                return call_on_data(_method(self._data, name), name, arguments, named, self)
             result = getattr(self._data, name)()
             return self if result is self._data else wrapped(result)
 
@@ -775,10 +548,7 @@ def define(name: str, member: Any) -> None:
     setattr(ndarray, name, member)
 
 
-_define_operators()
 _define_members()
-_times = _forward(_matmul, np.matmul)
-_times_from_left = _reflected(matmul, np.matmul)
 
 
 def _product(x1: ndarray, x2: Any, out: Any, precision: str | None) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from numpy.testing.overrides import get_overridable_numpy_array_functions
 
 import cuteblas
-from cuteblas.array import wrapper
+from cuteblas.array import operators, wrapper
 from cuteblas.array.wrapper import ndarray
 
 from .test_dispatch import CALLS
@@ -360,7 +360,8 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr(cupy, "asarray", asarray)
     library = SimpleNamespace(asarray=asarray, full=lambda shape, value: host_cupy.on_gpu(np.full(shape, value)),
                               ascontiguousarray=None, asfortranarray=None)
-    monkeypatch.setattr(wrapper, "made_on", lambda device: nullcontext(library))
+    for module in (wrapper, operators):
+        monkeypatch.setattr(module, "made_on", lambda device: nullcontext(library))
     yield host_cupy
     host_cupy.repeats._ready.clear()
     host_cupy.cuda.launcher_for.cache_clear()
@@ -382,7 +383,7 @@ def test_scalars_are_no_arrays_of_the_host(on_the_host, monkeypatch):
     """NumPy makes arrays of them before it asks, in comparisons; arrays without axes are arrays."""
     x, seen = ndarray(on_the_host.on_gpu(S.copy())), []
     ours = {ufunc: lambda *operands: seen.append(operands) for ufunc in (np.less, np.equal, np.add)}
-    monkeypatch.setattr(wrapper, "_ours", lambda: ours)
+    monkeypatch.setattr(wrapper, "ours_by_numpys", lambda: ours)
     np.float32(2) < x, np.int64(2) == x, np.add(x, np.float32(1))
     assert [type(next(y for y in operands if y is not x._data)) for operands in seen] == [np.float32, np.int64, np.float32]
     for call in (lambda: x + np.array(1.0), lambda: np.add(x, ndarray(np.array(1.0))), lambda: x < ndarray(np.array(1.0))):

@@ -13,7 +13,7 @@ import pytest
 from numpy.testing.overrides import get_overridable_numpy_array_functions, get_overridable_numpy_ufuncs
 
 import cuteblas
-from cuteblas.array import namespace, wrapper
+from cuteblas.array import libraries, namespace, operators, wrapper
 from cuteblas.array.wrapper import ndarray
 
 from .test_wrapper import BINARY, IN_PLACE, outcome, same
@@ -84,7 +84,7 @@ def test_functions(function, arguments):
     expected_arguments = [fresh(x) for x in arguments]
     expected = outcome(function, *expected_arguments)
     assert not isinstance(expected, Exception), expected
-    arrays = [i for i, x in enumerate(arguments) if any(isinstance(leaf, np.ndarray) for leaf in wrapper.leaves(x))]
+    arrays = [i for i, x in enumerate(arguments) if any(isinstance(leaf, np.ndarray) for leaf in libraries.leaves(x))]
     for chosen in (arrays, *([i] for i in arrays)):
         ours = [wrapped(fresh(x)) if i in chosen else fresh(x) for i, x in enumerate(arguments)]
         same(outcome(function, *ours), expected)
@@ -386,7 +386,7 @@ def test_operators_with_cupy_are_ours(monkeypatch, call):
     """Whichever is on the left; the elements themselves need a GPU."""
     asked = []
     monkeypatch.setattr(ndarray, "__array_ufunc__", lambda self, ufunc, *rest: asked.append(ufunc) or "ours")
-    monkeypatch.setattr(wrapper, "_operated", lambda call, x, other: asked.append(type(other)) or "ours")
+    monkeypatch.setattr(operators, "_operated", lambda call, x, other: asked.append(type(other)) or "ours")
     ours, theirs = ndarray(on_gpu(C)), on_gpu(C)
     assert call(theirs, ours) == "ours" and call(ours, theirs) == "ours"
     assert len(asked) == 2 and asked[1] is cupy.ndarray

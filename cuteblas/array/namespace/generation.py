@@ -14,7 +14,8 @@ from ... import functions
 from ...functions import linalg
 from ...functions.kinds import kind_of
 from ..devices import CPU, checked_device, copied_to, device_of, made_on
-from ..wrapper import as_given, leaves, ndarray, require_one_place, unwrapped
+from ..libraries import leaves, require_one_place
+from ..wrapper import as_given, ndarray, unwrapped
 from .standard import LISTS
 
 __all__ = ["generated"]

@@ -1,0 +1,85 @@
+"""NumPy's functions on NumPy and CuPy arrays, by this package or by the library of the arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .. import functions
+from ..functions import linalg
+from ..functions.kinds import Carrier, kind_of, own_types
+from .devices import device_of
+
+__all__ = ["by_library", "is_answered_here", "leaves", "of_anything", "ours_by_numpys", "require_one_place"]
+
+_SOME = np.empty(0)
+
+
+def leaves(argument: Any) -> Iterator[Any]:
+    """The members of nested tuples, lists and dictionaries, and the operands of epilogues."""
+    members = argument.values() if isinstance(argument, dict) else argument if isinstance(argument, (tuple, list)) else (argument,)
+    for member in members:
+        if isinstance(member, (tuple, list, dict)):
+            yield from leaves(member)
+        elif isinstance(member, Carrier):
+            yield from leaves(member.given)
+        else:
+            yield member
+
+
+def require_one_place(function: str, arguments: Any) -> None:
+    """Refuse arrays of NumPy together with those of CuPy, and CuPy's of different devices.
+
+    Raises
+    ------
+    ValueError
+        Naming two of them and where they are.
+    """
+    arrays = [x for x in leaves(arguments) if kind_of(x) in ("numpy", "subclass", "cupy")]
+    if len(arrays) > 1 and len(set(map(device_of, arrays))) > 1:
+        from ..functions.engines.cuda import require_one_device
+
+        require_one_device(function, {f"operand {i}": x for i, x in enumerate(arrays)})
+
+
+def by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """A function of NumPy by ours, or the library whose arrays the arguments are; by NumPy where there are none to be seen.
+
+    Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would look for our arrays again, in
+    containers that are not known here.
+    """
+    ours = ours_by_numpys().get(function)
+    on_gpu = next((x for x in leaves((arguments, named)) if kind_of(x) == "cupy"), None)
+    if on_gpu is not None:
+        from ._cupy_functions import by_cupy
+
+        return by_cupy(function, ours, arguments, named, on_gpu)
+    if ours is not None:
+        return ours(*arguments, **named)
+    return np.ndarray.__array_function__(_SOME, function, (), arguments, named)
+
+
+def of_anything(library: Any, make: Callable[..., Any], a: Any, dtype: Any = None) -> Any:
+    """A function of arrays, on whatever the library makes one of."""
+    return make(library.asarray(a), dtype)
+
+
+@cache
+def ours_by_numpys() -> dict[Any, Callable[..., Any]]:
+    """Our functions by those of NumPy."""
+    pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg)) for name in package.__all__
+             if callable(theirs := getattr(library, name, None)) and callable(ours := getattr(package, name)))
+    return dict(pairs)
+
+
+@cache
+def is_answered_here(kind: type) -> bool:
+    """Whether NumPy's functions on arrays of that type are answered by NumPy, CuPy or this package."""
+    theirs = getattr(sys.modules.get("cupy"), "ndarray", None)
+    if kind in own_types or (theirs is not None and issubclass(kind, theirs)):
+        return True
+    return getattr(kind, "__array_function__", None) is np.ndarray.__array_function__

@@ -1,0 +1,150 @@
+"""Python's operators on ``cuteblas.ndarray``."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..functions import matmul
+from ..functions.kinds import kind_of
+from .devices import device_of, made_on
+from .libraries import require_one_place
+from .wrapper import define, flatiter, ndarray, unwrapped, wrap, wrapped
+
+__all__ = ["define_operators"]
+
+
+def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
+    """``call`` on the data of ``x`` and another operand, which the library of the data may leave the answer to."""
+    data = x._data
+    if type(other) is ndarray:
+        other = other._data
+    if type(other) is not type(data):
+        other = unwrapped(other)
+        require_one_place("an operator", (data, other))
+        if type(data) is not np.ndarray:
+            return _operated_on_gpu(call, data, other)
+    return call(data, other)
+
+
+def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> Any:
+    """The same with what CuPy does not take."""
+    from ._cupy_ufuncs import operands
+
+    if call in (operator.eq, operator.ne) and (other is None or isinstance(other, (str, bytes))):
+        with made_on(device_of(data)) as library:
+            return library.full(data.shape, call is operator.ne)
+    return call(data, operands(np.power if call in (operator.pow, operator.ipow) else np.add, data, other)[1])
+
+
+def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
+    """``x + y``, by the ufunc where ``y`` has an answer to that (NEP 13)."""
+    def operate(self: ndarray, other: Any, /) -> Any:
+        if kind_of(other) == "foreign" and type(other) is not ndarray:
+            return NotImplemented if other.__array_ufunc__ is None else ufunc(self, other)
+        return wrapped(_operated(call, self, other))
+
+    return operate
+
+
+def _reflected(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
+    """``y + x`` where ``y`` has no answer."""
+    def operate(self: ndarray, other: Any, /) -> Any:
+        if kind_of(other) == "foreign":
+            return ufunc(other, self)
+        return wrapped(_operated(lambda data, other: call(other, data), self, other))
+
+    return operate
+
+
+def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc, **named: Any) -> Callable[[ndarray, Any], Any]:
+    """``x += y``, written into ``x`` unless ``y`` takes the answer upon itself."""
+    def operate(self: ndarray, other: Any, /) -> Any:
+        if kind_of(other) == "foreign" and type(other) is not ndarray:
+            answers = type(other).__array_ufunc__
+            if answers is None or not hasattr(type(other), "__array__"):
+                return ufunc(self, other, out=(self,), **named)         # NumPy refuses it, or it answers
+            result = answers(other, ufunc, "__call__", self, other, out=(self,), **named)
+            if result is not NotImplemented:
+                return self if getattr(result, "data", None) is self else result        # xarray's hold what was written
+            other = np.asarray(other)                           # pandas writes into NumPy's arrays alone
+        result = _operated(call, self, other)
+        return self if result is self._data else wrapped(result)
+
+    return operate
+
+
+def _matmul(data: Any, other: Any) -> Any:
+    """``data @ other``, by a type that has a priority over arrays itself, as sparse matrices have."""
+    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
+        return operator.matmul(data, other)
+    return matmul(data, other)
+
+
+def _matmul_into(axes: list[int | tuple[int, ...]], data: Any, other: Any) -> Any:
+    """``data @= other`` of matrices, or of a vector and matrices."""
+    if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
+        return operator.imatmul(data, other)
+    return matmul(data, other, data, axes=axes)
+
+
+_times = _forward(_matmul, np.matmul)
+
+
+def _matmul_operator(self: ndarray, other: Any, /) -> Any:
+    data = self._data
+    if type(other) is ndarray:
+        result = matmul(data, other._data)
+        return wrap(result) if type(result) is type(data) else wrapped(result)
+    return _times(self, other)
+
+
+def _matmul_in_place(self: ndarray, other: Any, /) -> Any:
+    own: int | tuple[int, ...] = (-2, -1) if self._data.ndim > 1 else (-1,)
+    axes: list[int | tuple[int, ...]] = [own, (-2, -1), own]
+    try:
+        return _in_place(partial(_matmul_into, axes), np.matmul, axes=axes)(self, other)
+    except np.exceptions.AxisError:
+        raise ValueError("inplace matrix multiplication requires the first operand to have at least one and the second "
+                         "at least two dimensions.") from None
+
+
+def _unary(call: Callable[[Any], Any]) -> Callable[[ndarray], Any]:
+    def operate(self: ndarray) -> Any:
+        return wrapped(call(self._data))
+
+    return operate
+
+
+def _of_elements(compare: Callable[[Any, Any], Any]) -> Callable[[flatiter, Any], Any]:
+    def operate(self: flatiter, other: Any, /) -> Any:
+        return compare(self.copy(), other.copy() if type(other) is flatiter else other)
+
+    return operate
+
+
+def define_operators() -> None:
+    """Give the class Python's arithmetic, bitwise and comparison operators, and products."""
+    arithmetic = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+                  "mod": np.remainder, "pow": np.power, "lshift": np.left_shift, "rshift": np.right_shift,
+                  "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    comparisons = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater,
+                   "ge": np.greater_equal}
+    for name, ufunc in (arithmetic | comparisons | {"divmod": np.divmod}).items():
+        call = divmod if name == "divmod" else getattr(operator, f"__{name}__")
+        define(f"__{name}__", _forward(call, ufunc))
+        if name in arithmetic:
+            define(f"__i{name}__", _in_place(getattr(operator, f"__i{name}__"), ufunc))
+        if name not in comparisons:
+            define(f"__r{name}__", _reflected(call, ufunc))
+        else:
+            setattr(flatiter, f"__{name}__", _of_elements(call))
+    for name in ("neg", "pos", "abs", "invert"):
+        define(f"__{name}__", _unary(getattr(operator, f"__{name}__")))
+    define("__matmul__", _matmul_operator)
+    define("__rmatmul__", _reflected(matmul, np.matmul))
+    define("__imatmul__", _matmul_in_place)
