@@ -10,7 +10,7 @@ __all__ = ["FEATURES", "Capabilities", "Feature", "capabilities", "number_of", "
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that some architectures have.
+    """A feature that some architectures have.
 
     Attributes
     ----------

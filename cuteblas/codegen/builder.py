@@ -1,6 +1,6 @@
 """The kernel builder: tensors and tiles in, readable CUDA C++ out.
 
-A kernel is a Python function that declares parameters, makes tensors over them, partitions tiles among threads and asks for copies,
+A kernel is a Python function that declares parameters, makes tensors over them, partitions tiles among threads and issues copies,
 multiplications and barriers. The builder writes the loops and derives every address, vector width, predicate and descriptor from
 the layouts; it refuses what it cannot prove (an unaligned vector, modes that do not match) and counts shared-memory bank conflicts
 and global-memory sectors of the accesses that it writes.
@@ -39,7 +39,7 @@ class CopyAtom(Protocol):
 
 
 class GemmAtom(Protocol):
-    """How matrices are multiplied: by which instructions, and who has what."""
+    """How matrices are multiplied: by which instructions, with which thread-value layouts."""
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """Write ``c += a b^T``."""
@@ -47,7 +47,7 @@ class GemmAtom(Protocol):
 
 @dataclass(frozen=True)
 class Guard:
-    """A predicate: which coordinates of a partitioned tensor lie inside the extents.
+    """A predicate: which coordinates of a partitioned tensor are inside the extents.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ class KernelBuilder:
         self.stop(~self.call("syncthreads_or", opens))
 
     def each_block(self, name: str) -> Expr:
-        """The block's index along x; behind a gate, the index of one block after the other.
+        """The block's index along x; with a gate, the index of one block after another.
 
         A launch that may have nothing to do has only as many blocks as there is room for, which find that out together. Parameter
         ``blocks`` says how many are to be computed; what follows, up to the end of the kernel, is a loop over them.
@@ -228,8 +228,8 @@ class KernelBuilder:
         return name
 
     def aligned_down(self, name: str, pointer: Pointer, element: str, nbytes: int) -> tuple[Pointer, Expr]:
-        """The last multiple of ``nbytes`` (a power of two) that is not behind a pointer, as a pointer to elements of another type,
-        and how many of the pointer's own elements lie between. What lies there may be no memory of the array.
+        """The last multiple of ``nbytes`` (a power of two) that is not after a pointer, as a pointer to elements of another type,
+        and how many of the pointer's own elements are between. These may not be memory of the array.
         """
         dt, item = dtype(element), pointer.dtype.bytes
         const = " const" if pointer.const else ""
@@ -242,7 +242,7 @@ class KernelBuilder:
     # -- memory ---------------------------------------------------------------------------------------------------------------
     def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128,
                over: str | None = None) -> Tensor:
-        """A tensor in the block's shared memory; ``over``: where the tensor of that name lies, which is not in use meanwhile."""
+        """A tensor in the block's shared memory; ``over``: in the memory of the tensor of that name, not in use meanwhile."""
         dt = dtype(element)
         elements = _cosize(layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
@@ -256,7 +256,7 @@ class KernelBuilder:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Tensors in shared memory that are used inside alone: others take their place behind, after a barrier."""
+        """Tensors in shared memory that are used inside alone: later ones reuse their memory, after a barrier."""
         start = self._shared_next
         yield
         self._shared_next = start
@@ -339,7 +339,7 @@ class KernelBuilder:
         *arguments
             What it takes.
         of : optional
-            What it is told as a template: the name of an element type, an integer, or several of them.
+            Template arguments: the name of an element type, an integer, or several of them.
         """
         return Term(called(name, of if isinstance(of, tuple) else (of,), arguments))
 
@@ -487,7 +487,7 @@ class KernelBuilder:
         self.do("named_barrier_sync", number, threads)
 
     def cluster_barrier(self, *, ordered: bool = False) -> None:
-        """Wait for all threads of the cluster; only if it is ``ordered``, accesses before it come before those behind it."""
+        """Wait for all threads of the cluster; only if it is ``ordered``, accesses before it come before those after it."""
         self.do("cluster_sync_ordered" if ordered else "cluster_sync")
 
     def commit(self) -> None:
@@ -521,7 +521,7 @@ class KernelBuilder:
         clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
         begin = ["next_launch_may_begin", "wait_for_launch_before"] if self._waits else []
         if self._gated and not self._followed:
-            # It may have nothing to do: blocks of the next launch would come before multiprocessors are free, and lie side by side.
+            # It may have nothing to do: blocks of the next launch would start before multiprocessors are free, and share a few.
             begin.reverse()
         lines, self._lines, self._indent = self._lines, [], 1
         for name in begin:

@@ -125,14 +125,14 @@ class Ldmatrix:
 class StoreAsync:
     """A store of a word of 4 bytes, from a register, into the shared memory of a block of the cluster (PTX ISA, "st.async").
 
-    The target is one element, as it lies in this block's shared memory.
+    The target is one element, at its address in this block's shared memory.
 
     Attributes
     ----------
     rank : int or Expr
         Of the block. It must have begun, and may not end before the word is there.
     barrier : Element
-        The mbarrier on which this completes, as it lies in this block; that of the other one is meant.
+        The mbarrier on which this completes, by its address in this block; that of the other one is used.
     """
 
     rank: IntLike

@@ -1,4 +1,4 @@
-"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and memory, and how a kernel writes that.
+"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and memory, and the code for it.
 
 A graph is typed data. It comes from tracing a Python function (:mod:`cuteblas.functions.epilogues`) or is written by hand, and it
 is part of a kernel's source, so that no two graphs ever share a compiled kernel.

@@ -1,4 +1,4 @@
-"""What the generator refuses."""
+"""Errors of the generator."""
 
 __all__ = ["CodegenError"]
 

@@ -1,8 +1,8 @@
 """The device functions that kernels call: one row for each, with its types, where it runs, and where its two texts stand.
 
 A row is a signature in the words of :mod:`~cuteblas.codegen.dtypes`. ``T*`` is an address, ``T&`` something that is written,
-``T[]`` all of a fragment; a capital letter alone is a type that the arguments tell; what stands in ``<...>`` is told by whoever
-calls; ``?`` marks what may be left out. The builder checks a call against the row, spells it and records it
+``T[]`` all of a fragment; a capital letter alone is a type that is deduced from the arguments; those in ``<...>`` are template
+arguments of the call; ``?`` marks what may be left out. The builder checks a call against the row, spells it and records it
 (:meth:`~cuteblas.codegen.builder.KernelBuilder.call`): from what a kernel uses follow its prelude and whether it waits.
 """
 
@@ -64,7 +64,7 @@ class Intrinsic:
     name : str
         Without its namespace, ``cb::``.
     of : tuple of Parameter
-        Template arguments that a call tells.
+        Template arguments of a call.
     parameters : tuple of Parameter
         What it takes.
     result : str

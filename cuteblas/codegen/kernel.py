@@ -91,7 +91,7 @@ class GeneratedKernel:
     name : str
         The ``extern "C"`` symbol.
     body : str
-        The kernel itself: C++ without the prelude. The GPU and the emulator compile this same text, each behind its own prelude.
+        The kernel itself: C++ without the prelude. The GPU and the emulator compile this same text, each with its own prelude.
     params : tuple of Param
         In order.
     threads : int

@@ -1,7 +1,7 @@
 """Warp-level tensor cores for the builder: ``mma.sync`` atoms as data, warps tiled over a block, ``ldmatrix``, operand tiles.
 
 An atom is its thread-value layouts. Everything else follows from them by composition: which elements a thread of a block
-multiplies, which row of shared memory each lane hands to ``ldmatrix``, and where a thread's part of C lies.
+multiplies, which row of shared memory each lane passes to ``ldmatrix``, and which part of C a thread has.
 """
 
 from __future__ import annotations

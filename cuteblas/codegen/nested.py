@@ -1,4 +1,4 @@
-"""Nested modes seen through flat coordinates: where an element of a tensor contraction's "matrix" lies.
+"""Nested modes seen through flat coordinates: the place of an element of a tensor contraction's "matrix".
 
 A matrix whose modes are nested, such as (M, K) = ((M0,M1),K), is tiled and partitioned through flat coordinates (m, k): it is the
 composed layout ``nested o coordinate o identity``, whose inner part has basis strides, like a predicate's. The offset of an element

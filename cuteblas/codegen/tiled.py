@@ -1,4 +1,4 @@
-"""Tiled copies and tiled matrix multiplications: who touches what, as thread-value layouts.
+"""Tiled copies and tiled matrix multiplications: the elements of each thread, as thread-value layouts.
 
 A thread-value layout maps (thread, value) to a position in a tile, counted colexicographically. Composing a tile of a tensor with
 it and slicing out a thread gives that thread's part: a tensor of shape ``(values, rest...)`` whose rest modes repeat the tile. The
@@ -33,14 +33,14 @@ __all__ = ["TiledCopy", "TiledMma", "partition", "raked_tv"]
 
 
 def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[int, ...]]:
-    """The thread-value layout in which each thread owns a dense block of ``values``, and the tile it covers.
+    """The thread-value layout in which each thread owns a dense tile of ``values``, and the tile that all of them cover.
 
     Parameters
     ----------
     threads : Layout
         Maps a thread's coordinate (one top-level mode per mode of the tile) to its number; a bijection.
     values : tuple of int
-        Extents of the block that each thread owns, one for each mode.
+        Extents of the tile that each thread owns, one for each mode.
 
     Returns
     -------
@@ -92,14 +92,14 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
 
 @dataclass(frozen=True)
 class TiledCopy:
-    """A copy of a tile by the threads of a block, each moving dense blocks of ``values``.
+    """A copy of a tile by the threads of a block, each moving dense tiles of ``values``.
 
     Attributes
     ----------
     threads : Layout
         Thread coordinate in the tile -> thread number.
     values : tuple of int
-        Extents of the block that each thread moves at a time.
+        Extents of the tile that each thread moves at a time.
     """
 
     threads: Layout
@@ -136,14 +136,14 @@ class TiledCopy:
 
 @dataclass(frozen=True)
 class TiledMma:
-    """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) blocks of C.
+    """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) tiles of C.
 
     Attributes
     ----------
     threads : Layout
         ``(tm, tn)`` -> thread number.
     values : tuple of int
-        Extents (vm, vn) of the block of C that each thread owns at a time.
+        Extents (vm, vn) of the tile of C that each thread owns at a time.
     """
 
     threads: Layout
@@ -187,7 +187,7 @@ class TiledMma:
         return self._operand(1)
 
     def picture(self) -> Figure:
-        """A at the left, B above, C in the corner: who multiplies and who owns."""
+        """A on the left, B above, C in the corner: the threads that multiply, and those that own C."""
         return mma_picture(self.tv_a, self.tv_b, self.tv_c, (*self.tile, 1))
 
     def _repr_svg_(self) -> str:

@@ -113,7 +113,7 @@ def _times(stride: Any, factor: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Descriptor(Value):
-    """The matrix descriptor of what lies some bytes behind what another one describes."""
+    """The matrix descriptor of what begins some bytes after what another one describes."""
 
     first: Value
     offset: IntLike
