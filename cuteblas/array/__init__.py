@@ -38,7 +38,7 @@ class _Array(ModuleType):
     """This package, which may be called as ``numpy.array`` is: both have the name ``cuteblas.array``."""
 
     def __call__(self, object: Any, dtype: Any = None, *, copy: bool | None = True, device: Any = None) -> ndarray:
-        """A new array: :func:`asarray`, which copies unless it is told otherwise."""
+        """A new array: :func:`asarray`, which copies by default."""
         return asarray(object, dtype=dtype, device=device, copy=copy)
 
 

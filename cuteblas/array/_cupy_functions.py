@@ -144,7 +144,7 @@ def _theirs(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
 
 @cache
 def _signature(function: Callable[..., Any]) -> Signature | None:
-    """The parameters of a function, where it tells them."""
+    """The parameters of a function, where it has a signature."""
     try:
         return signature(function)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""The four places where CuPy looks up a product, and what stands there while cuteblas is installed.
+"""The four places where CuPy looks up a product, and the hooks that replace them while cuteblas is installed.
 
 ====================================  =====================================================================================
-place                                 who comes by
+place                                 called by
 ====================================  =====================================================================================
 ``cupy.ndarray.__matmul__``           ``a @ b``, ``a @= b``
 ``cupy.matmul._try_fastcall_func``    ``cupy.matmul`` under all its names, ``numpy.matmul``, ``einsum``, ``matrix_power``
@@ -52,7 +52,7 @@ _DEFAULTS = ("casting", "same_kind"), ("order", "K")
 
 
 class Switch:
-    """Whether hooks serve calls, and who watches.
+    """Whether hooks serve calls, and the observers of these calls.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Switch:
         try:
             if not self.checked:
                 check()
-            self.everywhere, self.pending = self.pending, False         # somebody may have uninstalled meanwhile
+            self.everywhere, self.pending = self.pending, False         # it may have been uninstalled meanwhile
         except RuntimeError as error:
             self.pending = False
             self.refused = str(error)
@@ -145,7 +145,7 @@ class Patch:
             self._linked = True
 
     def unlink(self) -> None:
-        """Put back what was there. A patch that somebody else has laid over the hook stays: it may call the hook, which then passes
+        """Restore the original. A patch that has been put over the hook since stays: it may call the hook, which then passes
         everything on."""
         if vars(self._owner).get(self._name) is not self.hook:
             return
@@ -302,13 +302,13 @@ def _matmul(a: Any, b: Any, out: Any, **arguments: Any) -> Any:
 
 
 def _in_order(x: Any) -> bool:
-    """Whether the batch modes of an array lie in memory in the order of its axes."""
+    """Whether the batch modes of an array are in memory in the order of its axes."""
     strides = [abs(s) for s, n in zip(x.strides[:-2], x.shape[:-2], strict=True) if n > 1]
     return all(outer >= inner for outer, inner in pairwise(strides))
 
 
 def _answers(x: Any) -> bool:
-    """Whether an operand answers ufuncs itself and is none that CuPy would take for its own."""
+    """Whether an operand has its own ``__array_ufunc__`` and is not an array that CuPy would convert."""
     return kind_of(x) == "foreign" and not any(hasattr(type(x), name) for name in _READ_BY_CUPY)
 
 

@@ -132,7 +132,7 @@ def obey_environment() -> None:
 
 
 def _imported_hooks() -> Any:
-    """The module of the hooks, for those who insist on it. CuPy is imported first and without the lock: its import may be what
+    """The module of the hooks, imported if need be. CuPy is imported first and without the lock: its import may be what
     :class:`_AtImport` waits for, in this thread or in another one."""
     try:
         import_module("cupy")
@@ -173,14 +173,14 @@ def _link(hooks: Any) -> None:
 
 
 def _release(hooks: Any) -> None:
-    """Take the hooks away if nobody needs them."""
+    """Remove the hooks if they are no longer needed."""
     if not (_blocks or hooks.SWITCH.everywhere or hooks.SWITCH.pending):
         for patch in hooks.PATCHES:
             patch.unlink()
 
 
 class _AtImport(MetaPathFinder):
-    """Finds CuPy where the other finders find it, and is told when its module has been executed.
+    """Finds CuPy where the other finders find it, and is notified when its module has been executed.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ class _AtImport(MetaPathFinder):
         self.then: list[Callable[[], object]] = []
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The specification of CuPy that the other finders give, with a loader that tells us."""
+        """The specification of CuPy that the other finders give, with a loader that notifies this finder."""
         if name != "cupy":
             return None
         for finder in sys.meta_path:

@@ -47,7 +47,7 @@ def require_one_place(function: str, arguments: Any) -> None:
 
 
 def by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """A function of NumPy by ours, or the library whose arrays the arguments are; by NumPy where there are none to be seen.
+    """A function of NumPy, called on this package or on the library of the arguments; on NumPy where there are no arrays.
 
     Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would look for our arrays again, in
     containers that are not known here.

@@ -62,7 +62,7 @@ def _reflected(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[nd
 
 
 def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc, **named: Any) -> Callable[[ndarray, Any], Any]:
-    """``x += y``, written into ``x`` unless ``y`` takes the answer upon itself."""
+    """``x += y``, written into ``x`` unless ``y`` computes it itself."""
     def operate(self: ndarray, other: Any, /) -> Any:
         if kind_of(other) == "foreign" and type(other) is not ndarray:
             answers = type(other).__array_ufunc__

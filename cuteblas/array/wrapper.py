@@ -43,7 +43,7 @@ class ndarray(_Base):
     Parameters
     ----------
     data : numpy.ndarray or cupy.ndarray
-        Is wrapped where it lies; nothing is copied or moved. :func:`cuteblas.asarray` makes arrays of other things.
+        It is wrapped without a copy. :func:`cuteblas.asarray` converts other objects.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class ndarray(_Base):
 
     __slots__ = ("__weakref__", "_data")
     __module__ = "cuteblas"
-    # NumPy asks for __array_ufunc__ alone. Dask looks for the operand that answers for all: this type does for NumPy's and CuPy's.
+    # NumPy looks for __array_ufunc__ alone. Dask looks for the operand with the highest priority, above NumPy's and CuPy's.
     __array_priority__ = 101
 
     _data: Any
@@ -81,7 +81,7 @@ class ndarray(_Base):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         """NEP 13: generalized ufuncs on our kernels, all others by the library of the data."""
         if ufunc is np.matmul and not named and type(inputs[0]) is type(inputs[1]):
-            return inputs[0] @ inputs[1]        # nothing else is asked as often
+            return inputs[0] @ inputs[1]        # the most frequent call
         if any(type(x) is not ndarray and kind_of(x) == "foreign" for x in (*inputs, *named.get("out", ()))):
             return NotImplemented
         call = ours_by_numpys().get(ufunc, ufunc) if method == "__call__" else getattr(ufunc, method)
@@ -92,7 +92,7 @@ class ndarray(_Base):
         if type(self._data) is not np.ndarray and method in ("__call__", "outer"):
             from ._cupy_ufuncs import operands
 
-            # NumPy makes arrays of its scalars before it asks other types, in comparisons.
+            # In comparisons, NumPy makes arrays of its scalars before it calls other types.
             inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0 else x for x in inputs]))
         if named:
             return call_on_data(call, ufunc.__name__, inputs, named)
@@ -178,7 +178,7 @@ class ndarray(_Base):
         return bytes(self._data)        # without this method, bytes(x) would be made of the elements, as of a list of integers
 
     def __sizeof__(self) -> int:
-        """With the elements, wherever they are; repeated ones (stride 0) count once. Dask asks for it."""
+        """With the elements, wherever they are; repeated ones (stride 0) count once. Dask calls it."""
         data = self._data
         count = prod(n for n, stride in zip(data.shape, data.strides, strict=True) if stride)
         return object.__sizeof__(self) + count * data.itemsize
