@@ -29,11 +29,11 @@ from cupy import _core
 from .. import runtime
 from .._forks import surviving
 from ..functions.counters import stats, tally
-from ..functions.dots import dot, tensordot
+from ..functions.dispatch import kind_of
+from ..functions.dot import dot, tensordot
 from ..functions.engines.repeats import repeated
-from ..functions.kinds import kind_of
+from ..functions.matmul import matmul
 from ..functions.problems import has_kernels
-from ..functions.products import matmul
 from ..functions.routing import repeat
 
 __all__ = ["HERE", "MADE_BY_CHECKS", "PATCHES", "SWITCH", "Patch", "Switch", "check"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import functions
 from ..functions import linalg
-from ..functions.kinds import Carrier, kind_of, own_types
+from ..functions.dispatch import Carrier, kind_of, own_types
 from .devices import device_of
 
 __all__ = ["by_library", "is_answered_here", "leaves", "of_anything", "ours_by_numpys", "require_one_place"]

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..codegen.dtypes import accumulator_of
-from ..functions.backends import current_backend
+from ..functions.algorithms import BY_NUMPY, check_variant, checked_precision, refuse_variant
+from ..functions.dispatch import own_call
 from ..functions.engines import Engine, engine_of
-from ..functions.gemms import gemm, gemm_by_numpy, scalar_kind
-from ..functions.kinds import own_call
+from ..functions.gemm import gemm, gemm_by_numpy, scalar_kind
 from ..functions.memory import Memory, overlap, overlaps_itself
-from ..functions.named import BY_NUMPY, check_variant, checked_precision, refuse_variant
 from ..functions.pipeline import Execution
+from ..functions.settings import current_backend
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .repeats import Repeat, repeat_of
@@ -177,7 +177,7 @@ def execute(call: Call, repeat: Repeat | None = None) -> Any:
 
 
 def kernel_arguments(call: Call) -> dict[str, Any]:
-    """The arguments of :func:`cuteblas.functions.gemms.prepare` after both operands."""
+    """The arguments of :func:`cuteblas.functions.gemm.prepare` after both operands."""
     types = call.types
     conj_a, conj_b = (t.conjugates and types.is_complex for t in (call.trans_a, call.trans_b))
     usual = accumulator_of(types.operands, types.operands, types.output) if call.epilogue is None else None

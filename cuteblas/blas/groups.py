@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..functions import gemms
-from ..functions.kinds import own_call
+from ..functions.dispatch import own_call
+from ..functions.gemm import prepare as prepare_product
+from ..functions.gemm import run_group
 from ..functions.memory import Memory, overlap
 from ..functions.pipeline import Execution
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
@@ -146,8 +147,8 @@ def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
         else:
             with where(chosen[0]):
                 run = Execution(chosen[0].function, chosen[0].engine)
-                prepared = [gemms.prepare(run, call.a, call.b, **kernel_arguments(call)) for call in chosen]
-                answers = gemms.run_group(run, prepared)
+                prepared = [prepare_product(run, call.a, call.b, **kernel_arguments(call)) for call in chosen]
+                answers = run_group(run, prepared)
                 if len(repeats) == len(chosen) == len(calls) and all(
                         repeat.has(call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)):
                     run.remember_group(repeats, [result for result, _further in answers])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..functions import gemms
-from ..functions.backends import current_backend
-from ..functions.explanations import Explanation
-from ..functions.gemms import scalar_kind
-from ..functions.kinds import own_call
+from ..functions.dispatch import own_call
+from ..functions.explain import Explanation
+from ..functions.gemm import finish, scalar_kind
+from ..functions.gemm import prepare as prepare_product
 from ..functions.memory import Memory
 from ..functions.pipeline import Execution, plan_for
+from ..functions.settings import current_backend
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
@@ -137,7 +137,7 @@ class GemmPlan:
             return execute(call)
         run = Execution("plan.execute", call.engine)
         with where(call):
-            product = gemms.prepare(run, call.a, call.b, **kernel_arguments(call))
+            product = prepare_product(run, call.a, call.b, **kernel_arguments(call))
             if not _fits(self.plan.problem, product.problem):
                 raise ValueError("this plan was made for another epilogue, or for epilogue operands of other layouts; "
                                  "cuteblas.blas.plan makes another one")
@@ -145,7 +145,7 @@ class GemmPlan:
                 return execute(call)
             run.run_plan(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
             run.count("calls", self.plan.family)
-            gemms.finish(run, product)
+            finish(run, product)
             if repeat is not None:
                 repeat.remember(run, call.alpha, call.beta, product.result)
         return call.answered(product.result, product.auxiliary)
@@ -237,7 +237,7 @@ def _planned(request: Request) -> GemmPlan:
     call = prepare("plan", None, request, runs=False)
     engine = call.engine
     with where(call):
-        product = gemms.prepare(Execution("plan", engine), call.a, call.b, **kernel_arguments(call))
+        product = prepare_product(Execution("plan", engine), call.a, call.b, **kernel_arguments(call))
         chosen = plan_for(product.problem, engine.device(call.a))
     options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision,
                "variant": call.variant}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..functions.kinds import own_call
+from ..functions.dispatch import own_call
 from ..functions.memory import Memory
 from .arguments import Transposition, as_scalar, as_transposition
 from .calls import Request, run

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..codegen.epilogue import epilogue_role
-from ..functions.gemms import SOURCE, scalar_kind
-from ..functions.kinds import repeaters
+from ..functions.dispatch import repeaters
+from ..functions.gemm import SOURCE, scalar_kind
 from ..functions.pipeline import Execution
 
 __all__ = ["Repeat", "repeat_of"]

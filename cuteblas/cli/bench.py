@@ -28,7 +28,7 @@ from typing import Any
 from .. import runtime
 from ..blas.types import dtype_named
 from ..functions import backend
-from ..functions.named import PRECISIONS
+from ..functions.algorithms import PRECISIONS
 from .clients import clients, number_of_programs
 from .command import CommandError, positive, refuse_unwritable
 from .explain import shape

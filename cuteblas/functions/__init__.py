@@ -1,15 +1,14 @@
 """NumPy's semantics over the kernels: shapes, dtypes, casting, broadcasting and ``out``."""
 
-from .backends import backend, current_backend
-from .copies import ascontiguousarray, asfortranarray, copy
+from .copy import ascontiguousarray, asfortranarray, copy
 from .counters import reset_stats, stats
-from .dots import dot, inner, kron, outer, tensordot, vdot
-from .einsums import einsum, einsum_path
-from .explanations import Explanation, explain, explain_copy
-from .limits import set_workspace_limit
-from .products import matmul
-from .transposes import matrix_transpose, moveaxis, permute_dims, rollaxis, swapaxes, transpose
-from .vectors import matvec, vecdot, vecmat
+from .dot import dot, inner, kron, outer, tensordot, vdot
+from .einsum import einsum, einsum_path
+from .explain import Explanation, explain, explain_copy
+from .matmul import matmul
+from .settings import backend, current_backend, set_workspace_limit
+from .transpose import matrix_transpose, moveaxis, permute_dims, rollaxis, swapaxes, transpose
+from .vecdot import matvec, vecdot, vecmat
 
 __all__ = ["Explanation", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot", "einsum",
            "einsum_path", "explain", "explain_copy", "inner", "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "outer",

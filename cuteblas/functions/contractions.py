@@ -12,9 +12,9 @@ import numpy as np
 from ..codegen.dtypes import dtype
 from ..planning.modes import merged
 from ..planning.problem import Operand, ReductionProblem, Storage
+from .algorithms import AS_PLANNED, How, refuse_variant
 from .expressions import Expression, Term
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself
-from .named import AS_PLANNED, How, refuse_variant
 from .pipeline import Execution
 from .problems import readable
 

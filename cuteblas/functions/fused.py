@@ -13,19 +13,19 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
-from .backends import current_backend
+from .algorithms import BY_NUMPY, check_variant, refuse_variant
+from .dispatch import kind_of, own_call, repeaters
 from .engines import EMULATOR, Engine
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
-from .gemms import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
+from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
 from .gufunc import Product, judge
-from .kinds import kind_of, own_call, repeaters
 from .memory import Memory
-from .named import BY_NUMPY, check_variant, refuse_variant
 from .pipeline import Execution
 from .problems import has_kernels, readable
 from .routing import host_operands, judged_on_gpu
+from .settings import current_backend
 
 __all__ = ["fused_call", "fused_matmul"]
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from .algorithms import NATIVE, How, checked_how
 from .counters import tally
-from .dots import dot_for, outer_for, settle_dot, tensordot_for
+from .dot import dot_for, outer_for, settle_dot, tensordot_for
 from .expressions import stand_in
+from .matmul import matmul as any_matmul
+from .matmul import rehearse_matmul
 from .memory import Memory, strides_by_order
-from .named import NATIVE, How, checked_how
-from .products import matmul as any_matmul
-from .products import rehearse_matmul
 from .routing import by_numpy, plain_arrays, rehearse_product, sent_back, take, without_kernels
-from .transposes import matrix_transpose
-from .vectors import vecdot_for
+from .transpose import matrix_transpose
+from .vecdot import vecdot_for
 
 __all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "tensordot", "vecdot"]
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .backends import current_backend
+from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, How, refuse_variant
 from .counters import tally
+from .dispatch import kind_of, own_call, own_types, repeaters
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, judge
-from .kinds import kind_of, own_call, own_types, repeaters
 from .memory import Memory
-from .named import AS_PLANNED, BY_NUMPY, NATIVE, How, refuse_variant
+from .settings import current_backend
 
 if TYPE_CHECKING:
     from .engines import Engine

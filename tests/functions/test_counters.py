@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.functions.backends import current_backend
 from cuteblas.functions.counters import Tally, tally
-from cuteblas.functions.kinds import kind_of
+from cuteblas.functions.dispatch import kind_of
+from cuteblas.functions.settings import current_backend
 
 
 def test_tally_counts_and_resets():

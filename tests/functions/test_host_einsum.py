@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cuteblas
-from cuteblas.functions import einsums
 
 from .agreement import agree
 from .arrays import DTYPES, LAYOUTS, laid_out
 from .test_einsum import SUBSCRIPTS, operands_for
 
+EINSUM = import_module("cuteblas.functions.einsum")             # the package has the function under this name
 FLOATS = {"e": 6e4, "f": 3e38, "d": 1.7e308, "F": 1e38, "D": 1e308}
 
 
 @pytest.fixture(autouse=True)
 def no_call_is_small(monkeypatch):
     """Let NumPy's plain loop answer nothing."""
-    monkeypatch.setattr(einsums, "SMALL", -1)
-    monkeypatch.setattr(einsums, "SMALL_ONCE", -1)
-    monkeypatch.setattr(einsums, "_programs", {})
+    monkeypatch.setattr(EINSUM, "SMALL", -1)
+    monkeypatch.setattr(EINSUM, "SMALL_ONCE", -1)
+    monkeypatch.setattr(EINSUM, "_programs", {})
 
 
 def einsum(*operands, **arguments):

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.functions import limits
+from cuteblas.functions import settings
 from cuteblas.planning import H200
 
 
 @pytest.fixture(autouse=True)
 def no_limit(monkeypatch):
     monkeypatch.delenv("CUTEBLAS_WORKSPACE_LIMIT", raising=False)
-    monkeypatch.setattr(limits, "_asked", False)
+    monkeypatch.setattr(settings, "_asked", False)
     yield
-    limits._asked = True
+    settings._asked = True
     cuteblas.set_workspace_limit(None)
 
 
@@ -30,8 +30,8 @@ def test_the_limit_is_that_of_plans():
 
 def test_the_environment_sets_the_first_limit(monkeypatch):
     monkeypatch.setenv("CUTEBLAS_WORKSPACE_LIMIT", "1000")
-    assert limits.limited(H200).workspace_limit == 1000
-    assert cuteblas.set_workspace_limit(7) == 1000 and limits.limited(H200).workspace_limit == 7
+    assert settings.limited(H200).workspace_limit == 1000
+    assert cuteblas.set_workspace_limit(7) == 1000 and settings.limited(H200).workspace_limit == 7
 
 
 @pytest.mark.parametrize("value, error", [(-1, ValueError), ("many", TypeError), (1.5, TypeError), ([], TypeError)])
@@ -43,7 +43,7 @@ def test_other_limits_are_refused(value, error):
 def test_the_environment_is_refused(monkeypatch):
     monkeypatch.setenv("CUTEBLAS_WORKSPACE_LIMIT", "plenty")
     with pytest.raises(TypeError, match="CUTEBLAS_WORKSPACE_LIMIT is a number of bytes, got 'plenty'"):
-        limits.limited(H200)
+        settings.limited(H200)
 
 
 def test_ready_calls_are_planned_again():

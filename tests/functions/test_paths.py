@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuteblas.functions.paths import MOST_FOR_OPTIMAL, contraction_path, greedy_path, optimal_path
-from cuteblas.functions.subscripts import operands_of, read, with_operands
+from cuteblas.functions.subscripts import (
+    MOST_FOR_OPTIMAL,
+    contraction_path,
+    greedy_path,
+    operands_of,
+    optimal_path,
+    read,
+    with_operands,
+)
 
 
 def cost(terms, result, extents, path):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...planning.plan import Plan
 from ...planning.problem import DeviceInfo
-from ..kinds import kind_of
+from ..dispatch import kind_of
 from ..memory import Memory
 from .emulator import EMULATOR, Emulator
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...planning.plan import Plan
 from ...planning.problem import ContractionProblem, DeviceInfo, GemmProblem
-from ..limits import limited
 from ..memory import Memory, without_imaginary_part
+from ..settings import limited
 
 __all__ = ["CUDA", "Cuda", "current_device", "current_stream", "launcher_for", "on_device_of", "require_one_device",
            "several_devices", "uploaded"]

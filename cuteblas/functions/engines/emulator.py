@@ -11,8 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...planning.plan import Plan
 from ...planning.problem import H200, DeviceInfo
-from ..limits import limited
 from ..memory import Memory, without_imaginary_part
+from ..settings import limited
 
 __all__ = ["EMULATOR", "REHEARSAL", "Emulator"]
 

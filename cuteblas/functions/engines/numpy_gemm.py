@@ -16,7 +16,7 @@ __all__ = ["numpy_gemm"]
 def numpy_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
                c: np.ndarray | None = None, out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
                epilogue: Any = None, order: str = "F", function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Multiply NumPy arrays: see :func:`cuteblas.functions.gemms.prepare` for the arguments, which are checked.
+    """Multiply NumPy arrays: see :func:`cuteblas.functions.gemm.prepare` for the arguments, which are checked.
 
     Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in int32.
 

@@ -20,9 +20,9 @@ from ..._forks import forget_in_children
 from ...planning.gemm.grouped import Form
 from ...planning.plan import Plan
 from ...planning.problem import GroupedProblem
-from ..kinds import register_repeater
-from ..limits import planned_under_the_limit
+from ..dispatch import register_repeater
 from ..memory import Memory
+from ..settings import planned_under_the_limit
 from .cuda import CUDA, current_device, current_stream, launcher_for, several_devices, uploaded
 from .recorder import Recorder, Step
 

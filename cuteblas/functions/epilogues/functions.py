@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kinds import kind_of, own_call
+from ..dispatch import kind_of, own_call
 from .epilogue import widened
 from .tracing import Traced, of_name
 

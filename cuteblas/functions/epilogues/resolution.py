@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...codegen.epilogue import EpilogueGraph, Node
-from ..kinds import kind_of
+from ..dispatch import kind_of
 from .epilogue import Bound, Epilogue, is_choice, is_number, placed_vector
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 

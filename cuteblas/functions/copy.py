@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..codegen.dtypes import element_of
-from .backends import current_backend
+from .algorithms import BY_NUMPY, check_variant, refuse_variant
 from .counters import tally
-from .kinds import kind_of, own_call, repeaters
+from .dispatch import kind_of, own_call, repeaters
 from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
-from .named import BY_NUMPY, check_variant, refuse_variant
+from .settings import current_backend
 
 __all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .backends import current_backend
+from .algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from .counters import tally
+from .dispatch import fast_paths, kind_of, own_call, repeaters
 from .gufunc import MatmulArguments, single_out
-from .kinds import fast_paths, kind_of, own_call, repeaters
-from .named import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from .routing import accepted, plain_arrays
+from .settings import current_backend
 
 if TYPE_CHECKING:
     from .pipeline import Execution

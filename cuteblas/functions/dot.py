@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .backends import current_backend
-from .copies import ascontiguousarray
+from .algorithms import AS_PLANNED, How, checked_how
+from .copy import ascontiguousarray
 from .counters import tally
+from .dispatch import kind_of
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .gufunc import shadow
-from .kinds import kind_of
 from .memory import Memory, contiguous_strides, is_contiguous
-from .named import AS_PLANNED, How, checked_how
 from .routing import answer
+from .settings import current_backend
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .backends import current_backend
-from .copies import check_out, checked_order, why_not_words
+from .algorithms import check_variant, checked_precision, refuse_variant
+from .copy import check_out, checked_order, why_not_words
+from .dispatch import kind_of, own_call
 from .gufunc import MatmulArguments, single_out
-from .kinds import kind_of, own_call
-from .limits import limited
 from .memory import Memory, overlap, strides_by_order
-from .named import check_variant, checked_precision, refuse_variant
 from .routing import host_operands, judged_on_gpu
+from .settings import current_backend, limited
 
 if TYPE_CHECKING:
     from ..planning.estimates import Estimate

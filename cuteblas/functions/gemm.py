@@ -11,9 +11,9 @@ import numpy as np
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
+from .algorithms import NATIVE
 from .engines import Engine
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself
-from .named import NATIVE
 from .pipeline import Execution, plan_for
 from .problems import Matrix, Staged, folded_problem, matrix, readable, writable
 

@@ -12,16 +12,15 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from .backends import current_backend
+from .algorithms import NATIVE, How, checked_how, refuse_variant
 from .counters import tally
+from .dispatch import kind_of, own_types, repeaters
 from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
-from .kinds import kind_of, own_types, repeaters
 from .memory import Memory, contiguous_strides, is_contiguous
-from .named import NATIVE, How, checked_how, refuse_variant
-from .paths import contraction_path, optimal_path
 from .routing import Taken, by_numpy, key_of, plain_arrays, refuse_number, refused, sent_back, take, without_kernels
-from .subscripts import Subscripts, operands_of, read, text_of, with_operands
+from .settings import current_backend
+from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
 

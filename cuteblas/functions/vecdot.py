@@ -8,8 +8,8 @@ import numpy as np
 
 from .expressions import Expression, of_product
 from .gufunc import judge
+from .matmul import MatmulArguments
 from .memory import Memory
-from .products import MatmulArguments
 from .routing import answer
 
 __all__ = ["matvec", "vecdot", "vecdot_for", "vecmat"]

@@ -1,0 +1,150 @@
+"""What a program sets: which backend works on NumPy arrays, and how much scratch memory a call may take."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..planning.problem import DeviceInfo
+
+__all__ = ["BACKENDS", "backend", "current_backend", "limited", "planned_under_the_limit", "set_workspace_limit"]
+
+BACKENDS = ("numpy", "emulator")
+
+
+def _checked_backend(name: str, source: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"{source} is {name!r}, but NumPy arrays are worked on by one of {', '.join(map(repr, BACKENDS))}; "
+                         f"CuPy arrays always use the GPU")
+    return name
+
+
+_chosen: ContextVar[str | None] = ContextVar("cuteblas_backend", default=None)
+
+
+@cache
+def _backend_of_environment() -> str:
+    return _checked_backend(os.environ.get("CUTEBLAS_BACKEND") or "numpy", "CUTEBLAS_BACKEND")
+
+
+def current_backend() -> str:
+    """The backend that works on NumPy arrays: that of the innermost ``with cuteblas.backend(...)``, else the environment variable
+    ``CUTEBLAS_BACKEND`` as it was at the first question, else ``"numpy"``.
+
+    Returns
+    -------
+    str
+        ``"numpy"`` or ``"emulator"``.
+
+    Raises
+    ------
+    ValueError
+        If ``CUTEBLAS_BACKEND`` names no backend.
+    """
+    return _chosen.get() or _backend_of_environment()
+
+
+@contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Choose what works on NumPy arrays inside a ``with`` block, for this thread or task.
+
+    Parameters
+    ----------
+    name : {"numpy", "emulator"}
+        ``"numpy"`` is NumPy's BLAS; ``"emulator"`` runs the generated GPU kernels on the CPU. CuPy arrays are not affected.
+
+    Returns
+    -------
+    context manager
+        For a ``with`` block.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend.
+    """
+    token = _chosen.set(_checked_backend(name, "the backend"))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+# -- scratch memory ----------------------------------------------------------------------------------------------------------------
+_VARIABLE = "CUTEBLAS_WORKSPACE_LIMIT"
+planned_under_the_limit: list[Callable[[], object]] = []
+"""What forgets calls that are repeated without planning, which were planned under the limit that was."""
+
+
+def _checked_limit(nbytes: Any, source: str) -> int:
+    try:
+        limit = operator.index(int(nbytes) if isinstance(nbytes, str) else nbytes)
+    except (TypeError, ValueError):
+        raise TypeError(f"{source} is a number of bytes, got {nbytes!r}") from None
+    if limit < 0:
+        raise ValueError(f"{source} is a number of bytes, got {limit}")
+    return limit
+
+
+def _limit_of_environment() -> int | None:
+    value = os.environ.get(_VARIABLE)
+    return _checked_limit(value, _VARIABLE) if value else None
+
+
+_limit: int | None = None
+_asked = False
+
+
+def _current() -> int | None:
+    """The limit; that of the environment until another is set."""
+    global _limit, _asked
+    if not _asked:
+        _limit, _asked = _limit_of_environment(), True
+    return _limit
+
+
+def set_workspace_limit(nbytes: int | None) -> int | None:
+    """Limit the scratch memory of a call on the GPU, for the whole process.
+
+    A product that would need more is computed in blocks, one after the other, or by a kernel that needs less: ``explain`` says
+    which.
+
+    Parameters
+    ----------
+    nbytes : int or None
+        Bytes at most; ``None`` for no limit. The environment variable ``CUTEBLAS_WORKSPACE_LIMIT`` sets what holds at the start.
+
+    Returns
+    -------
+    int or None
+        The limit until now.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, or a negative number.
+    """
+    global _limit
+    before, after = _current(), None if nbytes is None else _checked_limit(nbytes, "the limit of workspaces")
+    _limit = after
+    for forget in planned_under_the_limit:
+        forget()
+    return before
+
+
+def limited(device: DeviceInfo) -> DeviceInfo:
+    """The device, with the limit for plans on it."""
+    limit = _current()
+    return device if limit is None else _limited(device, limit)
+
+
+@lru_cache(maxsize=64)
+def _limited(device: DeviceInfo, limit: int) -> DeviceInfo:
+    return replace(device, workspace_limit=limit)
