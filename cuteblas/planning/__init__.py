@@ -9,3 +9,13 @@ from .reductions import plan_reduction
 
 __all__ = ["H200", "Argument", "ContractionProblem", "CopyProblem", "DeviceInfo", "GemmProblem", "Launch", "Operand", "Plan",
            "ReductionProblem", "Storage", "plan_contraction", "plan_copy", "plan_gemm", "plan_reduction"]
+
+
+def _repr_html_(plan: Plan) -> str:
+    """The plan for a notebook."""
+    from .pages import page_of
+
+    return page_of(plan)
+
+
+Plan._repr_html_ = _repr_html_          # type: ignore[attr-defined]        # here, because pages are made of plans

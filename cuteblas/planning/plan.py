@@ -99,9 +99,3 @@ class Plan:
     def source(self) -> str:
         """The CUDA C++ of every kernel of the plan, prelude included."""
         return "\n".join(launch.kernel.cuda_source for launch in self.launches)
-
-    def _repr_html_(self) -> str:
-        """The plan for a notebook."""
-        from .pages import page_of
-
-        return page_of(self)
