@@ -122,7 +122,7 @@ def test_tensor_core_products_do_not_spill(tile, tmp_path):
 def test_matrix_instructions_of_a_stage_are_not_waited_for_one_by_one(divided, tmp_path):
     """As the assembler makes it where it finds other instructions that write to accumulators."""
     for tile in TILES:
-        config = WgmmaConfig("float16", "float16", tile.groups, tile.columns, tile.stages, staged="tma", divided=divided)
+        config = WgmmaConfig("float16", "float16", tile.columns, tile.stages, groups=tile.groups, staged="tma", divided=divided)
         text = instructions(cubin(gemm_wgmma(config), "sm_90a"), tmp_path)
         assert text.count("HGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, config.name
 

@@ -41,7 +41,7 @@ class GemmConfig:
         What is known of the scalars; ``"device"``: they lie in device memory.
     batch_modes : int
         Number of batch modes.
-    split : bool
+    split_k : bool
         Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be shorter).
     wide : bool
         Whether offsets need 64 bits.
@@ -69,7 +69,7 @@ class GemmConfig:
     alpha: str = "one"
     beta: str = "zero"
     batch_modes: int = 0
-    split: bool = False
+    split_k: bool = False
     wide: bool = False
     aligned: bool = False
     epilogue: FusedEpilogue | None = None
@@ -100,7 +100,7 @@ class GemmConfig:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = {0: "m", 1: "k", None: "s"}
         access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
-        flags = (("split", self.split), ("wide", self.wide), ("aligned", self.aligned), ("grouped", self.grouped),
+        flags = (("split", self.split_k), ("wide", self.wide), ("aligned", self.aligned), ("grouped", self.grouped),
                  (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)))
         return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}" + "".join(f"_{name}" for name, on in flags if on)
                 + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
@@ -135,7 +135,7 @@ class GemmBlock:
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str):
         self.k, self.config, self.accumulator = k, config, accumulator
-        k.gate(config.gate, followed=config.split)         # by the sum of slices
+        k.gate(config.gate, followed=config.split_k)         # by the sum of slices
         tile, (element_a, element_b) = config.tile, config.elements
         self._tile = (tile.m, tile.n, tile.k)
         nested = dict(zip("mnk", config.modes, strict=True))
@@ -155,7 +155,7 @@ class GemmBlock:
             item = k.let("item", block // tiles)
             block = k.let("block_in_item", block % tiles)
         depth, first_k = K, 0
-        if config.split:
+        if config.split_k:
             chunk = k.integer("chunk", multiple=max(A.param.along("k"), B.param.along("k"), multiples.get("k", 1)))
             first_k = idx2crd(item, batch)[-1] * chunk
             depth = k.let("depth", minimum(chunk, K - first_k))
@@ -170,7 +170,7 @@ class GemmBlock:
                           for mode, extent in zip(modes, tensor.extents, strict=True))
             flat = by_coordinate(tensor.at(item, shape), tuple(self._extents[mode] for mode in modes))
             # A slice of a plain K is a batch index; of a nested K, a range of its flat coordinate.
-            return domain_offset((0, first_k), flat) if config.split and modes[1] == "k" and nested["k"] > 1 else flat
+            return domain_offset((0, first_k), flat) if config.split_k and modes[1] == "k" and nested["k"] > 1 else flat
 
         mA, mB, mC = matrix(A), matrix(B), matrix(C)
         self.gA = local_tile(mA, (tile.m, tile.k), (bm, _))

@@ -7,8 +7,8 @@ memory. Six products of planes make the result, as in :mod:`~cuteblas.kernels.ge
 in float32 after every stage, rounded, and so are the others, which have accumulators of their own.
 
 Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
-underflow: :data:`RANGE`. Whoever splits keeps the range of what it has seen. Each block says at ``status`` if a number was outside
-of it, so that a kernel that comes later computes C again by native arithmetic.
+underflow: :data:`RANGE`. Threads that split keep the range of what they have read, and each block leaves a verdict by which native
+arithmetic computes C again if a number was outside of it: :mod:`~cuteblas.kernels.guard`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from ...codegen.wgmma import (
 )
 from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import PAIRS, OperandAccess, mapped, operand
-from ..epilogue import Epilogue, FusedEpilogue
+from ..common import OperandAccess, mapped, operand
+from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
-from .names import persistent_traits
+from .persistent import PersistentConfig
 from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
 from .tiles import DEPTH, INSTRUCTION_DEPTH, TmaOperand, ring_of_tiles
@@ -68,8 +68,8 @@ _REGISTERS = 80, 176                # of threads that do not multiply, and of th
 
 
 @dataclass(frozen=True)
-class SkinnyConfig:
-    """Everything that a ``gemm_skinny`` kernel is specialised on.
+class SkinnyConfig(PersistentConfig):
+    """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels share.
 
     Attributes
     ----------
@@ -83,18 +83,8 @@ class SkinnyConfig:
         Which mode of A and B has stride 1 and, without TMA, how they are read.
     tma : tuple of bool
         Whether TMA reads A, and B.
-    c : OperandAccess
-        How C is written.
-    alpha : {"one", "value", "device"}
-        What is known of it; ``"device"``: it lies in device memory.
-    batch_a, batch_b : tuple of bool
-        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
     slices : bool
         Whether K is in slices, which are one more batch mode of C, outermost.
-    wide : bool
-        Whether offsets need 64 bits.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum``.
     """
 
     output: str
@@ -103,13 +93,7 @@ class SkinnyConfig:
     a: OperandAccess = _VECTORS
     b: OperandAccess = _VECTORS
     tma: tuple[bool, bool] = (True, True)
-    c: OperandAccess = PAIRS
-    alpha: str = "one"
-    batch_a: tuple[bool, ...] = ()
-    batch_b: tuple[bool, ...] = ()
     slices: bool = False
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
 
     @property
     def k_major(self) -> tuple[bool, bool]:
@@ -136,8 +120,7 @@ class SkinnyConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = persistent_traits((self.rows, self.columns), self.stages, self.k_major, self.c, (self.alpha, "zero"),
-                                   (self.batch_a, self.batch_b), self.wide, self.epilogue)
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major)
         read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
                        for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
         return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"

@@ -36,13 +36,13 @@ from ...codegen.wgmma import (
 )
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
 from ...layout.symbolic import Expr, equal, less
-from ..common import PAIRS, OperandAccess, mapped, operand
-from ..epilogue import Epilogue, FusedEpilogue
+from ..common import mapped, operand
+from ..epilogue import Epilogue
 from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
 from ..split.planes import FORMATS
 from .divided import Divided
-from .names import persistent_traits
+from .persistent import TmaConfig
 from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
 from .staged import StagedC
@@ -52,8 +52,8 @@ __all__ = ["GemmSplitConfig", "gemm_split"]
 
 
 @dataclass(frozen=True)
-class GemmSplitConfig:
-    """Everything that a ``gemm_split`` kernel is specialised on.
+class GemmSplitConfig(TmaConfig):
+    """What a ``gemm_split`` kernel is specialised on beside the fields that kernels of TMA share.
 
     Attributes
     ----------
@@ -65,18 +65,6 @@ class GemmSplitConfig:
         Columns of a tile of accumulators.
     stages : int
         Stages of the ring.
-    k_major_a, k_major_b : bool
-        Along which mode the planes of A and B are contiguous.
-    c : OperandAccess
-        How C is read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars; ``"device"``: they lie in device memory.
-    batch_a, batch_b : tuple of bool
-        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
-    wide : bool
-        Whether offsets into C need 64 bits.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     fallback : int, optional
         If given, the kernel makes the verdict on all rows and writes nothing unless their planes hold what it needs; this is the
         verdict if they do not: :func:`~cuteblas.kernels.split.condition.verdict_on_rows`.
@@ -84,43 +72,20 @@ class GemmSplitConfig:
         The verdict without which the kernel does nothing.
     element : str
         Type of the elements that were split, float32 or complex64.
-    staged : {"tma", "rows"}, optional
-        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
-    groups : int
-        Multiplying warpgroups, 64 rows of C each.
-    divided : bool
-        Whether blocks may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.divided.Divided`.
     """
 
     format: str
     output: str
     columns: int = 128
     stages: int = 3
-    k_major_a: bool = True
-    k_major_b: bool = True
-    c: OperandAccess = PAIRS
-    alpha: str = "one"
-    beta: str = "zero"
-    batch_a: tuple[bool, ...] = ()
-    batch_b: tuple[bool, ...] = ()
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
     fallback: int | None = None
     gate: int | None = None
     element: str = "float32"
-    staged: str | None = None
-    groups: int = 2
-    divided: bool = False
 
     @property
     def parts(self) -> int:
         """Accumulators of an element of C, and real products of a product of two elements along K."""
         return 2 if dtype(self.element).is_complex else 1
-
-    @property
-    def rows(self) -> int:
-        """Rows of the tile of C."""
-        return 64 * self.groups
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -135,19 +100,17 @@ class GemmSplitConfig:
     @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
-        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, (self.k_major_a, self.k_major_b), self.parts)
+        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, self.k_major, self.parts)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
         """The TMA boxes of one plane of a stage of A and of B."""
-        return boxes(FORMATS[self.format].element, self.rows, self.columns, (self.k_major_a, self.k_major_b))
+        return boxes(FORMATS[self.format].element, self.rows, self.columns, self.k_major)
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
-                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
-                                   staged=self.staged)
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta, self.staged)
         return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
                 + ("" if self.fallback is None else f"_judges{self.fallback}") + gate_tag(self.gate))
 

@@ -25,11 +25,11 @@ from ...codegen.tma import TmaBox, TmaLoad
 from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import equal, less
-from ..common import PAIRS, OperandAccess, mapped, operand
-from ..epilogue import Epilogue, FusedEpilogue
+from ..common import mapped, operand
+from ..epilogue import Epilogue
 from .cluster import ALONE, Cluster
 from .divided import Divided
-from .names import persistent_traits
+from .persistent import TmaConfig
 from .roles import GROUP, begin, consumers, producers
 from .scheduler import Scheduler
 from .staged import StagedC
@@ -39,81 +39,45 @@ __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
 
 @dataclass(frozen=True)
-class WgmmaConfig:
-    """Everything that a ``gemm_wgmma`` kernel is specialised on.
+class WgmmaConfig(TmaConfig):
+    """What a ``gemm_wgmma`` kernel is specialised on beside the fields that kernels of TMA share.
 
     Attributes
     ----------
     element, output : str
         Names of the types of A and B (``float16``, ``bfloat16``, or ``tfloat32``: float32 that TMA rounds), and of C.
-    groups : int
-        Multiplying warpgroups, 64 rows of C each.
     columns : int
         Columns of the tile of C.
     stages : int
         Stages of the ring.
-    k_major_a, k_major_b : bool
-        Which mode of A and B has stride 1.
-    c : OperandAccess
-        How C is read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars; ``"device"``: they lie in device memory.
-    batch_a, batch_b : tuple of bool
-        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
-    wide : bool
-        Whether offsets into C need 64 bits.
-    epilogue : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
     cluster : Cluster
         Blocks that share operands.
-    staged : {"tma", "rows"}, optional
-        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
-    divided : bool
-        Whether blocks, which are alone then, may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.divided.Divided`.
     clipped : bool
         Whether boxes are short, and those beyond A or B are not brought as zeros, which takes longer than to read.
     """
 
     element: str
     output: str
-    groups: int = 2
     columns: int = 256
     stages: int = 4
-    k_major_a: bool = True
-    k_major_b: bool = True
-    c: OperandAccess = PAIRS
-    alpha: str = "one"
-    beta: str = "zero"
-    batch_a: tuple[bool, ...] = ()
-    batch_b: tuple[bool, ...] = ()
-    wide: bool = False
-    epilogue: FusedEpilogue | None = None
     cluster: Cluster = ALONE
-    staged: str | None = None
-    divided: bool = False
     clipped: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Rows of the tile of C."""
-        return 64 * self.groups
 
     @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
-        return consumer_mma(self.element, self.columns, self.groups, (self.k_major_a, self.k_major_b))
+        return consumer_mma(self.element, self.columns, self.groups, self.k_major)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
         """The TMA boxes by which a block brings its part of a stage of A and of B."""
-        return boxes(self.element, self.rows, self.columns, (self.k_major_a, self.k_major_b), self.cluster, self.clipped)
+        return boxes(self.element, self.rows, self.columns, self.k_major, self.cluster, self.clipped)
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = persistent_traits((self.rows, self.columns), self.stages, (self.k_major_a, self.k_major_b), self.c,
-                                   (self.alpha, self.beta), (self.batch_a, self.batch_b), self.wide, self.epilogue,
-                                   self.cluster, self.staged, depth_of(self.element))
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta, self.staged, self.cluster,
+                             depth_of(self.element))
         return (f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
                 f"{'_clipped' if self.clipped else ''}")
 

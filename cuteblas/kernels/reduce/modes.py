@@ -51,7 +51,7 @@ class ReduceModesConfig:
         The mode along which threads are neighbours; the one with stride 1, if there is one.
     batch_modes : int
         Number of batch modes.
-    split : bool
+    sliced : bool
         Whether the last batch mode walks over slices of j, each ``chunk`` long (the last may be shorter).
     wide : bool
         Whether offsets need 64 bits.
@@ -65,7 +65,7 @@ class ReduceModesConfig:
     threads: tuple[int, int]
     lanes: int
     batch_modes: int = 0
-    split: bool = False
+    sliced: bool = False
     wide: bool = False
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class ReduceModesConfig:
         types = "_".join(dtype(name).tag for name in (self.element, self.accumulator, self.output))
         unit = {0: "i", 1: "j", None: "s"}[self.x.unit]
         return (f"reduce_{self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{unit}{self.x.width}"
-                f"_b{self.batch_modes}{'_split' if self.split else ''}{'_wide' if self.wide else ''}")
+                f"_b{self.batch_modes}{'_split' if self.sliced else ''}{'_wide' if self.wide else ''}")
 
 
 def _identity(op: str, accumulator: str) -> Value | None:
@@ -125,7 +125,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     tile = k.let("tile", block % tiles) if batch else block
     item: IntLike = k.let("item", block // tiles) if batch else 0
     depth: IntLike = J
-    if config.split:
+    if config.sliced:
         chunk = k.integer("chunk", multiple=X.param.along("j"))
         depth = k.let("depth", minimum(chunk, J - idx2crd(item, batch)[-1] * chunk))
 

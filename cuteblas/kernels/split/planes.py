@@ -7,8 +7,8 @@ Each row of the operand is scaled by a power of two, so that its largest element
 
 A block owns whole rows, which it looks at twice: for their largest elements, and to split them. Meanwhile short ones stay in
 registers and others in shared memory, so that all of a row, or most of a long one, is read once. Where rows lie across K, the
-blocks of a cluster share them, each with a part of K, and tell each other what they find in it. Beside the planes stand the
-exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see
+blocks of a cluster share them, each with a part of K, and store what they find into the shared memory of all. Beside the planes
+are the exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see
 :data:`~cuteblas.kernels.split.condition.RECORD`.
 
 Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
@@ -44,7 +44,7 @@ from .condition import RECORD, UNBOUNDED
 __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
 _WARP, _WORD = 32, 4
-_TOLD = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # words that blocks of a cluster tell of a row
+_PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # of a row, by each block of a cluster
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
 _PARTS = {"float32": 1, "complex64": 2}
 
@@ -114,7 +114,7 @@ class SplitOperand:
         Steps whose elements are in shared memory at the same time. If one step is all of K, its elements stay in registers: 0, or
         1 if they get there through shared memory, because they cannot be read as whole runs.
     cluster : int
-        Blocks that share rows, a power of two: each has every so many-th step, and they tell each other what they find.
+        Blocks that share rows, a power of two: each has every so many-th step, and stores what it finds for the others.
     """
 
     x: OperandAccess
@@ -231,8 +231,8 @@ class SplitOperand:
     def shared_bytes(self) -> int:
         """Shared memory for the rows, for what each warp finds in them first, and for what other blocks of a cluster find."""
         rows, depth = self.tile
-        told = (len(_TOLD) * rows * self.cluster + _GRAIN) * _WORD if self.cluster > 1 else 0
-        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.warps * _WORD + told
+        partials = (len(_PARTIALS) * rows * self.cluster + _GRAIN) * _WORD if self.cluster > 1 else 0
+        return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.warps * _WORD + partials
 
     @property
     def tag(self) -> str:
@@ -319,17 +319,17 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     flags_count = k.integer("flags_count") if config.clears else 0
     parts = {side: _Operand(k, form, side, operand, config.recorded) for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
-    came = _Came(k, config)
+    arrivals = _Arrivals(k, config)
     block = k.each_block("block")
-    came.turn()
+    arrivals.turn()
     if flags is not None:
         with k.when(equal(block, 0)):
             clear(k, flags, flags_count)
     surplus = config.cluster > 1 and parts[second].shares_no_rows
     with k.when(less(block, blocks_first)), k.scratch():
-        parts[first].split(block, came)
+        parts[first].split(block, arrivals)
     with k.otherwise(), k.scratch():
-        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), came, surplus=surplus)
+        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), arrivals, surplus=surplus)
     return k.build()
 
 
@@ -353,15 +353,15 @@ class _Operand:
         """Whether each block has rows of its own."""
         return self._config.cluster == 1
 
-    def split(self, block: IntLike, came: _Came, *, surplus: bool = False) -> None:
+    def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
         """Split the rows of a block; with a ``surplus``, there may be blocks behind the last rows."""
         if not surplus:
-            return self._split(block, came)
+            return self._split(block, arrivals)
         k, rows = self._k, self._config.tile[0]
         with k.when(less(block, prod(self._batch, start=ceil_div(self._extents[0], rows)))):
-            self._split(block, came)
+            self._split(block, arrivals)
 
-    def _split(self, block: IntLike, came: _Came) -> None:
+    def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
         k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.order
         folder = TiledCopy(order, (vi, 1))
@@ -398,7 +398,7 @@ class _Operand:
         def parts_of(value: Value) -> list[Value]:
             return [value] if config.parts == 1 else [value.re, -value.im if config.x.conj else value.im]
 
-        fold = _Fold(k, config, rank, came, ["top", *(("zeros", "small", "sums") if self._s else ())])
+        fold = _Fold(k, config, rank, arrivals, ["top", *(("zeros", "small", "sums") if self._s else ())])
 
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
@@ -531,10 +531,10 @@ def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
     return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (rows, k.let(name, depth - first)))
 
 
-class _Came:
-    """What tells a block that all blocks of its cluster have told it what they found: what is largest, then what they counted.
+class _Arrivals:
+    """The mbarriers on which stores of other blocks of the cluster complete: of what is largest, then of what they counted.
 
-    Each of two mbarriers is waited for once in each block that is computed.
+    A block waits once for each of the two, each time that it splits rows.
     """
 
     def __init__(self, k: KernelBuilder, config: SplitConfig):
@@ -554,15 +554,15 @@ class _Came:
             self._k.assign(self._parity, 1 - self._parity)
 
     def expect(self, stage: int, nbytes: int) -> None:
-        """Say how much will come; one thread does this, before blocks of the cluster meet."""
+        """Say how many bytes will be stored; one thread does this, before blocks of the cluster meet."""
         self._barriers.expect(stage, nbytes)
 
     def meet(self) -> None:
-        """Wait until all blocks of the cluster may be told: they have begun, and read what they were told before."""
+        """Wait until all blocks of the cluster may be stored to: they have begun, and read what was stored before."""
         self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
 
     def wait(self, stage: int) -> None:
-        """Wait until all has come."""
+        """Wait until all of it is there."""
         self._barriers.wait(stage, self._parity)
 
     def barrier(self, stage: int) -> Element:
@@ -576,7 +576,7 @@ class _Fold:
     Each warp leaves one part of a row; then there is a thread for each part of each row, parts side by side.
     """
 
-    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, came: _Came, told: Iterable[str]):
+    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, arrivals: _Arrivals, names: Iterable[str]):
         self._k, self._config, self._rows, self._rank = k, config, config.tile[0], rank
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
@@ -588,32 +588,32 @@ class _Fold:
         self.has_row = less(k.thread, self._rows * self._parts)
         if config.cluster == 1:
             return
-        # What blocks of the cluster tell this one: words for its rows, from each of them. They come at any time, so nothing else
-        # may lie there.
+        # What blocks of the cluster store here: words for the rows, from each of them. They may come at any time, so nothing else
+        # uses this memory.
         k.comment("What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted")
-        self._told = {name: k.shared(f"told_{name}", _TOLD[name], Layout((self._rows, config.cluster), (1, self._rows)))
-                      for name in told}
-        self._came = came
+        self._partials = {name: k.shared(f"told_{name}", _PARTIALS[name], Layout((self._rows, config.cluster), (1, self._rows)))
+                          for name in names}
+        self._arrivals = arrivals
         with k.when(equal(k.thread, 0)):
             for stage, names in enumerate(self._stages):
                 with k.when(True if stage == 0 else equal(rank, 0)):    # counts come to the first block alone
-                    came.expect(stage, len(names) * self._rows * config.cluster * _WORD)
+                    arrivals.expect(stage, len(names) * self._rows * config.cluster * _WORD)
 
     @property
     def _stages(self) -> list[list[str]]:
-        """What is told at a time."""
-        names = list(self._told)
+        """What is stored at a time."""
+        names = list(self._partials)
         return [stage for stage in (names[:1], names[1:]) if stage]
 
     def _word(self, name: str, row: IntLike, rank: IntLike) -> Tensor:
-        """What the block with this rank tells of a row."""
+        """Where the block with this rank stores what it has of a row."""
         shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
-        return Tensor(self._told[name].engine, Layout(shape, stride))[_, row, rank]
+        return Tensor(self._partials[name].engine, Layout(shape, stride))[_, row, rank]
 
     def meet(self) -> None:
-        """Wait until all blocks of the cluster have begun, and may be told."""
+        """Wait until all blocks of the cluster have begun, and may be stored to."""
         if self._config.cluster > 1:
-            self._came.meet()
+            self._arrivals.meet()
 
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
@@ -666,11 +666,11 @@ class _Fold:
             names = [total.engine.name for total, _combine in totals]
             with k.when(all_of(self.has_row, equal(own, 0))):
                 for name, (_seen, _own, part) in zip(names, found, strict=True):
-                    k.copy(StoreAsync(0, self._came.barrier(1)), part, self._word(name, row, self._rank))
+                    k.copy(StoreAsync(0, self._arrivals.barrier(1)), part, self._word(name, row, self._rank))
             k.end_block(integer(self._rank).differs(0))
-            self._came.wait(1)
+            self._arrivals.wait(1)
             for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
-                other = k.registers(f"other_{name}", _TOLD[name], Layout(1))
+                other = k.registers(f"other_{name}", _PARTIALS[name], Layout(1))
                 k.fill(part)
                 with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
                     k.copy(Vector(1), self._word(name, row, own + first), other)
@@ -679,15 +679,15 @@ class _Fold:
         return row, [part(0) for _seen, _own, part in found]
 
     def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
-        """Tell all blocks of the cluster what this one has of each row, and fold what they have, for those who split."""
+        """Store what this block has of each row to all of the cluster, and fold what they have, for the threads that split."""
         k, parts, cluster, name = self._k, self._parts, self._config.cluster, total.engine.name
         row, own = k.thread // parts, k.thread % parts
         with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-            k.copy(StoreAsync(own + first, self._came.barrier(0)), part, self._word(name, row, self._rank))
-        self._came.wait(0)
-        told, everywhere = self._told[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
-        seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(told.engine, everywhere), k.thread))
-        other = k.registers(f"other_{name}", _TOLD[name], total.layout)
+            k.copy(StoreAsync(own + first, self._arrivals.barrier(0)), part, self._word(name, row, self._rank))
+        self._arrivals.wait(0)
+        partials, everywhere = self._partials[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
+        seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(partials.engine, everywhere), k.thread))
+        other = k.registers(f"other_{name}", _PARTIALS[name], total.layout)
         vector = self._values[0]
         k.copy(Vector(vector), seen[_, _, _, 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:

@@ -192,8 +192,9 @@ def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: Devi
     by_tma = unmapped_a is None, unmapped_b is None
     a, b = ((whole.a, (whole.m, whole.k)), (whole.b, (whole.n, whole.k)))
     wide = output_span(p) if all(by_tma) else max(gemm_span(whole), output_span(p))
-    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), by_tma, c, alpha_kind(p.alpha),
-                          batch_a, batch_b, slices, wide >= NARROW_SPAN, fused(p, 1, c.width))
+    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), by_tma, slices, c=c,
+                          alpha=alpha_kind(p.alpha), batch_a=batch_a, batch_b=batch_b, wide=wide >= NARROW_SPAN,
+                          epilogue=fused(p, 1, c.width))
     kernel = gemm_skinny(config)
     values: dict[str, Any] = {"C": view(p.c, output), "M": p.m, "N": p.n, "K": whole.k, "status": View(place(VERDICT)),
                               **({"chunk": p.k} if slices else {})}

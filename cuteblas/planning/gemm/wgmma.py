@@ -299,9 +299,10 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     major_a, major_b = (majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
     c, unstaged = pairs_along_n(p), why_not_staged(p)
-    config = WgmmaConfig(_element(p), p.c.dtype, tile.groups, tile.columns, tile.stages, major_a, major_b, c, alpha_kind(p.alpha),
-                         p.beta, batch_a, batch_b, output_span(p) >= NARROW_SPAN, fused(p, 1, c.width), tile.cluster,
-                         staging(p), choice.divided > 0)
+    config = WgmmaConfig(_element(p), p.c.dtype, tile.columns, tile.stages, tile.cluster, groups=tile.groups, k_major_a=major_a,
+                         k_major_b=major_b, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=batch_a, batch_b=batch_b,
+                         wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), staged=staging(p),
+                         divided=choice.divided > 0)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32

@@ -1,0 +1,84 @@
+"""What kernels of persistent blocks are specialised on, and how that is part of their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..common import PAIRS, OperandAccess
+from ..epilogue import FusedEpilogue
+from .cluster import ALONE, Cluster
+from .tiles import DEPTH
+
+__all__ = ["PersistentConfig", "TmaConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersistentConfig:
+    """How operands are batched and C is written, whatever multiplies.
+
+    Attributes
+    ----------
+    c : OperandAccess
+        How C is read and written.
+    alpha : {"one", "value", "device"}
+        What is known of it; ``"device"``: it lies in device memory.
+    batch_a, batch_b : tuple of bool
+        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
+    wide : bool
+        Whether offsets into C need 64 bits; of operands that threads read, too.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    """
+
+    c: OperandAccess = PAIRS
+    alpha: str = "one"
+    batch_a: tuple[bool, ...] = ()
+    batch_b: tuple[bool, ...] = ()
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+
+    def traits(self, tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], beta: str = "zero", staged: str | None = None,
+               cluster: Cluster = ALONE, depth: int = DEPTH) -> str:
+        """The part of a kernel's name that says how operands are accessed and C is written."""
+        major = "".join("k" if x else "m" for x in k_major)
+        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
+        modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
+        written = f"{unit}{self.c.width}{staged[0] if staged else ''}"
+        return (f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{beta[0]}_b{modes}"
+                f"{'_wide' if self.wide else ''}" + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmaConfig(PersistentConfig):
+    """Of kernels whose warpgroups multiply what TMA brings to shared memory.
+
+    Attributes
+    ----------
+    groups : int
+        Multiplying warpgroups, 64 rows of C each.
+    k_major_a, k_major_b : bool
+        Along which mode A and B, or their planes, are contiguous.
+    beta : {"zero", "one", "value", "device"}
+        What is known of it.
+    staged : {"tma", "rows"}, optional
+        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
+    divided : bool
+        Whether blocks, which are alone then, may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.divided.Divided`.
+    """
+
+    groups: int = 2
+    k_major_a: bool = True
+    k_major_b: bool = True
+    beta: str = "zero"
+    staged: str | None = None
+    divided: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile of C."""
+        return 64 * self.groups
+
+    @property
+    def k_major(self) -> tuple[bool, bool]:
+        """Whether A, and B, are contiguous along K."""
+        return self.k_major_a, self.k_major_b
