@@ -1,5 +1,6 @@
 """The guard: what a new algorithm states, and that each verdict is followed. The algorithms here write 1 or 2 all over C."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from cuteblas.layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from cuteblas.layout.symbolic import equal, less
 from cuteblas.planning import H200, Plan
 from cuteblas.planning.gemm.blocks import Blocks
+from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
 from cuteblas.planning.operands import launch, place
@@ -63,13 +65,13 @@ def condition(k, found):
 
 
 @cache
-def write_all(value, *, judges=False, reports=False, gate=None):
+def write_all(value, *, judges=False, reports=False, gate=None, element="float32"):
     """The product, of sorts: C is this value everywhere. It judges the records first, or reports what it finds in X as it ends."""
-    k = KernelBuilder(f"write_{value}{'_judges' * judges}{'_reports' * reports}{gate_tag(gate)}", 2 * WARP,
+    k = KernelBuilder(f"write_{value}_{element}{'_judges' * judges}{'_reports' * reports}{gate_tag(gate)}", 2 * WARP,
                       arch="sm_90" if judges else "sm_75")
     k.gate(gate)
-    seen = TensorParam("X", "k", "float32", (1,)), TensorParam("status", "", "uint32", written=True, batch=False)
-    C, *more = k.tensors(TensorParam("C", "mn", "float32", (None, None), written=True), *(seen if reports else ()),
+    seen = TensorParam("X", "k", element, (1,)), TensorParam("status", "", "uint32", written=True, batch=False)
+    C, *more = k.tensors(TensorParam("C", "mn", element, (None, None), written=True), *(seen if reports else ()),
                          modes="mnk" if reports else "mn")
     m, n = k.extent("m"), k.extent("n")
     verdict = Verdict(k, RECORD, RECORDS) if judges else None
@@ -80,14 +82,14 @@ def write_all(value, *, judges=False, reports=False, gate=None):
     row = k.let("row", k.each_block("block") * 2 * WARP + k.thread)
     if verdict:
         verdict.leave_unless_it_holds()
-    one = k.registers("one", "float32", Layout(1))
-    k.fill(one, number(float(value), "float32"))
+    one = k.registers("one", element, Layout(1))
+    k.fill(one, number(float(value), element))
     matrix = Tensor(C.address, Layout((1, m, n), (0, *C.strides)))
     with k.when(less(row, m)), k.loop("column", n) as column:
         k.copy(Vector(1), one, matrix[_, row, column])
     if reports:
         X, status = more
-        fails, x = k.declare("fails", "bool", False), k.registers("x", "float32", Layout(1))
+        fails, x = k.declare("fails", "bool", False), k.registers("x", element, Layout(1))
         first = k.let("from", k.block_index("of_x", "x") * K)
         with k.loop("i", K, start=k.thread, step=k.threads) as i:
             k.copy(Vector(1), Tensor(X.address, Layout((1, k.extent("k"))))[_, first + i], x)
@@ -98,7 +100,7 @@ def write_all(value, *, judges=False, reports=False, gate=None):
 
 def writes(p, value, gate=None, **values):
     """The launch of :func:`write_all`."""
-    kernel = write_all(value, gate=gate, judges="SX" in values, reports="X" in values)
+    kernel = write_all(value, gate=gate, judges="SX" in values, reports="X" in values, element=p.c.dtype)
     return launch(kernel, (-(-p.m // (2 * WARP)), 1, 1), {"C": View(place("c"), p.c.strides), "M": p.m, "N": p.n, **values},
                   gate_values(gate))
 
@@ -119,30 +121,30 @@ def by_report(p):
     """An algorithm of one launch whose blocks each report what they found when C has been written."""
     X = View(place("a"), (1,))
     multiply = writes(p, 1, X=X, status=View(place(VERDICT)), K=p.k)
-    native = plan_simt(p, H200, gate=NATIVE)
+    native = (plan_mma if p.c.dtype == "float64" else plan_simt)(p, H200, gate=NATIVE)
     return Guarded((multiply,), native.launches, multiply.grid[0]), native.workspace_bytes
 
 
 def run(engine, a, b, algorithm, rows=1):
     """C of an algorithm, of so many blocks of rows with a verdict each."""
     hopper(engine)
-    pa, pb, pc = memory(a), memory(b, "F"), memory(np.full((len(a), b.shape[1]), np.nan, "f4"))
+    pa, pb, pc = memory(a), memory(b, "F"), memory(np.full((len(a), b.shape[1]), np.nan, a.dtype))
     problem, parts, nbytes = gemm_problem(pa, pb, pc), [], 0
     for block in Blocks(1, -(-len(a) // rows), b.shape[1]).of(problem):
         part, needed = algorithm(block.problem)
         primary, fallbacks = (tuple(with_roles(x, block.places) for x in launches) for launches in (part.primary, part.fallbacks))
         parts.append(Guarded(primary, fallbacks, part.words))
         nbytes = max(nbytes, needed)
-    launches = guarded(parts, H200, 64)
+    launches = guarded(parts, replace(H200, multiprocessors=1), 64)      # so that blocks of fallbacks compute one after the other
     plan = Plan(problem, H200, "test", None, launches, nbytes + verdict_bytes(64))
     engine.run(plan, a=pa, b=pb, c=pc)
     return pc.view.copy()
 
 
-def operands(m=M):
+def operands(m=M, kind="f4"):
     """Numbers from 1 to 5, whose product is never 1 or 2."""
     rng = np.random.default_rng(m)
-    return rng.integers(1, 6, (m, K)).astype("f4"), rng.integers(1, 6, (K, N)).astype("f4")
+    return rng.integers(1, 6, (m, K)).astype(kind), rng.integers(1, 6, (K, N)).astype(kind)
 
 
 @pytest.mark.parametrize("at", [(0, 0), (M - 1, K - 1)])
@@ -173,10 +175,10 @@ def test_blocks_of_c_have_verdicts_of_their_own(engine):
     np.testing.assert_array_equal(c, want)
 
 
-@pytest.mark.parametrize("row", [0, 64, 129])
-def test_one_of_many_words_is_enough(engine, row):
+@pytest.mark.parametrize("row, kind", [(0, "f4"), (64, "f4"), (129, "f4"), (129, "f8")])
+def test_one_of_many_words_is_enough(engine, row, kind):
     """Each block of the launch leaves a word, and native arithmetic computes all of C if one of them asks for it."""
-    a, b = operands(130)
+    a, b = operands(130, kind)
     assert (run(engine, a, b, by_report) == 1).all()
     a.ravel()[row // 64 * K + 3] = 11                   # block i of the launch reads row i of X
     np.testing.assert_array_equal(run(engine, a, b, by_report), a @ b)

@@ -13,6 +13,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ..cost.alternatives import Alternative
 from ..floors import multiply_adds_per_clock
+from ..guard import gate_values
 from ..operands import NARROW_SPAN, Oriented, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -185,7 +186,8 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
         yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
 
 
-def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, choice: Choice[MmaTile] | None = None) -> Plan:
+def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, choice: Choice[MmaTile] | None = None,
+             gate: int | None = None) -> Plan:
     """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
 
     Parameters
@@ -198,6 +200,8 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
         Why no faster family could be used, for the plan's reason.
     choice : Choice, optional
         Overrules that of the least estimated time.
+    gate : int, optional
+        The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
 
     Raises
     ------
@@ -214,13 +218,14 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
     if choice.slices == 1:
-        launches: tuple[Launch, ...] = (mma_product(p, choice, roles),)
+        launches: tuple[Launch, ...] = (mma_product(p, choice, roles, gate),)
         workspace = 0
     else:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
         # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
         partial = transposed(sliced(transposed(p), choice.slices, choice.chunk))
-        launches = mma_product(partial, choice, {**roles, "C": "workspace"}), reduction(transposed(p), choice.slices)
+        launches = (mma_product(partial, choice, {**roles, "C": "workspace"}, gate),
+                    reduction(transposed(p), choice.slices, gate))
         workspace = workspace_bytes(p, choice.slices)
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
@@ -237,11 +242,11 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
     return large and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
 
 
-def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles) -> Launch:
+def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, 2 * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
-                       _aligned(p, choice), epilogue=fused(p, 1, c.width))
-    return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values)
+                       _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate)
+    return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))
