@@ -18,13 +18,12 @@ from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, Gemm
 from .counters import tally
 from .elementwise import cast_by_kernels, cast_of, elementwise_parts, flushed_by_a_product, product_of, roles, scaled_of
 from .engines import Engine
-from .engines.recorder import Recorder
 from .memory import Memory, overlap, strides_by_order, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
-    from .engines.repeats import Product
+    from .engines.repeats import Product, Recorder
 
 __all__ = ["Execution", "plan_for"]
 
@@ -62,8 +61,12 @@ class Execution:
 
     def __init__(self, function: str, engine: Engine):
         self.function, self.engine = function, engine
-        self.recorder = None if engine.on_host else Recorder()
         self.memory = engine.memory
+        self.recorder: Recorder | None = None
+        if not engine.on_host:
+            from .engines.repeats import Recorder  # who repeats calls is known from the first one on
+
+            self.recorder = Recorder()
 
     def count(self, group: str, detail: str) -> None:
         """Advance a counter of the function."""

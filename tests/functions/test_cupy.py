@@ -19,7 +19,7 @@ from cuteblas import blas, emulator
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import pipeline  # noqa: E402
+from cuteblas.functions import dispatch, pipeline  # noqa: E402
 from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 from cuteblas.functions.pipeline import plan_for  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
@@ -95,6 +95,21 @@ def test_a_second_call_is_few_frames():
     cuteblas.matmul(x1, x2, out)
     sys.setprofile(None)
     assert frames[:3] == ["matmul", "repeated", "<lambda>"] and frames[3] == "launch", "of this process's executor"
+
+
+@pytest.mark.parametrize("call", [cuteblas.matmul, cuteblas.dot, partial(cuteblas.einsum, "ij,jk->ik"), partial(blas.sgemm, 1),
+                                  partial(cuteblas.matmul, epilogue="relu")])
+def test_a_program_of_one_function_repeats_it(monkeypatch, call):
+    """Who repeats calls of CuPy arrays is not known before the first of them."""
+    name = "cuteblas.functions.engines.repeats"
+    monkeypatch.delitem(dispatch.repeaters, cupy.ndarray)
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("cuteblas.functions.engines.repeats", repeats)              # is put back
+    planned = []
+    monkeypatch.setattr(pipeline, "plan_for", lambda *problem: planned.append(problem) or plan_for(*problem))
+    for _ in range(4):
+        call(on_gpu(np.ones((4, 4), "f4")), on_gpu(np.ones((4, 4), "f4")))
+    assert 1 <= len(planned) <= 2
 
 
 def test_alignment_is_on_the_account_of_its_caller():

@@ -16,7 +16,7 @@ import cuteblas.linalg
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.functions import pipeline, routing  # noqa: E402
-from cuteblas.functions.engines import cuda, recorder, repeats  # noqa: E402
+from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 
 from . import reference  # noqa: E402
 from .agreement import agree, twin  # noqa: E402
@@ -286,7 +286,7 @@ def test_without_memory_for_what_lies_in_between_the_long_way_is_taken(monkeypat
 
 def test_large_intermediate_results_are_freed_as_soon_as_they_were_read(monkeypatch):
     repeats._ready.clear()
-    monkeypatch.setattr(recorder, "_MOST_BYTES", 200)
+    monkeypatch.setattr(repeats, "_MOST_BYTES", 200)
     call("einsum", "ij,jk,kl->il", A, B, A)
     call("einsum", "ij->", UNALIGNED)
     assert len(repeats._ready) == 1

@@ -1,7 +1,7 @@
 """Calls on CuPy arrays that have run before are launched at once; what a call came to is remembered here.
 
-A call is one launch on the operands and the result, a :class:`Program` of several steps, or a group of products. Imported when the
-first of them has run.
+A :class:`Recorder` lists the steps of a call. They are one launch on the operands and the result, a :class:`Program` of several,
+or a group of products. Imported when the first of them begins.
 """
 
 from __future__ import annotations
@@ -24,11 +24,83 @@ from ..dispatch import register_repeater
 from ..memory import Memory
 from ..settings import planned_under_the_limit
 from .cuda import CUDA, current_device, current_stream, launcher_for, several_devices, uploaded
-from .recorder import Recorder, Step
 
-__all__ = ["MOST_READY", "Product", "Program", "forget", "key_of_call", "remember", "remember_group", "repeated",
-           "repeated_group"]
+__all__ = ["MOST_READY", "Product", "Program", "Recorder", "Step", "forget", "key_of_call", "remember", "remember_group",
+           "repeated", "repeated_group"]
 
+_MOST_BYTES = 1 << 30                   # kept of one call; with more, what lies in between is freed as soon as it has been read
+
+
+class Step(NamedTuple):
+    """What an engine did.
+
+    Attributes
+    ----------
+    work : Plan or callable
+        A plan, or a function of the library.
+    arrays : tuple of array
+        What it worked on: of a plan in the order of its problem's roles.
+    plain : bool
+        Whether it was launched without scalars.
+    """
+
+    work: Plan | Callable[..., Any]
+    arrays: tuple[Any, ...]
+    plain: bool = True
+
+
+class Recorder:
+    """The steps of one call, the arrays that it made, and what it counted.
+
+    Attributes
+    ----------
+    steps : list of Step
+        All of them, in order, while ``complete``; else the last one.
+    steps_taken, arrays_made : int
+        How many.
+    made : list of array
+        New arrays, while ``complete``.
+    complete : bool
+        Whether all arrays are kept.
+    ticks : list of callable
+        What advances the counters.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.steps_taken = self.arrays_made = 0
+        self.made: list[Any] = []
+        self.complete = True
+        self.ticks: list[Callable[[], int]] = []
+        self._begins: dict[int, tuple[Any, Any]] = {}           # by its identity: a view, and what it begins with
+
+    def note_array(self, new: Any) -> None:
+        """Note a new array."""
+        self.arrays_made += 1
+        self.made.append(new)
+        if sum(x.nbytes for x in self.made) > _MOST_BYTES:
+            self.complete = False
+        if not self.complete:
+            self.steps, self.made, self._begins = self.steps[-1:], [], {}
+
+    def note_view(self, view: Any, x: Any) -> None:
+        """Note a view of ``x``, which begins where that begins or after it."""
+        if self.complete:
+            self._begins[id(view)] = view, self.beginning(x)
+
+    def note_step(self, work: Plan | Callable[..., Any], *arrays: Any, plain: bool = True) -> None:
+        """Note a step that is about to be taken."""
+        self.steps_taken += 1
+        if not self.complete:
+            self.steps.clear()
+        self.steps.append(Step(work, arrays, plain))
+
+    def beginning(self, x: Any) -> Any:
+        """The array that a view begins with; any other array itself."""
+        return self._begins.get(id(x), (x, x))[1]
+
+
+# -- calls that have run before ---------------------------------------------------------------------------------------------------
 # They are few in practice; a program with ever new shapes starts over at this number.
 MOST_READY = 8192
 
