@@ -1,9 +1,9 @@
-"""The guard on the device: an algorithm's condition on the elements, and the verdict by which kernels behind it compute or return.
+"""The guard on the device: an algorithm's condition on the elements, and the verdict by which later kernels compute or return.
 
 A *primary* algorithm is right under a condition on elements that it reads anyway. It leaves a *verdict*, a word in device memory:
 :data:`HOLDS`, or the number of the *fallback* that has to compute C in its place. Fallbacks are launched in any case; their kernels
 return at once unless the verdict is their number (:meth:`~cuteblas.codegen.builder.KernelBuilder.gate`), so that nothing waits for
-the host. Every call writes the verdict before anything reads it: nobody has to reset it.
+the host. Every call writes the verdict before anything reads it, so it need not be reset.
 
 There are two ways to find it.
 
@@ -38,7 +38,7 @@ HOLDS = 0
 """The verdict if the condition holds: what the primary algorithm computes is the result."""
 
 NEXT, NATIVE = 1, 2
-"""The verdicts if it does not: the fallback that an algorithm brings along, and native arithmetic, which takes any elements."""
+"""The verdicts if it does not: the fallback of the algorithm's own, and native arithmetic, which takes any elements."""
 
 _WARP = 32
 _RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them

@@ -38,7 +38,7 @@ class GemmConfig:
     a, b, c : OperandAccess
         How the operands are read and written.
     alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars; ``"device"``: they lie in device memory.
+        What is known of the scalars; ``"device"``: they are in device memory.
     batch_modes : int
         Number of batch modes.
     split_k : bool

@@ -1,4 +1,4 @@
-"""Blocks that share operand tiles: each brings a part, and TMA puts it into all of them."""
+"""Blocks that share operand tiles: each loads a part, which TMA writes to all of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Place:
             self.m, self.n = k.let("rank_m", rank % cluster.m), k.let("rank_n", rank // cluster.m)
 
     def part(self, operand: int, box: TmaBox, tile: Tensor) -> Tensor:
-        """What this block brings of a tile (MN, K) of A (``operand`` 0) or B (1): part of the rows, or else of K."""
+        """The part that this block loads of a tile (MN, K) of A (``operand`` 0) or B (1): part of the rows, or else of K."""
         rows, deep = (size(mode) for mode in box.layout.shape)
         part = (self.n, self.m)[operand]
         return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile.layout[0]) else (0, part))
@@ -87,7 +87,7 @@ class Place:
         return sum((select(equal(at, i), one << i, 0) for i in range(1, c.size)), select(equal(at, 0), one, 0))
 
     def partner(self) -> IntLike | None:
-        """The rank that the first threads of a warpgroup tell of stages: each another one of those that fill this block's."""
+        """The rank that the first threads of a warpgroup signal: each another one of those that fill this block's stages."""
         k, c, lane = self._k, self._cluster, self._k.thread % GROUP
         if c.size == 1:
             return None
@@ -96,7 +96,7 @@ class Place:
         return k.let("partner", select(less(lane, c.m), below, right))
 
     def release(self, pipeline: Pipeline, stage: IntLike, partner: IntLike | None, condition: Expr | bool = True) -> None:
-        """This warpgroup has read a stage, if a condition holds: all blocks that filled it are told."""
+        """This warpgroup has read a stage, if a condition holds: signal all blocks that filled it."""
         with self._k.when(all_of(less(self._k.thread % GROUP, self._cluster.sharing), condition)):
             pipeline.release(stage, partner)
 

@@ -1,4 +1,4 @@
-"""Tiles of C whose K is divided between blocks, so that all blocks have as much to do: who does what, and who adds."""
+"""Tiles of C whose K is divided between blocks, so that all blocks have equal work: the steps of each block, and the sums."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Share:
         return maximum(self._last_tile - work, 0)
 
     def steps(self, tile: IntLike, in_part: Expr | bool) -> tuple[IntLike, IntLike]:
-        """The first of the block's steps along K of a tile and the one behind the last: all, of tiles that are not divided."""
+        """The first of the block's steps along K of a tile and the one after the last: all, for tiles that are not divided."""
         k = self._k
         before = k.let("steps_before", tile * self._k_tiles)
         return (k.let("first_k_tile", select(in_part, maximum(self._first - before, 0), 0)),

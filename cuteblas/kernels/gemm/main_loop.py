@@ -17,7 +17,7 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
               spelled: bool = False) -> None:
     """Three streams of instructions, each a step ahead of the next.
 
-    Tiles come from global into shared memory ``stages - 1`` steps along K ahead; fragments come from shared memory into one of two
+    Tiles are copied from global to shared memory ``stages - 1`` steps along K ahead; fragments from shared memory into one of two
     register buffers one step ahead of the multiplication. With more than one buffer of each, one barrier a tile is enough.
 
     Parameters

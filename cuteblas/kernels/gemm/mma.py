@@ -1,6 +1,6 @@
 """``gemm_mma``: C = alpha A B^T + beta C on warp-level tensor cores (``mma.sync``), from sm_75 on.
 
-Tiles of A and B come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what lies outside and
+Tiles of A and B come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what is outside and
 keep the operand's own order: rows along whichever mode is contiguous in global memory, swizzled. ``ldmatrix`` loads fragments from
 either order (16-bit elements); larger elements are loaded one by one. Block tile, warp tile and instruction are one nested layout.
 

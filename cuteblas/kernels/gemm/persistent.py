@@ -21,7 +21,7 @@ class PersistentConfig:
     c : OperandAccess
         How C is read and written.
     alpha : {"one", "value", "device"}
-        What is known of it; ``"device"``: it lies in device memory.
+        What is known of it; ``"device"``: it is in device memory.
     batch_a, batch_b : tuple of bool
         For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
     wide : bool
@@ -50,7 +50,7 @@ class PersistentConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TmaConfig(PersistentConfig):
-    """Of kernels whose warpgroups multiply what TMA brings to shared memory.
+    """Of kernels whose warpgroups multiply what TMA loads into shared memory.
 
     Attributes
     ----------

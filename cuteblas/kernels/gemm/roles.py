@@ -1,4 +1,4 @@
-"""Who does what in a persistent block: the last warpgroups bring operands, the first ones multiply."""
+"""The roles in a persistent block: the last warpgroups load operands, the first ones multiply."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def begin(k: KernelBuilder, barriers: Sequence[Mbarriers], maps: Sequence[str]) 
 
 @contextmanager
 def producers(k: KernelBuilder, groups: int, what: str, registers: tuple[int, int] | None = None) -> Iterator[None]:
-    """What the threads behind ``groups`` warpgroups that multiply do; they leave them ``registers``, (their own, those of the
+    """What the threads after ``groups`` warpgroups that multiply do; they leave them ``registers``, (their own, those of the
     others).
     """
     k.comment(f"The producer: {what}")

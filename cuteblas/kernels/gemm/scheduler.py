@@ -18,7 +18,7 @@ __all__ = ["Scheduler", "TileOfC", "Work"]
 
 @dataclass(frozen=True)
 class TileOfC:
-    """Where a tile of C lies: its coordinates along M and N, and the coordinate of its matrix in the batch."""
+    """A tile of C: its coordinates along M and N, and the coordinate of its matrix in the batch."""
 
     m: IntLike
     n: IntLike
@@ -34,7 +34,7 @@ class Work:
     tile : TileOfC
         The tile.
     first, end : IntLike
-        The first tile along K, and the one behind the last.
+        The first tile along K, and the one after the last.
     later : Expr
         Whether the block did something else before.
     """

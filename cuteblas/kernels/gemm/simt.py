@@ -1,6 +1,6 @@
 """``gemm_simt``: C = alpha A B^T + beta C on fused multiply-adds, for every element type, every stride and every architecture.
 
-A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what lies outside;
+A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what is outside;
 both tiles are kept M- and N-major in shared memory whatever their order in global memory, so that one inner loop serves all of
 them. Each thread accumulates dense blocks of C in registers, in the order of k.
 
@@ -108,7 +108,7 @@ def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: 
         along = min(extent // width, tile.threads)
         threads = Layout((along, tile.threads // along))
     else:
-        # A 32-byte sector of each row: with the rows padded by 4 elements, the stores into shared memory then meet every bank once.
+        # A 32-byte sector of each row: with the rows padded by 4 elements, the stores into shared memory then use every bank once.
         lanes = gcd(max(1, 32 // element_bytes), tile.k)
         along = min(extent, tile.threads // lanes)
         lanes = tile.threads // along
@@ -154,7 +154,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
     sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + pad, (tile.n + pad) * tile.k)))
 
-    # -- who copies and who multiplies what -----------------------------------------------------------------------------------
+    # -- thread-value layouts of copies and of the product ---------------------------------------------------------------------
     tid = k.thread
     k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
     tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))

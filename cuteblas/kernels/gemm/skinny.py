@@ -128,7 +128,7 @@ class SkinnyConfig(PersistentConfig):
 
 @dataclass(frozen=True)
 class _Source:
-    """One operand in global memory, and how a warpgroup brings a tile of it where TMA does not.
+    """One operand in global memory, and how a warpgroup loads a tile of it where TMA does not.
 
     Attributes
     ----------

@@ -153,7 +153,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     divided = Divided.parameters(k) if config.divided else None
     epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue)
 
-    # The planes of a stage lie one after the other.
+    # The planes of a stage follow each other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     of_verdict = [verdict.share()] if verdict else []

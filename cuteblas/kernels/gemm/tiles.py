@@ -1,4 +1,4 @@
-"""What a stage of a persistent block holds: tiles of A and B in shared memory, the boxes that bring them, who multiplies them."""
+"""What a stage of a persistent block holds: tiles of A and B in shared memory, the TMA boxes that load them, their products."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ INSTRUCTION_DEPTH = 16
 """K of one matrix instruction."""
 
 _MOST_COLUMNS, _MOST_OF_THREE = 256, 192        # of an instruction, and of one of 512 threads, which begin with 128 registers
-_CLIPPED_ROWS = 64                  # of a box at most, where those beyond an operand are not brought
+_CLIPPED_ROWS = 64                  # of a box at most, where those outside of an operand are not loaded
 
 
 @dataclass(frozen=True)
 class TmaOperand:
-    """An operand that TMA brings to a ring of tiles.
+    """An operand that TMA loads into a ring of tiles.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class TmaOperand:
     tensor_map : str
         Its tensor map.
     box : TmaBox
-        How its tiles are brought, or parts of them.
+        How its tiles are loaded, or parts of them.
     ring : Tensor
         Its tiles in shared memory, (MN, K, stage).
     extents : tuple
@@ -80,7 +80,7 @@ def ring_of_tiles(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tens
 
 def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE,
           clipped: bool = False) -> tuple[TmaBox, TmaBox]:
-    """The TMA boxes by which a block brings its part of a stage of A and of B, or of one of their planes.
+    """The TMA boxes by which a block loads its part of a stage of A and of B, or of one of their planes.
 
     A block's part has fewer rows, or less of K if lines of an MN-major operand cannot be dealt out evenly. Boxes that are to be
     ``clipped`` (:class:`~cuteblas.codegen.tma.TmaLoad`) are short.

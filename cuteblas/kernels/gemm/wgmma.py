@@ -53,7 +53,7 @@ class WgmmaConfig(TmaConfig):
     cluster : Cluster
         Blocks that share operands.
     clipped : bool
-        Whether boxes are short, and those beyond A or B are not brought as zeros, which takes longer than to read.
+        Whether TMA boxes are short, and those outside of A or B are not loaded as zeros, which takes longer than to read.
     """
 
     element: str
@@ -70,7 +70,7 @@ class WgmmaConfig(TmaConfig):
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
-        """The TMA boxes by which a block brings its part of a stage of A and of B."""
+        """The TMA boxes by which a block loads its part of a stage of A and of B."""
         return boxes(self.element, self.rows, self.columns, self.k_major, self.cluster, self.clipped)
 
     @property

@@ -1,6 +1,6 @@
 """``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
 
-The slices lie one after the other in a workspace, each M-major. They are added in order, so the result is the same bit for bit in
+The slices follow each other in a workspace, each M-major. They are added in order, so the result is the same bit for bit in
 every run.
 """
 

@@ -1,12 +1,12 @@
 """``split_planes``: float32 and complex64 operands as sums of 16-bit planes, for products on tensor cores.
 
-Each row of the operand is scaled by a power of two, so that its largest element lies just below a limit. A scaled element ``y`` is
+Each row of the operand is scaled by a power of two, so that its largest element is just below a limit. A scaled element ``y`` is
 
 * fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and ``lo = rn((y - hi) 2^11)``;
 * bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
 
 A block owns whole rows, which it looks at twice: for their largest elements, and to split them. Meanwhile short ones stay in
-registers and others in shared memory, so that all of a row, or most of a long one, is read once. Where rows lie across K, the
+registers and others in shared memory, so that all of a row, or most of a long one, is read once. Where rows are across K, the
 blocks of a cluster share them, each with a part of K, and store what they find into the shared memory of all. Beside the planes
 are the exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see
 :data:`~cuteblas.kernels.split.condition.RECORD`.
@@ -64,7 +64,7 @@ class SplitFormat:
     step : int
         Each plane is scaled by two to the power of this against the one before.
     top : int
-        The largest element of a scaled row lies in ``[2^top, 2^(top + 1))``.
+        The largest element of a scaled row is in ``[2^top, 2^(top + 1))``.
     span : int
         Elements down to ``2^(top - span)`` are split without loss beyond float32's own rounding.
     main, corrections : tuple of (int, int)
@@ -196,9 +196,9 @@ class SplitOperand:
 
     @property
     def bringer(self) -> Layout:
-        """Who brings what of a step to shared memory: ``((thread), (element, vector))`` -> position in the tile of :attr:`reader`.
+        """What a thread loads of a step: ``((thread), (element, vector))`` -> position in the tile of :attr:`reader`.
 
-        The lanes of a warp bring what they split. Where a run is several vectors, neighbouring lanes bring neighbouring vectors:
+        The lanes of a warp load what they split. Where a run is several vectors, neighbouring lanes load neighbouring vectors:
         they read as few sectors, and write as few words of the same bank, as there can be.
         """
         if not self.exchanged:
@@ -214,7 +214,7 @@ class SplitOperand:
 
     @property
     def exchanged(self) -> bool:
-        """Whether threads bring to shared memory what others of their warp split."""
+        """Whether threads load into shared memory what others of their warp split."""
         return self.slots > 0 and self.x.width < self.run
 
     @property
@@ -261,7 +261,7 @@ class SplitConfig:
     recorded : bool
         Whether blocks leave a :data:`~cuteblas.kernels.split.condition.RECORD` of their rows.
     clears : bool
-        Whether words of the kernel behind are set to zero.
+        Whether words of the next kernel are set to zero.
     min_blocks : int
         Blocks that share a multiprocessor.
     """
@@ -283,12 +283,12 @@ class SplitConfig:
 
     @property
     def cluster(self) -> int:
-        """Blocks of a cluster. They share rows of an operand or, if its rows lie along K, have nothing to do with each other."""
+        """Blocks of a cluster. They share rows of an operand or, if its rows are along K, are independent of each other."""
         return max(self.a.cluster, self.b.cluster)
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The operands in the order in which blocks split them: rows that lie across K first, whose blocks take longest."""
+        """The operands in the order in which blocks split them: rows across K first, whose blocks take longest."""
         return ("B", "A") if self.a.k_major and not self.b.k_major else ("A", "B")
 
     @property
@@ -354,7 +354,7 @@ class _Operand:
         return self._config.cluster == 1
 
     def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
-        """Split the rows of a block; with a ``surplus``, there may be blocks behind the last rows."""
+        """Split the rows of a block; with a ``surplus``, there may be blocks after the last rows."""
         if not surplus:
             return self._split(block, arrivals)
         k, rows = self._k, self._config.tile[0]
@@ -382,7 +382,7 @@ class _Operand:
             step = config.tile[0] * spread[0], config.tile[1] * spread[1]
             return who.partition(steps_of(tensor, step), k.thread)
 
-        def brought(tensor: Tensor) -> Tensor:      # what this thread brings
+        def brought(tensor: Tensor) -> Tensor:      # what this thread loads
             return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer, k.thread)
 
         tXgX = k.pin("tXgX", brought(self._x.at(item)))
@@ -450,12 +450,12 @@ class _Operand:
             split = Layout((vi * vj * side_by_side, 1))
             planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}
             targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
-            # Runs are written as a whole: what is behind the last element is a zero in what pads the planes.
+            # Runs are written as a whole: what is after the last element is a zero in the padding of the planes.
             whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
             writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
             with strip.steps(again=True) as step:
-                # Few rows are so small that it takes two factors. Neither rounds: what lies between is no larger than the result.
+                # Few rows are so small that it takes two factors. Neither rounds: what is between is no larger than the result.
                 with k.when(far), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                     x = read(v, i, j)
                     for number in (x,) if config.parts == 1 else (x.re, x.im):
@@ -554,7 +554,7 @@ class _Arrivals:
             self._k.assign(self._parity, 1 - self._parity)
 
     def expect(self, stage: int, nbytes: int) -> None:
-        """Say how many bytes will be stored; one thread does this, before blocks of the cluster meet."""
+        """Say how many bytes will be stored; one thread does this, before blocks of the cluster synchronise."""
         self._barriers.expect(stage, nbytes)
 
     def meet(self) -> None:
@@ -581,7 +581,7 @@ class _Fold:
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
         self._apart, self._parts = 1 if config.k_major else ti, config.warps
-        # Lanes look at the parts of a row: one word more between parts, so that these do not lie in the same bank.
+        # Lanes read the parts of a row: one word more between parts, so that these are not in the same bank.
         self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
         self._folder = TiledCopy(config.order, (vi, 1))
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
@@ -620,7 +620,7 @@ class _Fold:
             self._k.fold_lanes(total(*at), combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
 
     def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Leave parts of rows in shared memory: as those who split see them, and this thread's; fold the latter in registers."""
+        """Leave parts of rows in shared memory: as splitting threads see them, and this thread's; fold the latter in registers."""
         k, parts, found = self._k, self._parts, []
         for total, combine in totals:
             self._in_warps(total, combine)
@@ -715,10 +715,10 @@ class _Fold:
 
 
 class _Strip:
-    """The rows of a block on their way through shared memory, step by step; every warp brings what it looks at itself.
+    """The rows of a block on their way through shared memory, step by step; every warp loads what it reads itself.
 
     Steps follow each other in a ring of slots, so many are on their way at first, and one less later. Those that the first pass
-    leaves in the ring begin the second one. Where there are others, it brings them again, into the slots that it leaves.
+    leaves in the ring begin the second one. Where there are others, it loads them again, into the slots that it leaves.
 
     Parameters
     ----------
@@ -731,9 +731,9 @@ class _Strip:
     rank : int
         Of the block in its cluster.
     source, exists
-        What this thread brings of the operand, step by step, and which elements of that exist.
+        What this thread loads of the operand, step by step, and which elements of that exist.
     fragment : Tensor
-        Where the elements of a step come to lie.
+        The place of the elements of a step.
     """
 
     def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, rank: IntLike, source: Tensor, exists: Guard,
@@ -779,7 +779,7 @@ class _Strip:
 
     @contextmanager
     def steps(self, again: bool = False) -> Iterator[IntLike]:
-        """A loop over the steps, in any order, whose elements lie in the fragment."""
+        """A loop over the steps, in any order, whose elements are in the fragment."""
         k = self._k
         if self._slots < 2:
             if not again and self._slots:
