@@ -141,6 +141,8 @@ def _may_answer(call: Call, side: Side, error: BaseException) -> bool:
         return True
     if not side.on_gpu:
         return False
+    if words == "Singular matrix" and call.base == "linalg.matrix_power":
+        return True                             # whether a pivot is exactly zero is a matter of rounding: cuSOLVER's is another
     return "output array" in words and all(0 in call.views[i].shape for i in out_views(call))      # where nothing is written
 
 

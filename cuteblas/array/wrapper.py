@@ -469,6 +469,8 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
     text = np.array_repr(copied_to(arr._data, CPU), width - len(prefix), precision, suppress_small)
     text = re.sub(r"dtype=(\w+)\)$", r"dtype='\1')", text)       # a name needs no import then
     where = "" if arr.device == CPU == default_device() else f", device={arr.device!r}"
+    if len(text.rpartition("\n")[2]) + len(where) > width - len(prefix):
+        where = where.replace(", ", ",\n" + " " * len("array("))
     return f"{prefix}{text[:-1]}{where})".replace("\n", "\n" + " " * len(prefix))
 
 

@@ -15,7 +15,7 @@ from .builder import Guard, KernelBuilder
 from .engine import CodegenError, Element, Pointer, static_extents
 from .intrinsics import Argument
 
-__all__ = ["CpAsync", "Ldmatrix", "StoreAsync", "Vector", "refuse_predicates"]
+__all__ = ["Covering", "CpAsync", "Ldmatrix", "StoreAsync", "Vector", "refuse_predicates"]
 
 _MOST_BYTES = 16                    # of a vector, and of a row that ldmatrix loads
 _REGISTERS = 4                      # that one ldmatrix fills
@@ -85,6 +85,15 @@ class CpAsync(Vector):
 
     _calls: ClassVar[Mapping[tuple[str, str], str]] = {("gmem", "smem"): "cp_async"}
     _predicated: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Covering(Vector):
+    """Loads from shared memory of which a part may never have been written: words that cover a run which begins anywhere, of which
+    what is not of the run is cut off. Else as :class:`Vector`.
+    """
+
+    _calls: ClassVar[Mapping[tuple[str, str], str]] = {("smem", "rmem"): "load_covering"}
 
 
 @dataclass(frozen=True)

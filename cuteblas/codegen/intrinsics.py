@@ -181,6 +181,7 @@ INTRINSICS = {row.name: row for row in (
         load_global<int32>(A*, A const*, bool?)
         store_global<int32>(A*, A const*, bool?)
         load_shared<int32>(A*, A const*)
+        load_covering<int32>(A*, A const*)
         store_shared<int32>(A*, A const*)
         settled(A*) -> A
         aligned_down<T, int32>(A*) -> T

@@ -14,6 +14,15 @@ inline void load_shared(void* to, void const* from, int bytes, int line) {
     if (machine.launch->counting) counts.note(true, false, bytes, line, offset);
 }
 
+// As load_shared, of which a part need not have been written: its bits are all set.
+inline void load_covering(void* to, void const* from, int bytes, int line) {
+    auto const size = static_cast<uint32_t>(bytes);
+    uint32_t const offset = shared.locate(from, size, size, "reads", line);
+    shared.read(machine.running, offset, size, line, true);
+    copy_bytes(to, shared.data + offset, bytes);
+    if (machine.launch->counting) counts.note(true, false, bytes, line, offset);
+}
+
 inline void store_shared(void* to, void const* from, int bytes, int line) {
     auto const size = static_cast<uint32_t>(bytes);
     uint32_t const offset = shared.locate(to, size, size, "writes", line);

@@ -241,6 +241,11 @@ void load_shared(T* r, T const* s, CB_SITE) {
 }
 
 template <int N, class T>
+void load_covering(T* r, T const* s, CB_SITE) {
+    cuteblas_runtime->load_covering(r, s, detail::access_bytes<N, T>(), site.line);
+}
+
+template <int N, class T>
 void store_shared(T* s, T const* r, CB_SITE) {
     cuteblas_runtime->store_shared(s, r, detail::access_bytes<N, T>(), site.line);
 }

@@ -75,6 +75,7 @@ struct Runtime {
     void (*load_global)(void* to, void const* from, int bytes, int line);
     void (*store_global)(void* to, void const* from, int bytes, int line);
     void (*load_shared)(void* to, void const* from, int bytes, int line);
+    void (*load_covering)(void* to, void const* from, int bytes, int line);
     void (*store_shared)(void* to, void const* from, int bytes, int line);
     void (*inactive)(bool shared, bool write, int bytes, int line);
     unsigned (*load_flag)(unsigned const* from, int line);

@@ -78,6 +78,7 @@ static Runtime const runtime = {
     load_global,
     store_global,
     load_shared,
+    load_covering,
     store_shared,
     inactive,
     load_flag,

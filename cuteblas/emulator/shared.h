@@ -112,12 +112,18 @@ class SharedMemory {
         return static_cast<uint32_t>(offset) + base(rank);
     }
 
-    void read(int thread, uint32_t offset, uint32_t bytes, int line) {
+    // If `partly`, one cell has to have been written, not all.
+    void read(int thread, uint32_t offset, uint32_t bytes, int line, bool partly = false) {
         Order& order = machine.order;
         refine(bytes);
         uint32_t const clock = order.clock(thread);
         for (uint32_t i = offset >> shift, end = (offset + bytes) >> shift; i < end; ++i) {
             Cell& cell = cells[i];
+            if (partly && cell.write_epoch == 0 && cell.state == plain) {
+                bool any = false;
+                for (uint32_t j = offset >> shift; j < end; ++j) any = any || cells[j].write_epoch != 0;
+                if (any) continue;
+            }
             // One comparison for "written, and before the last block barrier".
             bool const settled = cell.write_epoch - 1 < order.epoch - 1;
             if (cell.state != plain || (!settled && !write_known(cell, thread))) unreadable(cell, i, thread, line);

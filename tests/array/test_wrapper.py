@@ -169,7 +169,8 @@ def test_methods_take_and_return_what_they_are_given():
     assert x.searchsorted is not None and ndarray(np.arange(5)).searchsorted(ndarray(np.array([2, 3]))).tolist() == [2, 3]
 
 
-def test_text():
+def test_text(monkeypatch):
+    monkeypatch.setattr("cuteblas.array.wrapper.default_device", lambda: "cpu")
     x = ndarray(A)
     assert repr(x) == "cuteblas.array([[1., 2., 3.],\n                [4., 5., 6.]])"
     assert repr(ndarray(np.zeros((0, 3), "f"))) == "cuteblas.array([], shape=(0, 3), dtype='float32')"
@@ -182,6 +183,8 @@ def test_text():
 def test_text_names_the_device_unless_all_is_on_the_host(monkeypatch):
     monkeypatch.setattr("cuteblas.array.wrapper.default_device", lambda: "cuda:0")
     assert repr(ndarray(np.array([1, 2]))) == "cuteblas.array([1, 2], device='cpu')"
+    for n in range(20, 60):
+        assert max(map(len, repr(ndarray(np.arange(n) / 7)).splitlines())) <= 75
 
 
 def test_text_is_made_an_array_again():

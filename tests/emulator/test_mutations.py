@@ -145,9 +145,10 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "slices": lambda: product(lambda p: plan_simt(p, H200), 16, 16, 1024, "f4"),
     "transpose": lambda: _transpose(plan_copy),
     "tma_transpose": lambda: _transpose(plan_tma_transpose),
-    # Boxes that end beyond the permutation, of rows that begin anywhere; and of bytes by words.
+    # Boxes that end beyond the permutation, of rows that begin anywhere; of bytes by words; and of runs that words cover.
     "boxes": lambda: _boxes((37, 5, 7, 11), (3, 1, 2, 0), "f4", 3),
     "boxes_of_bytes": lambda: _boxes((40, 3, 14, 8), (3, 1, 2, 0), "u1"),
+    "boxes_of_runs": lambda: _boxes((37, 5, 7, 11), (3, 1, 2, 0), "u1", 3),
     "in_place": lambda: _in_place(124),
 }
 
@@ -364,10 +365,25 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     },
     "boxes_of_bytes": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
-        "a word is not loaded": (r"cb::load_global<4>[^;]*;", NOTHING, 1),
-        "two bytes of a word are exchanged": (r"(S_above_0 \+ )1\]", r"\g<1>2]"),
+        "a word is not loaded": (r"cb::load_global<1>\(&tSrS[^;]*;", NOTHING, 1),
+        "two bytes of a word are the same": (r"tSrS\[0\] >> 8", "tSrS[0] >> 16"),
         "the last word of a run": (r" && S_at_0 < S_end", NOTHING),
         "a word after a run": (r" && D_at_0 < D_end", NOTHING),
+    },
+    "boxes_of_runs": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "words are not shifted": (r"D_bits_0 = \(D_held_0 & 3\) \* 8", "D_bits_0 = 0"),
+        "words are shifted by one element more": (r"D_bits_0 = \(D_held_0 & 3\)", "D_bits_0 = (D_held_0 + 1 & 3)"),
+        "the second word is the first": (r"D_beyond_0 = [^;]*;", "D_beyond_0 = D_below_0;"),
+        "the second word is always the next": (r"D_beyond_0 = [^;]*;", "D_beyond_0 = D_below_0 + 1;"),
+        "a word that begins before the run": (r"D_low_0 - 1 < D_lane && ", NOTHING),
+        "a word that ends after the run": (r" && D_lane \+ 32 < D_high_0", NOTHING),
+        "words in the place of their neighbours": (r"(D_line_0 = [^;]*);", r"\1 + 1;"),
+        "the first elements are left out": (r"cb::min\(head, D_end\)", "0"),
+        "the last elements are left out": (r"int const tail = [^;]*;", "int const tail = 0;"),
+        "the first elements are too few": (r"int const head = [^;]*;", "int const head = (-begin) & 1;"),
+        "elements are one place off in shared memory": (r"D_above_e \+ at \+ 32", "D_above_e + at + 31"),
+        "runs are one element longer": (r"int const D_end = limit_1 \* 37", "int const D_end = limit_1 * 37 + 1"),
     },
     "tma_transpose": {
         "fewer bytes are expected": ("16384\\);", "8192);"),

@@ -168,6 +168,18 @@ def test_pixels_that_are_elements(engine, item, n, wider):
     assert plan.config.item in (item, wider)
 
 
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("item", [1, 2])
+@pytest.mark.parametrize("shape, axes", [((37, 5, 7, 11), (3, 1, 2, 0)), ((61, 50, 3), (1, 0, 2)), ((7, 3, 41, 35), (3, 1, 0, 2)),
+                                         ((35, 9, 5, 41), (3, 2, 1, 0))], ids=str)
+def test_runs_that_begin_anywhere_are_written_by_words(engine, item, shape, axes):
+    plan = move(engine, scrambled(shape, item), axes, dst_offset=1)
+    assert plan.config.target.covering and "writes of 4 bytes" in plan.reason
+    for options in ({"dst_offset": 3, "dst_pad": 1}, {"src_offset": 1, "dst_pad": 3}, {"src_pad": 2},
+                    {"flip": (("src", 0), ("dst", 1))}):
+        move(engine, scrambled(shape, item), axes, **options)
+
+
 # -- planning ---------------------------------------------------------------------------------------------------------------------
 ISSUE = [((100, 200, 300, 10), (3, 2, 1, 0)), ((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)), ((9,) * 7, (5, 6, 4, 0, 2, 1, 3)),
          ((11, 13, 17, 19, 15, 5), (5, 3, 1, 0, 2, 4)), ((7, 11, 13, 17, 19, 5), (5, 3, 1, 0, 2, 4)),
@@ -185,7 +197,7 @@ def test_short_modes_are_moved_by_boxes(item, shape, axes):
     assert config.elements * item <= 16384 and config.threads <= 512 and kernel.shared_bytes <= 49152
     for side in (config.source, config.target):
         run = int(np.prod([config.box[q] for q in side.order[:side.run]]))
-        assert run * item >= 32 and run % side.word == 0
+        assert run * item >= 32 and (side.covering or run % side.word == 0)
         # No thread without a word, and no thread with many more than others.
         passes = -(-side.words(item, config.box) // side.lanes) * -(-(config.elements // run) // side.rows)
         assert passes * side.lanes * side.rows <= 2 * config.elements // side.word + config.threads
@@ -215,7 +227,7 @@ def test_neighbours_meet_in_few_banks(monkeypatch, item, shape, axes):
     facts = planned(shape, axes, item).facts
     plan_copy.cache_clear()
     found = re.findall(r"(\d+) wavefronts of at least (\d+)", " ".join(text for what, text in facts.items() if "shared" in what))
-    assert found and max(int(n) / int(least) for n, least in found) <= 3
+    assert found and max(int(n) / int(least) for n, least in found) <= (3 if item > 2 else 4)
 
 
 @pytest.mark.usefixtures("few")
@@ -230,7 +242,8 @@ def test_sectors_are_read_and_written_once(item, shape, axes, sectors):
     plan = plan_copy(problem, H200)
     assert isinstance(plan.config, RearrangeConfig)
     for (space, _write), (most, least) in transactions(plan, src=src, dst=dst).items():
-        assert most <= (sectors if space == "global" else 4) * max(1, least), (plan.config, space, most, least)
+        ends = 1.3 if plan.config.target.covering else 1.0          # elements at the ends of runs are written one by one
+        assert most <= (sectors * ends if space == "global" else 4) * max(1, least), (plan.config, space, most, least)
 
 
 @pytest.mark.usefixtures("few")
@@ -243,10 +256,17 @@ def test_rows_that_begin_anywhere_are_written_from_where_sectors_begin():
 def test_what_the_kernel_refuses():
     side = BoxSide((1, 0), 2, 4, 8, 1)
     with pytest.raises(CodegenError, match="runs of a box are whole words"):
-        RearrangeConfig(4, (3, 3), (), side, side, (1, 3), (), 32)
+        RearrangeConfig(4, (3, 3), (), (), side, side, (1, 3), (), 32)
     with pytest.raises(CodegenError, match="cut along the last of its modes"):
-        RearrangeConfig(4, (4, 4), (1,), side, side, (4, 1), (1,), 32)
+        RearrangeConfig(4, (4, 4), (1,), (), side, side, (4, 1), (1,), 32)
     with pytest.raises(CodegenError, match="boxes are ordered along every mode that is cut"):
-        RearrangeConfig(4, (4, 4), (0,), side, side, (4, 1), (), 32)
+        RearrangeConfig(4, (4, 4), (0,), (), side, side, (4, 1), (), 32)
+    with pytest.raises(CodegenError, match="boxes are ordered along every mode that is cut"):
+        RearrangeConfig(4, (4, 4), (0,), (1,), side, side, (4, 1), (0,), 32)
     with pytest.raises(CodegenError, match="with words of one element"):
-        RearrangeConfig(4, (4, 4), (), replace(side, grain=32), side, (4, 1), (), 32)
+        RearrangeConfig(4, (4, 4), (), (), replace(side, grain=32), side, (4, 1), (), 32)
+    covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32, covering=True)
+    for item, target, held in ((1, covering, (4, 1)), (2, covering, (1, 4)), (2, replace(covering, grain=0), (4, 1))):
+        with pytest.raises(CodegenError, match="words of 4 bytes cover runs that follow each other"):
+            RearrangeConfig(item, (4, 4), (), (), replace(side, word=1), target, held, (), 32)
+    RearrangeConfig(2, (4, 4), (), (), replace(side, word=1), covering, (4, 1), (), 32)

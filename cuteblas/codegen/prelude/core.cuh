@@ -156,6 +156,8 @@ template <int N, class T> CB_DEVICE void load_global(T* r, T const* g, bool p) {
 template <int N, class T> CB_DEVICE void store_global(T* g, T const* r) { write_vector<N>(g, r); }
 template <int N, class T> CB_DEVICE void store_global(T* g, T const* r, bool p) { if (p) write_vector<N>(g, r); }
 template <int N, class T> CB_DEVICE void load_shared(T* r, T const* s) { read_vector<N>(r, s); }
+// Of which a part may never have been written: what comes of that is cut off.
+template <int N, class T> CB_DEVICE void load_covering(T* r, T const* s) { read_vector<N>(r, s); }
 template <int N, class T> CB_DEVICE void store_shared(T* s, T const* r) { write_vector<N>(s, r); }
 
 // An address of global memory that the compiler computes here, once, instead of wherever it is used.

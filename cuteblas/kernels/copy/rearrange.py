@@ -16,16 +16,18 @@ from math import prod
 from typing import Any
 
 from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
+from ...codegen.copies import Covering, CpAsync, Vector
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
-from ...layout import Layout, Tensor, cosize, idx2crd
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
+from ...layout import Layout, Tensor, coalesce, cosize, idx2crd, size
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
+from ..common import cut_words, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
 _ASYNCHRONOUS = 4                    # bytes, of what is copied to shared memory without registers
+_WORD = 4                            # bytes, of the words of shared memory that are cut to those of global memory
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class BoxSide:
     grain : int
         Where runs begin anywhere: bytes at multiples of which threads begin in memory, so that a warp does not touch parts of
         sectors that another touches too; else 0.
+    covering : bool
+        Of a target: whether words are those of memory, aligned, wherever a run begins; what is less than a word at both ends of a
+        run is moved by elements.
     """
 
     order: tuple[int, ...]
@@ -55,11 +60,23 @@ class BoxSide:
     lanes: int
     rows: int
     grain: int = 0
+    covering: bool = False
 
     def words(self, item: int, box: tuple[int, ...]) -> int:
         """Words that a run of a box may touch, counted from where threads begin."""
         beyond = self.grain // item - 1 if self.grain else 0
         return -(-(prod(box[q] for q in self.order[:self.run]) + beyond) // self.word)
+
+    def whole(self, box: tuple[int, ...], held: tuple[int, ...]) -> bool:
+        """Whether its words are words of shared memory too, of a box with these strides there."""
+        stride = 1
+        for n, q in enumerate(self.order[:self.run]):
+            if self.word == 1 or held[q] != stride:
+                break
+            stride *= box[q]
+            if stride % self.word == 0 and all(held[x] % self.word == 0 for x in self.order[n + 1:]):
+                return True
+        return self.word == 1
 
     def strides(self, box: tuple[int, ...]) -> tuple[int | None, ...]:
         """Strides in memory that are known: those of runs."""
@@ -69,7 +86,7 @@ class BoxSide:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        grain = f"g{self.grain}" if self.grain else ""
+        grain = (f"g{self.grain}" if self.grain else "") + ("c" if self.covering else "")
         return f"{''.join(map(_digit, self.order))}r{self.run}v{self.word}_{self.lanes}x{self.rows}{grain}"
 
 
@@ -84,7 +101,9 @@ class RearrangeConfig:
     box : tuple of int
         Extents of a box.
     cut : tuple of int
-        The modes of which a box is a part; the last boxes along them are smaller.
+        The modes of which a box is a part.
+    partial : tuple of int
+        Those of them along which the last boxes are smaller.
     source, target : BoxSide
         The layout of the box in both.
     held : tuple of int
@@ -102,6 +121,7 @@ class RearrangeConfig:
     item: int
     box: tuple[int, ...]
     cut: tuple[int, ...]
+    partial: tuple[int, ...]
     source: BoxSide
     target: BoxSide
     held: tuple[int, ...]
@@ -113,13 +133,17 @@ class RearrangeConfig:
     def __post_init__(self) -> None:
         for side in (self.source, self.target):
             run = prod(self.box[q] for q in side.order[:side.run])
-            if sorted(side.order) != list(range(len(self.box))) or run % side.word or side.lanes * side.rows > self.threads:
+            words = side.covering or run % side.word == 0
+            if sorted(side.order) != list(range(len(self.box))) or not words or side.lanes * side.rows > self.threads:
                 raise CodegenError(f"runs of a box are whole words for threads that there are, got {self}")
-            if side.grain and side.word > 1:
+            if side.covering and not (side is self.target and side.grain and side.word * self.item == _WORD and self.ordered):
+                raise CodegenError(f"words of {_WORD} bytes cover runs that follow each other in shared memory, got {self}")
+            if side.grain and side.word > 1 and not side.covering:
                 raise CodegenError(f"threads begin at multiples of {side.grain} bytes with words of one element, got {self}")
             if any(q in self.cut for q in side.order[:max(0, side.run - 1)]):
                 raise CodegenError(f"a run is cut along the last of its modes, got {self}")
-        if sorted(n for n in self.raster if n >= 0) != sorted(self.cut) or self.raster.count(-1) != self.modes:
+        counted = [n for n in self.raster if n >= 0]
+        if not set(self.partial) <= set(self.cut) or sorted(counted) != sorted(self.cut) or self.raster.count(-1) != self.modes:
             raise CodegenError(f"boxes are ordered along every mode that is cut and every batch mode, got {self}")
 
     @property
@@ -133,11 +157,10 @@ class RearrangeConfig:
         return Layout(self.box, self.held)
 
     @property
-    def whole_words(self) -> bool:
-        """Whether a word of the source is a word in shared memory too."""
-        word, first = self.source.word, self.source.order[0]
-        others = (self.held[q] for q in self.source.order[1:])
-        return word == 1 or (self.held[first] == 1 and self.box[first] % word == 0 and all(step % word == 0 for step in others))
+    def ordered(self) -> bool:
+        """Whether runs of the target are contiguous in shared memory."""
+        run = self.target.order[:self.target.run]
+        return all(self.held[q] == prod(self.box[x] for x in run[:n]) for n, q in enumerate(run))
 
     @property
     def family(self) -> str:
@@ -150,6 +173,7 @@ class RearrangeConfig:
         raster = "".join("b" if n < 0 else _digit(n) for n in self.raster)
         held = "x".join(map(str, self.held))
         return (f"{self.family}_b{8 * self.item}_{'x'.join(map(str, self.box))}_c{''.join(map(_digit, self.cut))}"
+                f"{'p' + ''.join(map(_digit, self.partial)) if self.partial else ''}"
                 f"_{self.source.tag}_{self.target.tag}_h{held}_o{raster}_t{self.threads}{'_wide' if self.wide else ''}")
 
 
@@ -176,6 +200,25 @@ class _Word:
     exists: Expr | bool
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A run of a box, at some coordinates of its other modes.
+
+    Attributes
+    ----------
+    start : IntLike
+        Elements from the pointer to its first element.
+    above : IntLike
+        Elements of shared memory to it.
+    exists : Expr or bool
+        Whether it does, in this box.
+    """
+
+    start: IntLike
+    above: IntLike
+    exists: Expr | bool
+
+
 class _Side:
     """One side of a kernel: its pointer, its strides, and what a thread moves there."""
 
@@ -184,53 +227,68 @@ class _Side:
         self.name, self.side, self._k, self._config = tensor.param.name, side, k, config
         self.pointer, self.batch = tensor.pointer, tensor.batch_strides
         self.strides: tuple[Any, ...] = tensor.strides
+        self._run, self._others = side.order[:side.run], side.order[side.run:]
+        self._extents = tuple(config.box[q] for q in self._run) or (1,)
+        self.elements, self.count = prod(self._extents), prod(config.box[q] for q in self._others)
 
-    def words(self, first: IntLike, limits: dict[int, IntLike]) -> Iterator[_Word]:
-        """The words of this thread in a box that begins so far after the pointer, of which so much exists along cut modes."""
+    def begin(self, first: IntLike, limits: dict[int, IntLike]) -> None:
+        """A box that begins so far after the pointer, and of which so much exists along partial modes."""
+        k, side, run = self._k, self.side, self._run
+        self._first, self._limits = first, limits
+        self.end = self.elements if not run or run[-1] not in limits else k.let(f"{self.name}_end",
+                                                                               limits[run[-1]] * prod(self._extents[:-1]))
+        self.lane = k.let(f"{self.name}_lane", k.thread % side.lanes)
+        self._row = k.let(f"{self.name}_row", k.thread // side.lanes)
+        self._busy = less(k.thread, side.lanes * side.rows)
+        self.pieces = -(-side.words(self._config.item, self._config.box) // side.lanes)
+
+    def row(self, row: IntLike, name: str, exists: Expr | bool = True) -> _Row:
+        """The run at a flat coordinate of the other modes."""
+        k, held, others = self._k, self._config.held, self._others
+        crd = dict(zip(others, _flat(idx2crd(row, tuple(self._config.box[q] for q in others))), strict=True)) if others else {}
+        above = k.let(f"{self.name}_above_{name}", sum((crd[q] * held[q] for q in others), 0))
+        start = k.let(f"{self.name}_start_{name}", sum((crd[q] * self.strides[q] for q in others), self._first))
+        return _Row(start, above, all_of(exists, less(row, self.count), *(less(crd[q], self._limits[q]) for q in others
+                                                                          if q in self._limits)))
+
+    def rows(self) -> Iterator[_Row]:
+        """Those of which this thread moves words."""
+        for r in range(-(-self.count // self.side.rows)):
+            yield self.row(self._row + r * self.side.rows, str(r), self._busy)
+
+    def words(self) -> Iterator[_Word]:
+        """The words of this thread, of which each is a part of one run."""
         k, config, side = self._k, self._config, self.side
-        run, others = side.order[:side.run], side.order[side.run:]
-        extents = tuple(config.box[q] for q in run) or (1,)
-        in_run = Layout(extents, tuple(config.held[q] for q in run) or (0,))
-        rows = Layout(tuple(config.box[q] for q in others) or (1,))
-        elements, count = prod(extents), prod(config.box[q] for q in others)
-        end = elements if not run or run[-1] not in limits else k.let(f"{self.name}_end", limits[run[-1]] * prod(extents[:-1]))
-        lane = k.let(f"{self.name}_lane", k.thread % side.lanes)
-        row_of_thread = k.let(f"{self.name}_row", k.thread // side.lanes)
-        busy = less(k.thread, side.lanes * side.rows)
-        indices = [lane + c * side.lanes for c in range(-(-side.words(config.item, config.box) // side.lanes))]
+        indices = [self.lane + c * side.lanes for c in range(self.pieces)]
         pieces = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
-        placed = [] if side.grain else [self._places(in_run, index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
+        placed = [] if side.grain else [self._places(index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
         before = k.aligned_down(f"{self.name}_lines", self.pointer, f"b{8 * config.item}", side.grain)[1] if side.grain else 0
-        for r in range(-(-count // side.rows)):
-            row = row_of_thread + r * side.rows
-            crd = dict(zip(others, _flat(idx2crd(row, rows.shape)), strict=True)) if others else {}
-            above = k.let(f"{self.name}_above_{r}", sum((crd[q] * config.held[q] for q in others), 0))
-            start = k.let(f"{self.name}_start_{r}", sum((crd[q] * self.strides[q] for q in others), first))
-            exists = all_of(busy, less(row, count), *(less(crd[q], limits[q]) for q in others if q in limits))
-            early = k.let(f"{self.name}_early_{r}", (before + start) % (side.grain // config.item)) if side.grain else 0
+        for r, row in enumerate(self.rows()):
+            early = k.let(f"{self.name}_early_{r}", (before + row.start) % (side.grain // config.item)) if side.grain else 0
             for c, at in enumerate(pieces):
                 if side.grain:
                     at = k.let(f"{self.name}_at_{r}_{c}", at - early)
-                    places = self._places(in_run, maximum(at, 0) if len(extents) > 1 else at, f"{self.name}_place_{r}_{c}")
-                    inside = all_of(less(-1, at), less(at, end))
+                    places = self._places(maximum(at, 0) if len(self._extents) > 1 else at, f"{self.name}_place_{r}_{c}")
+                    inside = all_of(less(-1, at), less(at, self.end))
                 else:
                     places = placed[c]
-                    whole = isinstance(end, int) and (c + 1) * side.lanes * side.word <= elements
-                    inside = True if whole else less(at, end)
-                yield _Word(Tensor(self.pointer + (start + at), Layout(side.word)), tuple(p + above for p in places),
-                            all_of(exists, inside))
+                    whole = isinstance(self.end, int) and (c + 1) * side.lanes * side.word <= self.elements
+                    inside = True if whole else less(at, self.end)
+                yield _Word(Tensor(self.pointer + (row.start + at), Layout(side.word)), tuple(p + row.above for p in places),
+                            all_of(row.exists, inside))
 
-    def _places(self, in_run: Layout, index: IntLike, name: str) -> tuple[IntLike, ...]:
+    def _places(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
         """The places of the elements of a word of a run in shared memory."""
         k, word = self._k, self.side.word
-        (first, *extents), (step, *strides) = in_run.shape, in_run.stride
+        in_run = coalesce(Layout(self._extents, tuple(self._config.held[q] for q in self._run) or (0,)))
+        (first, *extents), (step, *strides) = _flat(in_run.shape), _flat(in_run.stride)
         if first % word == 0:
             place = k.let(name, Layout((first // word, *extents), (step * word, *strides))(index))
             return tuple(place + e * step for e in range(word))
         return tuple(k.let(f"{name}_{e}", in_run(index * word + e)) for e in range(word))
 
 
-def _flat(x: IntLike | tuple[IntLike, ...]) -> tuple[IntLike, ...]:
+def _flat(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
@@ -241,11 +299,13 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
     k = KernelBuilder(config.name, config.threads, wide=config.wide,
                       summary=f"D = S by boxes of {config.box} elements of {item} bytes, smallest stride in D first")
     modes = tuple(f"n{q}" for q in range(len(config.box)))
-    tensors = k.tensors(*(TensorParam(name, modes, element, side.strides(config.box), side.word, written=name == "D")
+    tensors = k.tensors(*(TensorParam(name, modes, element, side.strides(config.box), 1 if side.covering else side.word,
+                                      written=name == "D")
                           for name, side in (("S", config.source), ("D", config.target))),
                         modes=[modes[q] for q in config.cut], batch=config.modes)
     source, target = (_Side(k, config, side, x) for side, x in zip((config.source, config.target), tensors, strict=True))
     extents = {q: k.extent(modes[q]) for q in config.cut}
+    border = config.target.grain // item if config.target.covering else 0      # elements that a word may begin before its run
 
     k.comment("The box of this block")
     rest: IntLike = k.block_index("box", "x")
@@ -263,25 +323,35 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
         rest = 0 if last else k.let(f"above_{place}", rest // count)
         if q >= 0:
             index = k.let(f"start_{q}", index * config.box[q])
-            limits[q] = k.let(f"limit_{q}", minimum(extents[q] - index, config.box[q]))
+            if q in config.partial:
+                limits[q] = k.let(f"limit_{q}", minimum(extents[q] - index, config.box[q]))
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
-    sE = k.shared("sE", element, Layout(cosize(config.shared)))
-    _box_in(k, config, list(source.words(k.let("S_first", first_s), limits)), sE.engine)
+    sE = k.shared("sE", element, Layout(cosize(config.shared) + border + (config.target.word if border else 0)))
+    source.begin(k.let("S_first", first_s), limits)
+    _box_in(k, config, list(source.words()), sE.engine + border)
     k.barrier()
-    _box_out(k, config, list(target.words(k.let("D_first", first_d), limits)), sE.engine)
+    target.begin(k.let("D_first", first_d), limits)
+    if config.target.covering:
+        _runs_out(k, config, target, sE.engine, border)
+    else:
+        _box_out(k, config, list(target.words()), sE.engine)
     return k.build()
 
 
 def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
     k.comment("In, by runs of the source")
     word, element = config.source.word, f"b{8 * config.item}"
-    if config.item * word >= _ASYNCHRONOUS and config.whole_words:
+    whole = config.source.whole(config.box, config.held)
+    if config.item * word >= _ASYNCHRONOUS and whole:
         for w in words:
             with k.when(w.exists):
                 k.copy(CpAsync(word), w.at, Tensor(shared + w.places[0], w.at.layout))
         k.commit()
         k.wait(0)
+        return
+    if config.item < config.item * word == _WORD and not whole:
+        _elements_in(k, config, words, shared)
         return
     held = k.registers("tSrS", element, Layout((word, len(words))))
     for i, w in enumerate(words):
@@ -289,16 +359,76 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], share
             k.copy(Vector(word), w.at, held[None, i])
     for i, w in enumerate(words):
         with k.when(w.exists):
-            for e, place in enumerate(w.places):
-                k.copy(Vector(1), Tensor(held.engine + (i * word + e), Layout(1)), Tensor(shared + place, Layout(1)))
+            for of_registers, of_memory in _parts(held[None, i], w, shared, word if whole else 1):
+                k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
+
+
+def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
+    """Words that stay whole in registers until their elements go to shared memory: else each element would take a register."""
+    word, unit = config.source.word, f"b{8 * _WORD}"
+    lines, _ = k.aligned_down("S_words", words[0].at.engine, unit, _WORD)
+    held = k.registers("tSrS", unit, Layout(len(words)))
+    for i, w in enumerate(words):
+        with k.when(w.exists):
+            k.copy(Vector(1), Tensor(lines + w.at.engine.offset // word, Layout(1)), Tensor(held.engine + i, Layout(1)))
+    for i, w in enumerate(words):
+        with k.when(w.exists):
+            parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
+            split_words(k, Tensor(held.engine + i, Layout(1)), parts)
+            for of_registers, of_memory in _parts(parts, w, shared, 1):
+                k.copy(Vector(1), of_registers, of_memory)
 
 
 def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
     k.comment("Out, by runs of the target")
     word, element = config.target.word, f"b{8 * config.item}"
+    whole = config.target.whole(config.box, config.held)
     for i, w in enumerate(words):
         with k.when(w.exists):
             held = k.registers(f"tDrD_{i}", element, Layout(word))
-            for e, place in enumerate(w.places):
-                k.copy(Vector(1), Tensor(shared + place, Layout(1)), Tensor(held.engine + e, Layout(1)))
+            for of_registers, of_memory in _parts(held, w, shared, word if whole else 1):
+                k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
             k.copy(Vector(word), held, w.at)
+
+
+def _parts(held: Tensor, word: _Word, shared: Pointer, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """A word in registers, by vectors of so many elements, and where these are in shared memory."""
+    for e in range(0, len(word.places), width):
+        yield Tensor(held.engine + e, Layout(width)), Tensor(shared + word.places[e], Layout(width))
+
+
+def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Pointer, border: int) -> None:
+    """Runs of the target that begin anywhere: aligned words, each from the two words of shared memory that cover it."""
+    k.comment("Out, by the words of memory that are whole")
+    word, bits, end = config.target.word, 8 * config.item, target.end
+    lines, before = k.aligned_down("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
+    words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word) + 1), over="sE")
+    for r, row in enumerate(target.rows()):
+        begin = k.let(f"D_begin_{r}", before + row.start)
+        early = k.let(f"D_early_{r}", begin % border)
+        held = k.let(f"D_held_{r}", row.above + (border - early))
+        line = k.let(f"D_line_{r}", begin // border * (border // word))
+        between = k.let(f"D_bits_{r}", held % word * bits)
+        below, above = k.let(f"D_below_{r}", held // word), k.let(f"D_beyond_{r}", (held + (word - 1)) // word)
+        low, high = k.let(f"D_low_{r}", (early + (word - 1)) // word), k.let(f"D_high_{r}", (end + early) // word)
+        for c in range(target.pieces):
+            index = target.lane + c * config.target.lanes
+            with k.when(all_of(row.exists, less(low - 1, index), less(index, high))):
+                covering = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, Layout(2))
+                for n, at in enumerate((below, above)):         # one word, if it is whole
+                    k.copy(Covering(1), Tensor(words.engine + (at + index), Layout(1)), Tensor(covering.engine + n, Layout(1)))
+                cut_words(k, covering, covering, between)
+                k.copy(Vector(1), Tensor(covering.engine, Layout(1)), Tensor(lines + (line + index), Layout(1)))
+
+    k.comment("Elements of words that are not")
+    most = 2 * (word - 1)                                       # of a run
+    with k.loop("e", target.count * most, start=k.thread, step=k.threads) as e:
+        row = target.row(e // most, "e")
+        begin = k.let("begin", before + row.start)
+        head, tail = k.let("head", (-begin) % word), k.let("tail", (begin + end) % word)
+        last = less(word - 2, e % most)
+        at = k.let("at", k.let("index", e % (word - 1)) + select(last, maximum(head, end - tail), 0))
+        with k.when(all_of(row.exists, less(at, select(last, end, minimum(head, end))))):
+            single = k.registers("tDrE", f"b{bits}", Layout(1))
+            k.copy(Vector(1), Tensor(shared + (row.above + border + at), Layout(1)), single)
+            k.copy(Vector(1), single, Tensor(target.pointer + (row.start + at), Layout(1)))

@@ -24,6 +24,8 @@ _MOST_HELD = 49152                                 # bytes that it may take in s
 _SECTOR, _WARP, _BANKS, _WORD = 32, 32, 32, 4
 _THREADS, _MANY = (256, 512), 32                   # of a block, and of one whose threads would move more words than so many
 _GRAIN_FROM = 64                                   # bytes of runs that begin anywhere, from which threads begin where sectors do
+_COVERING_FROM = 32                                # and from which elements that are smaller than a word are written by words
+_SCATTERED = 2.0                                   # accesses for which one of an element counts that has a place of its own
 
 # Of a multiprocessor: threads, blocks, registers, bytes of shared memory; what a block takes of them besides its box, and the
 # registers of a thread and for each word that it moves; the instructions that it issues for a clock, of 128 at best.
@@ -35,6 +37,11 @@ _ISSUED = 80.0
 # the rest soon) and in the target; bytes that a run costs besides its own; the part of the smaller of two times, of memory and of
 # multiprocessors, that the larger does not hide.
 _LATENCY, _WORD_CLOCKS, _FOR_WORD, _FOR_ELEMENT = 2600.0, 37.0, 20.0, 2.0
+# Where elements are smaller than words instructions decide, and are counted closer: of a thread for a box, and for each mode that
+# boxes are counted along; for a word; for a run that begins anywhere and is written by words, for each of these words, and for an
+# element at the ends of such a run.
+_FOR_BOX, _FOR_MODE, _FOR_SMALL_WORD, _FOR_RUN, _FOR_COVERED, _FOR_END = 60.0, 25.0, 8.0, 20.0, 8.0, 25.0
+_ROW_WORDS = 1.0                                   # words that cost as much as where a row of them is
 _PART_READ, _PART_WRITTEN, _RUN, _BOTH = 0.4, 1.0, 6.0, 0.1
 
 
@@ -65,6 +72,18 @@ class Permuted:
     def stride(self, side: int, q: int) -> int:
         """The stride of a mode in the source (0) or in the target (1)."""
         return self.modes[q].dst if side else self.modes[q].src
+
+    def spans(self, side: int, extents: Sequence[int]) -> tuple[int, int]:
+        """Elements of a box that no sector of other elements separates in memory, and how many it is from the first to the last."""
+        elements, span = 1, 1
+        for q in self.orders[side]:
+            step = abs(self.stride(side, q))
+            if extents[q] == 1:
+                continue
+            if (step - span) * self.item >= _SECTOR or step == 0:
+                break
+            elements, span = elements * extents[q], span + (extents[q] - 1) * step
+        return elements, span
 
     def run(self, side: int, extents: Sequence[int], *, backwards: bool = False) -> list[int]:
         """The modes of a box that make up its runs on a side: all but the last are whole. Modes that are walked backwards are none,
@@ -137,14 +156,18 @@ def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest) -> Boxes | 
         others = [permuted.stride(side, q) for q in range(len(modes)) if q not in run]
         length, before = prod(extents[q] for q in run), prod(extents[q] for q in run[:-1])
         whole = gcd(length, *(modes[q].extent * before for q in run[-1:]))
-        word = min(widest(side, whole, others), max(1, _WORD // item))     # elements are gathered one by one: wider gains nothing
+        most = max(1, _WORD // item)                    # elements are gathered one by one: wider gains nothing
+        word = min(widest(side, whole, others), most)
+        covering = side == 1 and word < most and length * item >= _COVERING_FROM
         odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
-        sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run), word, 1, 1, _SECTOR if odd else 0))
+        sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run), most if covering else word, 1, 1,
+                             _SECTOR if odd or covering else 0, covering))
     words = prod(box) // min(each.word for each in sides)
     threads = min(_THREADS[words > _MANY * _THREADS[0]], -(-words // _WARP) * _WARP)
     source, target = (_manned(side, box, item, threads) for side in sides)
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
-    config = RearrangeConfig(item, box, cut, source, target, _held(box, item, source, target),
+    partial = tuple(n for n in cut if modes[spanned[n]].extent % box[n])
+    config = RearrangeConfig(item, box, cut, partial, source, target, _held(box, item, source, target),
                              tuple(spanned.index(q) if q in spanned else -1 for q in raster), threads,
                              len(batch))
     touched = sum(runs.touched() for runs in _runs(permuted, extents)) / 2
@@ -174,12 +197,12 @@ def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
         extents, at = [1] * len(permuted.modes), 1
         for q in permuted.orders[side]:
             nbytes, extent = at * permuted.item, permuted.modes[q].extent
-            if abs(permuted.stride(side, q)) != at or nbytes >= reach:
+            if not 0 <= abs(permuted.stride(side, q)) - at < _SECTOR // permuted.item or nbytes >= reach:
                 break
             wanted, unit = -(-reach // nbytes), max(1, _SECTOR // gcd(_SECTOR, nbytes))
             part = -(-extent // max(1, extent // wanted))
             extents[q] = min(extent, -(-part // unit) * unit if unit <= part < extent else part)
-            at *= extent
+            at = abs(permuted.stride(side, q)) * extent
         found.add(tuple(extents))
     return found
 
@@ -203,22 +226,26 @@ def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> tuple[int, 
 # -- what they cost ---------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Runs:
-    """What a box has of a side: bytes of its runs, and at multiples of how many bytes of a sector they begin."""
+    """What a box has of a side: bytes of its runs, at multiples of how many bytes of a sector they begin, and bytes that are moved
+    of stretches of memory in which every sector is touched.
+    """
 
     length: int
     begins: int
+    moved: int
+    stretch: int
 
     def touched(self, part: float = 1.0) -> float:
         """Bytes of sectors for each byte that is moved; sectors of which a part is moved count for so much of the rest."""
-        rest = _SECTOR - self.begins if self.begins < _SECTOR else -self.length % _SECTOR
-        return 1 + part * rest / self.length
+        rest = _SECTOR - self.begins if self.begins < _SECTOR else -self.stretch % _SECTOR
+        return 1 + (self.stretch - self.moved + part * rest) / self.moved
 
 
 def _runs(permuted: Permuted, extents: Sequence[int]) -> list[_Runs]:
     """The runs of a box on both sides."""
     spanned = [permuted.run(side, extents, backwards=True) for side in (0, 1)]
-    return [_Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run))
-            for side, run in enumerate(spanned)]
+    return [_Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run),
+                  *(n * permuted.item for n in permuted.spans(side, extents))) for side, run in enumerate(spanned)]
 
 
 def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -> float:
@@ -226,12 +253,22 @@ def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -
     item, elements = permuted.item, prod(extents)
     boxes = prod(-(-m.extent // n) for m, n in zip(permuted.modes, extents, strict=True))
     traffic = words = instructions = 0.0
-    for runs, part in zip(_runs(permuted, extents), (_PART_READ, _PART_WRITTEN), strict=True):
+    for side, (runs, part) in enumerate(zip(_runs(permuted, extents), (_PART_READ, _PART_WRITTEN), strict=True)):
         traffic += prod(m.extent for m in permuted.modes) * item * (runs.touched(part) + _RUN / runs.length)
         word = max(item, min(_WORD, gcd(runs.begins, runs.length)))
-        words += elements * item / word
-        instructions += elements * item / word * _FOR_WORD + elements * _FOR_ELEMENT * (word > item)
+        if side == 1 and word < _WORD and runs.length >= _COVERING_FROM:
+            number = elements * item / runs.length
+            words += number * (runs.length + _SECTOR) / _WORD
+            instructions += number * (_FOR_RUN * _SECTOR / _WORD + (runs.length + _SECTOR) / _WORD * _FOR_COVERED
+                                      + 2 * (_WORD // item - 1) * _FOR_END)
+        else:
+            words += elements * item / word
+            instructions += elements * item / word * (_FOR_SMALL_WORD if item < _WORD else _FOR_WORD)
+            instructions += elements * _FOR_ELEMENT * (word > item)
     threads = _THREADS[words > 2 * _MANY * _THREADS[0]]
+    if item < _WORD:
+        counted = sum(n < m.extent for m, n in zip(permuted.modes, extents, strict=True))
+        instructions += threads * (_FOR_BOX + _FOR_MODE * counted)
     each = words / threads
     resident = max(1.0, min(_BLOCKS, _RESIDENT // threads, _SHARED // (elements * item + _BLOCK_BYTES),
                             _REGISTERS / threads / (_THREAD_REGISTERS + each * _WORD_REGISTERS)))
@@ -243,9 +280,10 @@ def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -
 
 # -- threads, and the layout in shared memory -------------------------------------------------------------------------------------
 @lru_cache(maxsize=1024)
-def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: int, multiple: int) -> tuple[int, int]:
-    """Threads along a run of so many words of these extents, a multiple of some, and along rows of others: the fewest words for
-    each thread, rather where coordinates are a thread's own and a number.
+def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: int, multiple: int,
+           for_row: float) -> tuple[int, int]:
+    """Threads along a run of so many words of these extents, a multiple of some, and along rows of others, of which each costs as
+    so many words: the fewest words for each thread, rather where coordinates are a thread's own and a number.
     """
     count, at, even = prod(extents), 1, {1}
     for n in extents:
@@ -263,7 +301,7 @@ def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: 
         most, pieces = min(count, threads // lanes), -(-words // lanes)
         apart = 1.0 if pieces == 1 or lanes % inner == 0 else 1.5
         for rows in sorted({most} | {r for r in even if r <= most}, reverse=True)[:4]:
-            passes = pieces * -(-count // rows)
+            passes = (pieces + for_row) * -(-count // rows)
             cost = passes * apart * (1.0 if rows in even else 1.15) * (1 + 0.02 * pieces)
             if best is None or cost < best[0]:
                 best = cost, lanes, rows
@@ -274,54 +312,87 @@ def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: 
 def _manned(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> BoxSide:
     """A side with the threads that move it."""
     run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run], side.order[side.run:]))
-    whole = run[:1] and run[0] % side.word == 0
+    whole = run[:1] and run[0] % side.word == 0 and not side.covering
     of_words = (run[0] // side.word, *run[1:]) if whole else ()
-    lanes, along = _lanes(side.words(item, box), of_words, rows, threads, max(1, side.grain // item))
+    if side.covering:                                   # what a row costs is shared by its words
+        words, count = side.words(item, box), prod(rows)
+        sectors = _SECTOR // _WORD
+
+        def cost(lanes: int) -> float:
+            return -(-count // min(count, threads // lanes)) * (_FOR_RUN + -(-words // lanes) * _FOR_COVERED)
+
+        lanes = min((lanes for lanes in (sectors << n for n in range(5)) if lanes <= threads), key=cost)
+        return replace(side, lanes=lanes, rows=min(count, threads // lanes))
+    lanes, along = _lanes(side.words(item, box), of_words, rows, threads, max(1, side.grain // item),
+                          _ROW_WORDS if item < _WORD else 0.0)
     return replace(side, lanes=lanes, rows=along)
 
 
 def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> tuple[int, ...]:
-    """Strides of a box in shared memory, in the order of the source: neighbours in the target are in different banks.
+    """Strides of a box in shared memory: neighbours are in different banks.
 
-    Neighbouring lanes of the target's side read elements that are a word apart. Modes along which they are neighbours get strides
-    as if each continued the one before, the first an odd number of banks. Of those, of strides without gaps, and of both as
-    multiples of a word, those with the fewest bank conflicts and the fewest stores are chosen, and among these the smaller ones.
+    They are in the order of one side, so that its words can be those of shared memory; neighbouring lanes of the other side access
+    elements that are a word of its own apart. Modes that those lie along get strides as if each continued the one before, the
+    first an odd number of banks. Of those, of strides without gaps, and of both as multiples of a word, the ones are taken by
+    which fewest lanes meet in a bank and fewest accesses are made; and rather the smaller.
     """
     unit = max(item, _WORD) // item                             # elements of a bank, or of an access that is wider
     slots = _BANKS * _WORD // max(item, _WORD)                  # of these, before banks repeat
 
-    def strides_of(odd: int, whole: int) -> tuple[int, ...]:
-        """For a first mode that is this many banks; 0: without gaps. All but the first are multiples of ``whole``."""
+    def strides_of(side: BoxSide, other: BoxSide, odd: int, whole: int) -> tuple[int, ...]:
+        """For a first mode of the other side that is this many banks; 0: without gaps. All behind the run, or the first mode,
+        are multiples of ``whole``."""
         wanted, lanes = {}, 1
-        for n, q in enumerate(target.order):
-            word = target.word if n == 0 else 1
+        for n, q in enumerate(other.order):
+            word = other.word if n == 0 else 1
             if odd and lanes < slots:
-                wanted[q] = odd * lanes * unit // word, slots * unit // word
+                wanted[q] = odd * lanes * unit // word, max(1, slots * unit // word)
                 lanes *= max(1, box[q] // word)
-        strides, stride = [1] * len(box), 1
-        for n, q in enumerate(source.order):
-            if q in wanted and n > 0:
+        strides, stride, run = [1] * len(box), 1, side.run if side is target else 1
+        for n, q in enumerate(side.order):
+            if q in wanted and n >= run:
                 stride += (wanted[q][0] - stride) % wanted[q][1]
-            stride += -stride % whole if n > 0 else 0
+            stride += -stride % whole if n >= run else 0
             strides[q] = stride
             stride *= box[q]
         return tuple(strides)
 
-    lanes = [[(lane * target.word // prod(box[x] for x in target.order[:n])) % box[q] for n, q in enumerate(target.order)]
-             for lane in range(_WARP)]
+    def lanes_of(side: BoxSide) -> list[list[int]]:
+        """Coordinates of the words of a warp's lanes, in the order of modes."""
+        words = side.word
+        found = []
+        for lane in range(_WARP):
+            at = [0] * len(box)
+            rest = lane * words
+            for q in side.order:
+                rest, at[q] = divmod(rest, box[q])
+            found.append(at)
+        return found
+
+    small = item < _WORD
+    lanes = {side: lanes_of(side) for side in (source, target)}
+
+    def accesses(side: BoxSide, strides: tuple[int, ...]) -> float:
+        """Of shared memory, for an element; those of lanes that meet in a bank count each."""
+        words = {sum(c * step for c, step in zip(at, strides, strict=True)) // unit for at in lanes[side]}
+        meeting = max(Counter(word % slots for word in words).values())
+        if side.covering:
+            return 2 * meeting / side.word
+        if side.whole(box, strides):
+            return meeting / side.word
+        # Where words are of several modes each element has a place of its own, and those of all words at once take registers.
+        return meeting * (_SCATTERED if side is source and box[side.order[0]] % side.word else 1.0)
 
     def cost(strides: tuple[int, ...]) -> float:
         reach = 1 + sum(stride * (n - 1) for stride, n in zip(strides, box, strict=True))
         if reach * item > _MOST_HELD:
             return inf
-        at = {sum(c * strides[q] for c, q in zip(lane, target.order, strict=True)) // unit for lane in lanes}
-        meeting = max(Counter(slot % slots for slot in at).values())
-        whole = all(strides[q] % source.word == 0 for q in source.order[1:]) and box[source.order[0]] % source.word == 0
-        return (meeting + (1 / source.word if whole else 1)) * (1 + reach / prod(box))
+        return ((accesses(source, strides) if small else 1.0) + accesses(target, strides)) * (1 + reach / prod(box))
 
     steps = 0, *range(1, slots, 2)
-    words = {1, source.word}                                    # a multiple of words: they need not be split
-    return min(dict.fromkeys(strides_of(odd, whole) for whole in sorted(words) for odd in steps), key=cost)
+    found = {strides_of(*sides, odd, whole) for sides in ((source, target), (target, source))[target.covering:1 + small]
+             for odd in steps for whole in sorted({1, sides[0].word})}
+    return min(sorted(found), key=cost)
 
 
 def _raster(permuted: Permuted, extents: Sequence[int]) -> list[int]:
