@@ -10,7 +10,7 @@ __all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "How", "check_varia
 PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6", "tf32")
 
 NATIVE = frozenset(("auto", "ieee"))
-"""Those that every product has. The others are refused for some types and shapes, whoever answers the call."""
+"""Those that every product has. The others are refused for some types and shapes, on every backend."""
 
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"
 

@@ -1,4 +1,4 @@
-"""``dot`` and its kin: NumPy's products of two arrays that are not generalized ufuncs."""
+"""``dot``, ``inner``, ``outer`` ...: NumPy's products of two arrays that are not generalized ufuncs."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def _by_blas(settled: Expression) -> bool:
 
 
 def _scaled(settled: Expression, a: Memory, b: Memory) -> Expression:
-    """The same; of a product with a scalar, a new result lies in memory as the other operand."""
+    """The same; of a product with a scalar, a new result has the order of the other operand."""
     rank = len(settled.shape)
     if rank < 2 or (a.shape and b.shape):
         return settled

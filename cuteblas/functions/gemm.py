@@ -112,7 +112,7 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     conj_a, conj_b : bool
         Whether elements are conjugated as they are read.
     alpha, beta : number or array of no dimensions
-        The scalars. Arrays stay where they are: nobody waits for their values.
+        The scalars. Arrays stay where they are: the host does not wait for their values.
     c : array, optional
         Of shape (..., m, n), leading dimensions broadcast; it is only read, unless it is ``out`` itself.
     out : array, optional

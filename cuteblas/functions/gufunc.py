@@ -1,4 +1,4 @@
-"""NumPy's judgement of a call of matmul and its kin, asked for before anything runs and without NumPy computing anything.
+"""NumPy's rules for a call of matmul and other generalized ufuncs, applied before anything runs and without computing anything.
 
 The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the words of their refusals are
 NumPy's own: :func:`judge` calls ``numpy.matmul`` itself (or ``vecdot``, ``matvec``, ``vecmat``), on stand-ins that cost nothing.
@@ -7,7 +7,7 @@ NumPy's own: :func:`judge` calls ``numpy.matmul`` itself (or ``vecdot``, ``matve
 * Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type of the loop. NumPy casts inputs
   after it has checked everything and before it multiplies, and the element's conversion raises: then NumPy has accepted the call.
 * Order of the result: true strides, extents cut to at most 2 and K to 0, so that no element is read. The strides of that result
-  tell in which order the axes of the true one lie.
+  give the order of the axes of the true one.
 """
 
 from __future__ import annotations
@@ -246,5 +246,5 @@ def _shadow(x: Memory, k: int) -> np.ndarray:
 
 
 def shadow(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """An array whose elements must not be read: NumPy decides by its strides in which order the axes of a result lie."""
+    """An array whose elements must not be read: NumPy decides by its strides on the order of a result's axes."""
     return np.asarray(_Shadow(shape, strides))

@@ -52,7 +52,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     x1, x2 : array_like
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides.
     axis : int
-        Where the vectors lie in both.
+        The axes of the vectors in both.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Arrays without their data: where the elements lie, on whatever device.
+"""Arrays without their data: shapes, strides and addresses, on whatever device.
 
 All decisions of this package are taken on :class:`Memory`, so they are the same for NumPy and CuPy arrays and need no device.
 """
@@ -117,7 +117,7 @@ def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]]) -> bool:
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int, axes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Strides in bytes of a gapless array whose axes lie in memory in the order ``axes``, outermost first (C order by default)."""
+    """Strides in bytes of a gapless array whose axes are in memory in the order ``axes``, outermost first (C order by default)."""
     strides, step = [0] * len(shape), itemsize
     for axis in reversed(range(len(shape)) if axes is None else axes):
         strides[axis] = step

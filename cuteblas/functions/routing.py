@@ -43,7 +43,7 @@ class Taken:
     arrays : tuple
         The operands, all of them arrays of one library.
     memories : tuple of Memory
-        Where they lie.
+        Their memory.
     out : array or None
         Where the result goes.
     """
@@ -55,7 +55,7 @@ class Taken:
 
     @property
     def out_memory(self) -> Memory | None:
-        """Where ``out`` lies."""
+        """The memory of ``out``."""
         return None if self.out is None else self.engine.memory(self.out)
 
     def on_device(self) -> AbstractContextManager[None]:

@@ -119,7 +119,7 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    """A view with one axis moved back until it lies before ``start``, as ``numpy.rollaxis``; no element moves.
+    """A view with one axis moved back until it is before ``start``, as ``numpy.rollaxis``; no element moves.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     axis : int
         The axis that is moved.
     start : int
-        Before which position it lies afterwards.
+        The position that it is moved before.
 
     Returns
     -------

@@ -99,7 +99,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
 
 
 def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
-    """``numpy.vecmat``, with results that lie in any way.
+    """``numpy.vecmat``, with results of any strides.
 
     Its complex loop (NumPy 2.2 to 2.4) writes the elements of each vector side by side, whatever the strides of the result: what is
     not contiguous along that axis is overwritten beyond its elements.

@@ -100,7 +100,7 @@ def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
 
 
 def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:
-    """Bytes of the sectors of 32 that elements lie in: what memory moves. Elements that broadcasting repeats count once.
+    """Bytes of the sectors of 32 that hold elements: what memory moves. Elements that broadcasting repeats count once.
 
     Parameters
     ----------

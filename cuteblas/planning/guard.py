@@ -1,7 +1,7 @@
 """One guard for algorithms that are right for most elements and not for all: the device decides, and nothing waits for the host.
 
 A *primary* algorithm leaves a verdict on the elements, in words in front of the workspace: it holds, or which *fallback* has to
-compute in its place. Fallbacks are launched behind it in any case, each behind a gate, and return at once where they are not meant:
+compute in its place. Fallbacks are launched after it in any case, each with a gate, and return at once where they are not selected:
 :mod:`cuteblas.kernels.guard` has the kernels' part. An algorithm plans both as if they were alone with the workspace, with the role
 :data:`VERDICT` for the words, and hands them over as a :class:`Guarded`; where C is computed in blocks, one for each block.
 """
@@ -34,7 +34,7 @@ class Guarded:
         The algorithm whose result stands if the verdict is :data:`~cuteblas.kernels.guard.HOLDS`. One of its launches writes all
         words of :data:`VERDICT`.
     fallbacks : tuple of Launch
-        What computes if it is not, each behind the gate of its own number. Each verdict that there can be needs one.
+        What computes if it is not, each with the gate of its own number. Each possible verdict needs one.
     words : int
         Words of the verdict: one, or one of each block that leaves a verdict. A gate opens if one of them has its number.
     """
@@ -93,7 +93,7 @@ def otherwise(condition: str, *fallbacks: str) -> str:
 
 
 def _placed(launch: Launch, words: int, first: int, nbytes: int) -> Launch:
-    """A launch with its verdict in so many words from the first one on, and its workspace behind all words."""
+    """A launch with its verdict in so many words from the first one on, and its workspace after all words."""
     def placed(argument: Argument) -> Argument:
         if argument.role == VERDICT:
             return replace(argument, role="workspace", offset=argument.offset + _WORD * first)

@@ -63,7 +63,7 @@ def output_span(p: GemmProblem) -> int:
 
 
 def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
-    """What a kernel is told of a problem's epilogue.
+    """The arguments of a kernel for a problem's epilogue.
 
     Its threads hold runs of C along ``run_mode`` and access at most ``most`` elements of them together.
     """
@@ -263,7 +263,7 @@ def gemm_values(p: GemmProblem, roles: Roles) -> dict[str, Any]:
 
 
 def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping[str, Any], **named: Any) -> Launch:
-    """The launch of a kernel that takes these values by name; how many blocks there are, it is told where it asks.
+    """The launch of a kernel that takes these values by name, and the number of blocks if it has a parameter for it.
 
     Raises
     ------

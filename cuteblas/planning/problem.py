@@ -17,8 +17,8 @@ __all__ = ["COPY_EFFICIENCY", "H200", "ContractionProblem", "CopyProblem", "Devi
            "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
-"""What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call brings a number, or that each call
-brings the address of a number in device memory."""
+"""What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call passes a number, or that each call
+passes the address of a number in device memory."""
 
 Modes = tuple[tuple[int, ...], ...]
 

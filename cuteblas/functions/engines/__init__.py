@@ -35,7 +35,7 @@ class Engine(Protocol):
     out_of_memory: Any
 
     def memory(self, x: Any) -> Memory:
-        """Where the elements of an array lie."""
+        """The memory of an array."""
 
     def device(self, x: Any) -> DeviceInfo:
         """What the array's device is to planning."""

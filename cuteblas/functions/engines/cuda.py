@@ -88,7 +88,7 @@ class Cuda:
     out_of_memory = cupy.cuda.memory.OutOfMemoryError
 
     def memory(self, x: Any) -> Memory:
-        """Where the elements of an array lie."""
+        """The memory of an array."""
         return Memory(x.shape, x.strides, x.dtype, x.data.ptr)
 
     def device(self, x: Any) -> DeviceInfo:

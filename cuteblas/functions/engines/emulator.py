@@ -26,7 +26,7 @@ class Emulator:
     out_of_memory: Any = ()
 
     def memory(self, x: np.ndarray) -> Memory:
-        """Where the elements of an array lie."""
+        """The memory of an array."""
         return Memory(x.shape, x.strides, x.dtype, x.__array_interface__["data"][0], x.flags.writeable)
 
     def device(self, x: np.ndarray) -> DeviceInfo:
@@ -85,11 +85,11 @@ class Emulator:
 
 
 class _Rehearsal(Emulator):
-    """NumPy arrays, and plans that nobody runs: calls that NumPy answers are planned as kernels would run them, so that an
+    """NumPy arrays, and plans that are not run: calls that NumPy computes are planned as kernels would run them, so that an
     algorithm by name is refused wherever a kernel would refuse it. New arrays have one element."""
 
     def empty(self, like: Memory) -> np.ndarray:
-        """One element that stands for all of an array, and that nobody can write: there is no memory for others."""
+        """A read-only element that stands for all of an array: there is no memory for others."""
         return as_strided(super().empty(Memory((), (), like.dtype)), like.shape, like.strides, writeable=False)
 
     def run(self, plan: Plan, arrays: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0,

@@ -198,7 +198,7 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
     subscripts : Subscripts
         What is summed.
     settled : Expression
-        Types, and how a new result lies in memory.
+        Types, and the strides of a new result.
     path : sequence of tuple of int
         The order of the products, as ``numpy.einsum_path`` writes it.
     shapes : sequence of tuple of int
@@ -251,7 +251,7 @@ def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) ->
 
 
 def _whole(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
-    """A path, and pairs behind it until one tensor is left."""
+    """A path, and pairs after it until one tensor is left."""
     steps = [tuple(sorted(step)) for step in path]
     count -= sum(len(step) - 1 for step in steps)
     return steps + [(0, 1)] * (count - 1) if steps or count > 1 else [(0,)]

@@ -33,7 +33,7 @@ def numpy_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bo
     a, b = (np.conj(x) if conj else x for x, conj in ((a, conj_a), (b, conj_b)))
     target = _new(shape, kind, order) if out is None else out
     extras: Mapping[str, np.ndarray] = {}
-    with np.errstate(all="ignore"):     # as on a GPU: overflow is infinite and nobody is warned
+    with np.errstate(all="ignore"):     # as on a GPU: overflow is infinite, without a warning
         if epilogue is not None:
             from ..epilogues import evaluate
 

@@ -230,7 +230,7 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
     Raises
     ------
     _Opaque
-        If it imports something, makes classes, writes global names, or looks behind the objects that it has.
+        If it imports something, makes classes, writes global names, or inspects the objects that it has.
     """
     return tuple(dict.fromkeys(_walk(code)))
 

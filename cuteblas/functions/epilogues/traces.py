@@ -213,7 +213,7 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
 
 
 class _Assembly:
-    """Collects what a function returned: decides types, and where values lie that are reduced."""
+    """Collects what a function returned: decides types, and the memory of values that are reduced."""
 
     def __init__(self, epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node):
         self._epilogue, self._key, self._target, self._result = epilogue, key, target, result
@@ -255,7 +255,7 @@ class _Assembly:
         return name, op, reduction.axis, source, self._type_of_array(name, kind, kind).name
 
     def _source(self, name: str, node: Node, taken: set[str]) -> str:
-        """Where a value lies in memory as it is: in C, in an output, or else in an output of its own that nobody sees."""
+        """The memory that holds a value: C, an output, or else an output of its own that is not returned."""
         if node == self._result and self._target == node.dtype:
             return "c"
         for matrix, (kind, other) in self._matrices.items():

@@ -1,4 +1,4 @@
-"""Products on ``gemm_wgmma`` of operands that it cannot read as they lie in memory: they are copied first, to rows that it can.
+"""Products on ``gemm_wgmma`` of operands that it cannot read in place: they are copied first, to rows that it can read.
 
 No tensor map describes them, or they are float32 that does not run along K.
 """
@@ -47,7 +47,7 @@ class _Copy:
 
 
 def _copies(p: GemmProblem) -> dict[Role, _Copy]:
-    """Copies of the operands that cannot be read as they lie in memory."""
+    """Copies of the operands that cannot be read in place."""
     copies = {}
     for role, x, extents in (("a", p.a, (p.m, p.k)), ("b", p.b, (p.n, p.k))):
         if (reason := why_not_read(p, role.upper())) is not None:

@@ -1,4 +1,4 @@
-"""Many differently sized products in one launch: a common kernel, and the table that tells its blocks what to compute.
+"""Many differently sized products in one launch: a common kernel, and the table from which its blocks read what to compute.
 
 Products of the same types share a kernel. It fixes what they have in common (which strides are 1, how wide vectors are, what is
 known of alpha and beta); all else is in the table. Products of different types, or conjugated differently, take a launch each.
@@ -110,7 +110,7 @@ class Address(NamedTuple):
 
 
 class Number(NamedTuple):
-    """Words of a table that hold a number that a call brings to a problem, and its type."""
+    """Words of a table that hold a number that a call passes to a problem, and its type."""
 
     word: int
     bytes: int
@@ -150,7 +150,7 @@ class GroupedChoice:
 
     @cached_property
     def form(self) -> Form:
-        """The table without what calls bring."""
+        """The table without the values of calls."""
         blank = np.zeros(self.table_words, np.int64)
         addresses: list[Address] = []
         numbers: list[Number] = []
@@ -176,7 +176,7 @@ class GroupedChoice:
         return "; ".join(f"{len(part.members)} products by {part.family}, tile {part.tile}" for part in self.parts)
 
 
-# -- what a call brings ----------------------------------------------------------------------------------------------------------
+# -- the values of a call --------------------------------------------------------------------------------------------------------
 def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """The table for a call of a plan that :func:`plan_grouped` made.
 
@@ -235,7 +235,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     Returns
     -------
     Plan
-        Its launches take the address of role ``table``; :func:`table_of` makes it from what a call brings.
+        Its launches take the address of role ``table``; :func:`table_of` makes it from the values of a call.
 
     Raises
     ------

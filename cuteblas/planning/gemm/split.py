@@ -49,18 +49,18 @@ from .simt import plan_simt, simt_seconds
 __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
            "split_alternatives", "why_not_split"]
 
-_ALIGNMENT = 256                     # bytes, of what lies in the workspace
+_ALIGNMENT = 256                     # bytes, of what is in the workspace
 _BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
 _ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
 _ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
-_ACROSS = ((256, 3), (256, 2), (256, 1))      # rows that lie across K
-_CLUSTERS = (1, 2, 4, 8)             # blocks that share rows which lie across K
+_ACROSS = ((256, 3), (256, 2), (256, 1))      # rows across K
+_CLUSTERS = (1, 2, 4, 8)             # blocks that share rows across K
 _RUN_BYTES = 16                      # of the neighbours that a thread splits together
 _NUMBERS = 16                        # real numbers that a thread splits at a time
 _AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
 _RESERVED = 1 << 10                  # bytes of shared memory that the driver takes of each block's
 _MOST_ROWS = 16                      # threads along rows that are contiguous
-_BYTES_ACROSS = 128                  # of each k that a block reads where rows lie across; half as many of few rows
+_BYTES_ACROSS = 128                  # of each k that a block reads where rows are across K; half as many of few rows
 _MANY_ROWS = 768
 _DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
 _MOST_PLANE_BYTES = 6                # of all planes of a real number
@@ -152,8 +152,8 @@ class _Planes:
     row_strides : tuple of int
         Of the exponents of the rows, for each batch mode of the problem, innermost first.
     rows_at, records_at, planes_at, end : int
-        Offsets in the workspace, in bytes, of the exponents of rows, of what blocks say of their rows, of the planes, and of what
-        is behind.
+        Offsets in the workspace, in bytes, of the exponents of rows, of the records of blocks, of the planes, and of what
+        follows.
     span : int
         The largest distance between two elements of the operand or of its planes.
     """
@@ -178,7 +178,7 @@ def _aligned(nbytes: int) -> int:
 
 
 def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperand:
-    """How an operand is read; who reads what of it is still open."""
+    """How an operand is read, before it is divided among blocks."""
     element = dtype(operand.dtype)
     own = [stride for stride in operand.batch_strides if stride]
     unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
@@ -223,8 +223,9 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
 def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOperand, int]:
     """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex rows of B are doubled.
 
-    The more share it, the better some bring rows while others split them. Fewer have more of the shared memory: what of a row does
-    not fit there has to be read again. Beside rows that lie across K, which take shared memory of every block, others take it too.
+    The more share it, the better some load rows while others split them. Fewer have more of the shared memory: the part of a row
+    that does not fit there has to be read again. With rows across K, which need shared memory in every block, the other operand
+    uses it too.
     """
     most = device.shared_bytes_per_block
     operands = [_accessed(x, rows, p.k, doubled) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
@@ -246,7 +247,7 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
     """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
 
     Short rows stay in registers if they may; where they cannot be read as whole runs, they get there through shared memory. Others
-    lie in shared memory, of which a block has at most ``limit`` bytes.
+    are in shared memory, of which a block has at most ``limit`` bytes.
     """
     run, item = operand.run, dtype(operand.element).bytes
     operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
@@ -261,7 +262,7 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
 
 
 def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, clusters: tuple[int, ...]) -> SplitOperand:
-    """An operand whose rows lie across K: as few blocks share them as can keep them, two at least if there are few rows."""
+    """An operand whose rows are across K: as few blocks share them as can keep them, two at least if there are few rows."""
     few = rows < _MANY_ROWS
     lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
     for cluster in clusters:
@@ -439,7 +440,7 @@ class _Tiling:
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
-    """The fastest tiling by estimate; docs/performance/history.md has the measurements behind it."""
+    """The fastest tiling by estimate; docs/performance/history.md has the measurements that it is based on."""
     return min((tiling for tile in _TILES for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
 
 
@@ -455,7 +456,7 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
     waves, rest = -(-tiles // most), tiles % most
     whole = _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
     yield whole
-    # What is left behind whole waves is divided, or that and a wave more, of which no tile is cut twice.
+    # The tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice.
     for divided, apart in ((rest, 0.0), (rest + most, costs["divided tiles apart: part"])):
         steps = divided * -(-depth // DEPTH)
         if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
@@ -497,7 +498,7 @@ def _described(form: SplitFormat, p: GemmProblem) -> str:
 
 @dataclass(frozen=True)
 class _Memory:
-    """What lies in the workspace: the planes of both operands, the flags of divided tiles and their sums.
+    """The contents of the workspace: the planes of both operands, the flags of divided tiles and their sums.
 
     Attributes
     ----------
@@ -508,7 +509,7 @@ class _Memory:
     tiling : _Tiling
         How the product is cut into tiles.
     flags, sums_at, end : int
-        The number of flags, which lie behind the planes of B, where sums begin, and where the workspace ends.
+        The number of flags, which follow the planes of B, where sums begin, and where the workspace ends.
     """
 
     a: _Planes
