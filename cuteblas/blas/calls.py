@@ -11,7 +11,7 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from ..functions.algorithms import BY_NUMPY, check_variant, checked_precision, refuse_variant
-from ..functions.dispatch import own_call
+from ..functions.dispatch import Repeat, own_call
 from ..functions.engines import Engine, engine_of
 from ..functions.gemm import gemm, gemm_by_numpy, scalar_kind
 from ..functions.memory import Memory, overlap, overlaps_itself
@@ -19,7 +19,7 @@ from ..functions.pipeline import Execution
 from ..functions.settings import current_backend
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
-from .repeats import Repeat, repeat_of
+from .repeats import has_scalars, repeat_of
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
 __all__ = ["Call", "Request", "execute", "kernel_arguments", "prepare", "run", "where"]
@@ -171,8 +171,8 @@ def execute(call: Call, repeat: Repeat | None = None) -> Any:
     with where(call):
         run = Execution(call.function, call.engine)
         result, extras = gemm(run, call.a, call.b, **kernel_arguments(call))
-        if repeat is not None:
-            repeat.remember(run, call.alpha, call.beta, result)
+        if repeat is not None and has_scalars(repeat, call.alpha, call.beta):
+            repeat.remember(run, result)
     return call.answered(result, extras)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..functions.dispatch import own_call
+from ..functions.dispatch import Repeat, own_call
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
 from ..functions.memory import Memory, overlap
 from ..functions.pipeline import Execution
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place, is_list
-from .repeats import Repeat, repeat_of
+from .repeats import has_scalars, repeat_of
 from .routines import gemm
 
 __all__ = ["gemm_batched", "gemm_grouped"]
@@ -150,7 +150,7 @@ def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
                 prepared = [prepare_product(run, call.a, call.b, **kernel_arguments(call)) for call in chosen]
                 answers = run_group(run, prepared)
                 if len(repeats) == len(chosen) == len(calls) and all(
-                        repeat.has(call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)):
+                        has_scalars(repeat, call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)):
                     run.remember_group(repeats, [result for result, _further in answers])
             done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
         for i, result in zip(indices, done, strict=True):

@@ -1,17 +1,20 @@
-"""What sort of object an operand is, told from its type without importing CuPy."""
+"""What sort of object an operand is, told from its type without importing CuPy; and what is registered by type."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-__all__ = ["Carrier", "Kind", "fast_paths", "kind_of", "own_call", "own_types", "register_own_type", "register_repeater",
+if TYPE_CHECKING:
+    from .pipeline import Execution
+
+__all__ = ["Carrier", "Kind", "Repeat", "fast_paths", "kind_of", "own_call", "own_types", "register_own_type", "register_repeater",
            "repeaters"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
@@ -28,6 +31,41 @@ own_types: dict[type, Callable[..., Any]] = {}
 """Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then. Each
 has a function of (call, operands, keyword arguments) that lets a function answer on what they hold. Read it; only
 :func:`register_own_type` writes it."""
+
+
+class Repeat(NamedTuple):
+    """A call that may be the like of another one.
+
+    Attributes
+    ----------
+    repeated : callable
+        What answers it if it is.
+    head : hashable
+        All of the call besides its arrays, as far as it decides what runs.
+    inputs : tuple of array
+        What is only read.
+    out : array or None
+        What is written.
+    roles : tuple of str
+        What each input and, last, the result is to a plan.
+    scalars : tuple
+        As the launch takes them.
+    """
+
+    repeated: Callable[..., Any]
+    head: Any
+    inputs: tuple[Any, ...]
+    out: Any
+    roles: tuple[str, ...]
+    scalars: tuple[Any, ...]
+
+    def answer(self) -> Any:
+        """The result if the like of this call has run before, else ``None``."""
+        return self.repeated(self.head, self.inputs, self.out, *self.scalars)
+
+    def remember(self, run: Execution, result: Any) -> None:
+        """Note what the call came to."""
+        run.remember(self.head, self.inputs, self.out, result, self.roles, scalars=True)
 
 
 def register_repeater(kind: type, repeated: Callable[..., Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
 from .algorithms import BY_NUMPY, check_variant, refuse_variant
-from .dispatch import kind_of, own_call, repeaters
+from .dispatch import Repeat, kind_of, own_call, repeaters
 from .engines import EMULATOR, Engine
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
@@ -65,8 +64,8 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
                  arguments: Mapping[str, Any]) -> Any:
     """``matmul`` with an epilogue: see :func:`cuteblas.matmul`."""
     bound = as_bound(epilogue)
-    repeat = None if arguments or variant is not None else _Repeat.of(x1, x2, bound, precision)
-    if repeat is not None and (result := repeat.answer(out)) is not None:
+    repeats = not arguments and variant is None
+    if repeats and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None and (result := repeat.answer()) is not None:
         return result
     if (call := own_call(x1, x2, out, bound)) is not None:
         return call(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
@@ -81,8 +80,8 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
         multiply = partial(gemm, run, precision=precision, variant=variant)
     with place:
         result = _fused(run, multiply, product, x1, x2, out, bound)
-        if repeat is not None:
-            repeat.remember(run, out, result)
+        if repeats and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None and not isinstance(result, tuple):
+            repeat.remember(run, result)
     return result
 
 
@@ -90,73 +89,34 @@ _BITS = 7, 8, 15, 16, 31, 32, 63, 64
 """Of integers that are not negative, in the types that kernels have: a kernel whose type does not hold a number would wrap it."""
 
 
-@dataclass(frozen=True)
-class _Repeat:
-    """A call on CuPy arrays that may be the like of another one: see ``repeats.repeated``.
+def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repeat | None:
+    """A call on CuPy arrays as it may have run before; ``None`` if nobody remembers it, or while no trace of the epilogue holds.
 
-    Attributes
-    ----------
-    bound : Bound
-        The epilogue.
-    precision : str
-        The algorithm.
-    choices : tuple
-        Of the epilogue's operands what is no array and no number, by name; of the numbers, their types, and of integers which
-        types hold them.
-    inputs : tuple of array
-        Both operands of the product, then those of the epilogue.
-    roles : tuple of str
-        What they are to a plan.
-    numbers : dict
-        Those of the epilogue, by role.
+    Of the epilogue's operands, all that is no array and no number is part of the head, by name; of numbers their types are, and of
+    integers which types hold them.
     """
-
-    bound: Bound
-    precision: str
-    choices: tuple[Any, ...]
-    inputs: tuple[Any, ...]
-    roles: tuple[str, ...]
-    numbers: dict[str, Any]
-
-    @staticmethod
-    def of(x1: Any, x2: Any, bound: Bound, precision: str) -> _Repeat | None:
-        """The call; ``None`` if nobody remembers such calls."""
-        if type(x1) not in repeaters or bound.outputs:
+    repeated = repeaters.get(type(x1))
+    if repeated is None or bound.outputs or (state := trace_state(bound.epilogue)) is None:
+        return None
+    arrays, roles = [x1, x2], ["a", "b"]
+    numbers: dict[str, float] = {}
+    choices: list[tuple[Any, ...]] = []
+    for name, x in bound.operands.items():
+        if type(x) is type(x1):
+            arrays.append(x)
+            roles.append(epilogue_role(name))
+        elif type(x) is int:
+            numbers[epilogue_role(name)] = x
+            choices.append((name, int, x < 0, bisect_left(_BITS, (~x if x < 0 else x).bit_length())))
+        elif type(x) is float:
+            numbers[epilogue_role(name)] = x
+            choices.append((name, float))
+        elif is_choice(x):
+            choices.append((name, type(x), x))
+        else:
             return None
-        arrays, roles = [x1, x2], ["a", "b"]
-        numbers: dict[str, float] = {}
-        choices: list[tuple[Any, ...]] = []
-        for name, x in bound.operands.items():
-            if type(x) is type(x1):
-                arrays.append(x)
-                roles.append(epilogue_role(name))
-            elif type(x) is int:
-                numbers[epilogue_role(name)] = x
-                choices.append((name, int, x < 0, bisect_left(_BITS, (~x if x < 0 else x).bit_length())))
-            elif type(x) is float:
-                numbers[epilogue_role(name)] = x
-                choices.append((name, float))
-            elif is_choice(x):
-                choices.append((name, type(x), x))
-            else:
-                return None
-        return _Repeat(bound, precision, tuple(choices), tuple(arrays), tuple(roles), numbers)
-
-    @property
-    def _head(self) -> Any:
-        """All of the call besides its arrays and numbers; ``None`` while no trace of the epilogue holds."""
-        state = trace_state(self.bound.epilogue)
-        return None if state is None else ("fused", state, self.precision, self.choices, self.roles)
-
-    def answer(self, out: Any) -> Any:
-        """The result if the like of this call has run before, else ``None``."""
-        head = self._head
-        return None if head is None else repeaters[type(self.inputs[0])](head, self.inputs, out, 1, 0, self.numbers)
-
-    def remember(self, run: Execution, out: Any, result: Any) -> None:
-        """Note what the call came to."""
-        if (head := self._head) is not None and not isinstance(result, tuple):
-            run.remember(head, self.inputs, out, result, (*self.roles, "c"), scalars=True)
+    head = "fused", state, precision, tuple(choices), tuple(roles)
+    return Repeat(repeated, head, tuple(arrays), out, (*roles, "c"), (1, 0, numbers))
 
 
 def _accepted(x1: Any, x2: Any, out: Any, bound: Bound,

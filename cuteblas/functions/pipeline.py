@@ -23,7 +23,8 @@ from .problems import Staged, copy_problem, in_place_problem
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
-    from .engines.repeats import Product, Recorder
+    from .dispatch import Repeat
+    from .engines.repeats import Recorder
 
 __all__ = ["Execution", "plan_for"]
 
@@ -251,7 +252,7 @@ class Execution:
             remember(self.recorder, head, inputs, out, result, roles, scalars)
 
 
-    def remember_group(self, products: Sequence[Product], results: Sequence[Any]) -> None:
+    def remember_group(self, products: Sequence[Repeat], results: Sequence[Any]) -> None:
         """Let groups like this one be launched at once: see :func:`cuteblas.functions.engines.repeats.remember_group`."""
         if self.recorder is not None:
             from .engines.repeats import remember_group

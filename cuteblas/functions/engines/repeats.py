@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add, itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -20,12 +20,12 @@ from ..._forks import forget_in_children
 from ...planning.gemm.grouped import Form
 from ...planning.plan import Plan
 from ...planning.problem import GroupedProblem
-from ..dispatch import register_repeater
+from ..dispatch import Repeat, register_repeater
 from ..memory import Memory
 from ..settings import planned_under_the_limit
 from .cuda import CUDA, current_device, current_stream, launcher_for, several_devices, uploaded
 
-__all__ = ["MOST_READY", "Product", "Program", "Recorder", "Step", "forget", "key_of_call", "remember", "remember_group",
+__all__ = ["MOST_READY", "Program", "Recorder", "Step", "forget", "key_of_call", "remember", "remember_group",
            "repeated", "repeated_group"]
 
 _MOST_BYTES = 1 << 30                   # kept of one call; with more, what lies in between is freed as soon as it has been read
@@ -420,26 +420,6 @@ def _apart(inputs: Sequence[Any], out: Any) -> bool:
 
 
 # -- groups of products -----------------------------------------------------------------------------------------------------------
-class Product(Protocol):
-    """One product of a call: what tells it from others besides its arrays, what is read, what is written, alpha and beta."""
-
-    @property
-    def head(self) -> Hashable: ...
-
-    @property
-    def inputs(self) -> tuple[Any, ...]: ...
-
-    @property
-    def out(self) -> Any: ...
-
-    @property
-    def scalars(self) -> tuple[Any, Any]: ...
-
-    @property
-    def roles(self) -> Sequence[str]:
-        """What each input and, last, the result is to a plan."""
-
-
 class _ReadyGroup(NamedTuple):
     """A group that has run. Arrays are numbered: the inputs and the result of the first product, then those of the second ..."""
 
@@ -458,7 +438,7 @@ class _ReadyGroup(NamedTuple):
     types: tuple[np.dtype, ...]         # those that the key has by their identity
 
 
-def _key(function: str, products: Sequence[Product]) -> tuple | None:
+def _key(function: str, products: Sequence[Repeat]) -> tuple | None:
     """The key of a group, which has those of its products; ``None`` if an array is no plain CuPy array."""
     keys: list[Any] = [function]
     for p in products:
@@ -469,7 +449,7 @@ def _key(function: str, products: Sequence[Product]) -> tuple | None:
     return tuple(keys)
 
 
-def repeated_group(function: str, products: Sequence[Product]) -> list[Any] | None:
+def repeated_group(function: str, products: Sequence[Repeat]) -> list[Any] | None:
     """The results of a group if the like of it has run before, else ``None``.
 
     Where the address ranges of a result and of any other array meet, the long way finds out.
@@ -507,7 +487,7 @@ def _meet(lows: np.ndarray, highs: np.ndarray, read: np.ndarray, written: np.nda
     return bool((starts[after[within]] < highs[read[within]]).any())
 
 
-def remember_group(function: str, recorder: Recorder, products: Sequence[Product], results: Sequence[Any]) -> None:
+def remember_group(function: str, recorder: Recorder, products: Sequence[Repeat], results: Sequence[Any]) -> None:
     """Let :func:`repeated_group` answer calls like one that has run, if it came to one group of all products and nothing else."""
     key = _key(function, products)
     if key is None or recorder.steps_taken != 1 or recorder.arrays_made != sum(p.out is None for p in products):
