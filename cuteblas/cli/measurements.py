@@ -20,7 +20,21 @@ from .. import blas, epilogues, runtime
 from ..array import asarray
 from ..blas.types import dtype_named, kind_of_numbers
 from ..codegen.kernel import GeneratedKernel
-from ..functions import Explanation, copy, dot, einsum, explain, explain_copy, matmul, tensordot
+from ..functions import (
+    Explanation,
+    ascontiguousarray,
+    asfortranarray,
+    copy,
+    dot,
+    einsum,
+    explain,
+    explain_copy,
+    matmul,
+    moveaxis,
+    swapaxes,
+    tensordot,
+    transpose,
+)
 from ..functions.engines import EMULATOR, Engine
 from ..functions.problems import has_kernels
 from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
@@ -330,6 +344,12 @@ def _host_calls(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]
         "matmul(a, b)": (lambda: matmul(a, b), lambda: xp.matmul(a, b)),
         "dot(a, b)": (lambda: dot(a, b), lambda: xp.dot(a, b)),
         "copy(a.T, order='C')": (lambda: copy(a.T, order="C"), lambda: xp.ascontiguousarray(a.T)),
+        "copy(a)": (lambda: copy(a), lambda: xp.copy(a)),
+        "ascontiguousarray(a.T)": (lambda: ascontiguousarray(a.T), lambda: xp.ascontiguousarray(a.T)),
+        "asfortranarray(a)": (lambda: asfortranarray(a), lambda: xp.asfortranarray(a)),
+        "transpose(a)": (lambda: transpose(a), lambda: xp.transpose(a)),
+        "swapaxes(x, 0, 1)": (lambda: swapaxes(x, 0, 1), lambda: xp.swapaxes(x, 0, 1)),
+        "moveaxis(x, 0, 2)": (lambda: moveaxis(x, 0, 2), lambda: xp.moveaxis(x, 0, 2)),
         "tensordot(x, y, axes)": (lambda: tensordot(x, y, axes), lambda: xp.tensordot(x, y, axes)),
         "einsum('ij->i', a)": (lambda: einsum("ij->i", a), lambda: xp.einsum("ij->i", a)),
         "einsum('ij,jk->ik', a, b)": (lambda: einsum("ij,jk->ik", a, b), lambda: xp.einsum("ij,jk->ik", a, b)),
