@@ -302,7 +302,7 @@ def _is_zero(number: Any) -> bool:
 
 
 class _Use(NamedTuple):
-    """An array of a call: its name, where it lies, whether another may not even be the same elements, and whether it is written."""
+    """An array of a call: its name, its memory, whether another may not even be the same elements, and whether it is written."""
 
     name: str
     memory: Memory

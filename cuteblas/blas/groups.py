@@ -161,7 +161,7 @@ def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
 def _check_independence(function: str, calls: Sequence[Call]) -> None:
     """Refuse problems that write what another one reads or writes.
 
-    Address ranges are compared in ascending order, so that the many that lie apart cost nothing.
+    Address ranges are compared in ascending order, so that the many that are disjoint cost nothing.
     """
     ranges: list[tuple[int, int, int, bool, Memory]] = []
     for i, call in enumerate(calls):

@@ -25,7 +25,7 @@ _SCALARS = {"zero": "0", "one": "1", "value": "a number other than 0", "device":
 
 
 @dataclass(frozen=True)
-class Layout:
+class OperandLayout:
     """What a plan assumes of an operand.
 
     Attributes
@@ -44,12 +44,12 @@ class Layout:
     alignment: int
 
     @classmethod
-    def of(cls, x: Memory, dtype: str) -> Layout:
+    def of(cls, x: Memory, dtype: str) -> OperandLayout:
         """The layout of an array."""
         strides = tuple(s if n > 1 else 0 for s, n in zip(x.strides, x.shape, strict=True))
         return cls(dtype, x.shape, strides, x.alignment)
 
-    def refusal(self, name: str, other: Layout) -> str | None:
+    def refusal(self, name: str, other: OperandLayout) -> str | None:
         """Why an operand is not the planned one; ``None`` if it is."""
         if other.dtype != self.dtype:
             return f"was made for {name} in {self.dtype}, but it is {other.dtype}"
@@ -70,9 +70,9 @@ class GemmPlan:
     ----------
     place : Place
         Library and device of the operands.
-    layouts : tuple of (str, Layout)
+    layouts : tuple of (str, OperandLayout)
         What is assumed of ``a``, ``b``, and of ``c`` and ``out`` if they were given.
-    result : Layout
+    result : OperandLayout
         Of the result.
     alpha, beta : {"zero", "one", "value", "device"}
         What is known of the scalars.
@@ -87,8 +87,8 @@ class GemmPlan:
     """
 
     place: Place
-    layouts: tuple[tuple[str, Layout], ...]
-    result: Layout
+    layouts: tuple[tuple[str, OperandLayout], ...]
+    result: OperandLayout
     alpha: ScalarKind
     beta: ScalarKind
     trans_a: str
@@ -197,11 +197,11 @@ def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_
     Parameters
     ----------
     a, b, c, out : array
-        Operands of the types, shapes, strides, alignments and device that later calls bring; their elements do not matter.
+        Operands of the types, shapes, strides, alignments and device of later calls; their elements do not matter.
     alpha, beta : number or 0-d array
-        0, 1, any other number, or a 0-d array: later calls bring one of that kind. A plan for any other number also takes 1.
+        0, 1, any other number, or a 0-d array: later calls pass one of that kind. A plan for any other number also takes 1.
     trans_a, trans_b, overwrite_c, dtype, compute_dtype, epilogue, precision, variant
-        As of :func:`gemm`. Later calls bring the epilogue again, with operands like these.
+        As of :func:`gemm`. Later calls pass the epilogue again, with operands like these.
 
     Returns
     -------
@@ -241,16 +241,16 @@ def _planned(request: Request) -> GemmPlan:
         chosen = plan_for(product.problem, engine.device(call.a))
     options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision,
                "variant": call.variant}
-    return GemmPlan(call.place, tuple(_layouts(call).items()), Layout.of(engine.memory(product.result), call.types.output),
+    return GemmPlan(call.place, tuple(_layouts(call).items()), OperandLayout.of(engine.memory(product.result), call.types.output),
                     scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter, call.trans_b.letter,
                     call.c is not None and call.c is call.out, tuple(options.items()), chosen)
 
 
-def _layouts(call: Call) -> dict[str, Layout]:
+def _layouts(call: Call) -> dict[str, OperandLayout]:
     """The layouts of the operands that a call was given, as the product sees them."""
     engine = call.engine
     given = {"a": call.a, "b": call.b, "c": call.c, "out": None if call.out is call.c else call.out}
-    return {name: Layout.of(engine.memory(x), type_name(x)) for name, x in given.items() if x is not None}
+    return {name: OperandLayout.of(engine.memory(x), type_name(x)) for name, x in given.items() if x is not None}
 
 
 def _fits(planned: Any, given: Any) -> bool:

@@ -38,7 +38,7 @@ def _kind(x: Any, array: type) -> str | None:
 
 
 def repeat_of(route: Hashable, request: Any) -> Repeat | None:
-    """A call as it may have run before; ``None`` if it is one that nobody remembers.
+    """A call as it may have run before; ``None`` if such calls are not remembered.
 
     Parameters
     ----------

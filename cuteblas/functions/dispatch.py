@@ -34,7 +34,7 @@ has a function of (call, operands, keyword arguments) that lets a function answe
 
 
 class Repeat(NamedTuple):
-    """A call that may be the like of another one.
+    """A call that may be like an earlier one.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Repeat(NamedTuple):
     scalars: tuple[Any, ...]
 
     def answer(self) -> Any:
-        """The result if the like of this call has run before, else ``None``."""
+        """The result if a call like this one has run before, else ``None``."""
         return self.repeated(self.head, self.inputs, self.out, *self.scalars)
 
     def remember(self, run: Execution, result: Any) -> None:

@@ -28,7 +28,7 @@ from .cuda import CUDA, current_device, current_stream, launcher_for, several_de
 __all__ = ["MOST_READY", "Program", "Recorder", "Step", "forget", "key_of_call", "remember", "remember_group",
            "repeated", "repeated_group"]
 
-_MOST_BYTES = 1 << 30                   # kept of one call; with more, what lies in between is freed as soon as it has been read
+_MOST_BYTES = 1 << 30                   # kept of one call; with more, intermediate results are freed as soon as they have been read
 
 
 class Step(NamedTuple):
@@ -169,7 +169,7 @@ def _part(x: Any) -> tuple:
 
 
 def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -> Any:
-    """The result of a call if the like of it has run before, else ``None``.
+    """The result of a call if one like it has run before, else ``None``.
 
     Shapes, strides, types, alignments and devices of a call that was accepted decide everything about it, except whether ``out``
     overlaps an input. That is judged by address ranges here; where they meet, the long way finds out.
@@ -183,7 +183,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
     out : array or None
         Receives the result. An input that is ``out`` itself, element by element, is left out of ``inputs``.
     *scalars
-        What the launch takes behind addresses and stream.
+        What the launch takes after addresses and stream.
     """
     key, addresses = [head], []                         # as key_of_call, without its calls: they would be noticed here
     for x in inputs if out is None else (*inputs, out):
@@ -297,10 +297,10 @@ def _as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any,
 
 
 # -- calls of several steps -------------------------------------------------------------------------------------------------------
-_ALIGNMENT = 256                        # bytes, of what lies in between
+_ALIGNMENT = 256                        # bytes, of intermediate results
 
 _Launcher = Callable[[tuple[int, ...], int], Any]
-"""A function of the addresses of all places and of a stream. The places are the operands, the result, and what lies in between."""
+"""A function of the addresses of all places and of a stream. The places are the operands, the result, and intermediate results."""
 
 
 class _Place(NamedTuple):
@@ -330,7 +330,7 @@ class _Launch:
 
 @dataclass(frozen=True)
 class _Shifted:
-    """A plan on what lies some bytes after the beginnings of places."""
+    """A plan on memory some bytes after the beginnings of places."""
 
     launch: Callable[..., Any]
     pick: Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -361,7 +361,7 @@ class Program:
     steps : tuple of callable
         In order.
     offsets : tuple of int
-        Where in one allocation that lies which is neither an operand nor the result.
+        The offsets, in one allocation, of what is neither an operand nor the result.
     nbytes : int
         Its size.
     """
@@ -450,7 +450,7 @@ def _key(function: str, products: Sequence[Repeat]) -> tuple | None:
 
 
 def repeated_group(function: str, products: Sequence[Repeat]) -> list[Any] | None:
-    """The results of a group if the like of it has run before, else ``None``.
+    """The results of a group if one like it has run before, else ``None``.
 
     Where the address ranges of a result and of any other array meet, the long way finds out.
     """
