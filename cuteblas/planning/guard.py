@@ -35,12 +35,15 @@ class Guarded:
         words of :data:`VERDICT`.
     fallbacks : tuple of Launch
         What computes if it is not, each with the gate of its own number. Each possible verdict needs one.
+    workspace_bytes : int
+        The most that one of the launches needs.
     words : int
         Words of the verdict: one, or one of each block that leaves a verdict. A gate opens if one of them has its number.
     """
 
     primary: tuple[Launch, ...]
     fallbacks: tuple[Launch, ...]
+    workspace_bytes: int
     words: int = 1
 
 
@@ -54,8 +57,8 @@ def gate_values(gate: int | None) -> dict[str, Any]:
     return {} if gate is None else {"gate": Argument(role=VERDICT), "gate_words": Argument(role=_WORDS)}
 
 
-def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[Launch, ...]:
-    """The launches of all parts: the primary algorithm of each, then all fallbacks.
+def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[tuple[Launch, ...], int]:
+    """The launches of all parts, the primary algorithm of each, then all fallbacks; and the workspace that they share.
 
     Parameters
     ----------
@@ -73,18 +76,18 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[L
     """
     primary: list[Launch] = []
     fallbacks: list[Launch] = []
-    first = 0
+    first, end, begin = 0, 0, verdict_bytes(words)
     for part in parts:
         if not any(argument.role == VERDICT for launch in part.primary for argument in launch.arguments):
             raise ValueError(f"no launch writes the verdict: {', '.join(launch.kernel.name for launch in part.primary)}")
         if always := [launch.kernel.name for launch in part.fallbacks if "gate" not in launch.kernel.signature]:
             raise ValueError(f"a fallback has no gate: {', '.join(always)}")
-        primary += (_placed(launch, part.words, first, verdict_bytes(words)) for launch in part.primary)
-        fallbacks += (_few_blocks(_placed(launch, part.words, first, verdict_bytes(words)), device) for launch in part.fallbacks)
-        first += part.words
+        primary += (_placed(launch, part.words, first, begin) for launch in part.primary)
+        fallbacks += (_few_blocks(_placed(launch, part.words, first, begin), device) for launch in part.fallbacks)
+        first, end = first + part.words, max(end, part.workspace_bytes)
     if first > words:
         raise ValueError(f"verdicts have {first} words, and there is room for {words}")
-    return *primary, *fallbacks
+    return (*primary, *fallbacks), begin + end
 
 
 def otherwise(condition: str, *fallbacks: str) -> str:

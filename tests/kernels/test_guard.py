@@ -114,7 +114,8 @@ def by_records(p):
         values |= {name: records, f"{name}_count": blocks}
         at += 8 * blocks
     native = plan_simt(p, H200, gate=NATIVE)
-    return Guarded((*reads, writes(p, 1, **values)), (writes(p, 2, gate=NEXT), *native.launches)), max(at, native.workspace_bytes)
+    fallbacks = writes(p, 2, gate=NEXT), *native.launches
+    return Guarded((*reads, writes(p, 1, **values)), fallbacks, max(at, native.workspace_bytes))
 
 
 def by_report(p):
@@ -122,21 +123,20 @@ def by_report(p):
     X = View(place("a"), (1,))
     multiply = writes(p, 1, X=X, status=View(place(VERDICT)), K=p.k)
     native = (plan_mma if p.c.dtype == "float64" else plan_simt)(p, H200, gate=NATIVE)
-    return Guarded((multiply,), native.launches, multiply.grid[0]), native.workspace_bytes
+    return Guarded((multiply,), native.launches, native.workspace_bytes, multiply.grid[0])
 
 
 def run(engine, a, b, algorithm, rows=1):
     """C of an algorithm, of so many blocks of rows with a verdict each."""
     hopper(engine)
     pa, pb, pc = memory(a), memory(b, "F"), memory(np.full((len(a), b.shape[1]), np.nan, a.dtype))
-    problem, parts, nbytes = gemm_problem(pa, pb, pc), [], 0
+    problem, parts = gemm_problem(pa, pb, pc), []
     for block in Blocks(1, -(-len(a) // rows), b.shape[1]).of(problem):
-        part, needed = algorithm(block.problem)
+        part = algorithm(block.problem)
         primary, fallbacks = (tuple(with_roles(x, block.places) for x in launches) for launches in (part.primary, part.fallbacks))
-        parts.append(Guarded(primary, fallbacks, part.words))
-        nbytes = max(nbytes, needed)
-    launches = guarded(parts, replace(H200, multiprocessors=1), 64)      # so that blocks of fallbacks compute one after the other
-    plan = Plan(problem, H200, "test", None, launches, nbytes + verdict_bytes(64))
+        parts.append(replace(part, primary=primary, fallbacks=fallbacks))
+    single = replace(H200, multiprocessors=1)           # so that each block of a fallback computes several, one after the other
+    plan = Plan(problem, H200, "test", None, *guarded(parts, single, 64))
     engine.run(plan, a=pa, b=pb, c=pc)
     return pc.view.copy()
 
@@ -186,12 +186,12 @@ def test_one_of_many_words_is_enough(engine, row, kind):
 
 def test_what_is_refused():
     p = gemm_problem(*map(memory, (*operands(), np.zeros((M, N), "f4"))))
-    part, _nbytes = by_records(p)
+    part = by_records(p)
     native = plan_simt(p, H200).launches
     with pytest.raises(ValueError, match="a fallback has no gate: gemm_simt"):
-        guarded([Guarded(part.primary, native)], H200, 1)
+        guarded([replace(part, fallbacks=native)], H200, 1)
     with pytest.raises(ValueError, match="no launch writes the verdict: gemm_simt"):
-        guarded([Guarded(native, part.fallbacks)], H200, 1)
+        guarded([replace(part, primary=native)], H200, 1)
     with pytest.raises(ValueError, match="verdicts have 2 words, and there is room for 1"):
         guarded([part, part], H200, 1)
     with pytest.raises(CodegenError, match="1, 2 or 4 numbers"):
@@ -201,8 +201,9 @@ def test_what_is_refused():
 def test_fallbacks_come_last_with_few_blocks():
     """So that what has nothing to do is found out once, by launches that overlap."""
     p = gemm_problem(*map(memory, (np.zeros((4000, 64), "f4"), np.zeros((64, 3000), "f4"), np.zeros((4000, 3000), "f4"))))
-    part, _nbytes = by_records(p)
-    launches = guarded([part, part], H200, 64)
+    part = by_records(p)
+    launches, nbytes = guarded([part, part], H200, 64)
+    assert nbytes == verdict_bytes(64) + part.workspace_bytes == 256 + part.workspace_bytes
     count = len(part.primary)
     assert [launch.kernel.name for launch in launches[:2 * count]] == [launch.kernel.name for launch in part.primary] * 2
     assert all("gate" in launch.kernel.signature for launch in launches[2 * count:])

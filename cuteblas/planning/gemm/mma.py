@@ -132,22 +132,22 @@ def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
     return device.fitted["gemm_mma"][f"{'float64' if _wide_shapes(tile.atom) else '16-bit'}: ramp"]
 
 
-def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split: bool = True) -> Choice[MmaTile]:
-    """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
+def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k: bool = True) -> Choice[MmaTile]:
+    """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time.
 
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate.
     """
-    return min(_choices(p, device, atom, may_split), key=lambda choice: choice.seconds)
+    return min(_choices(p, device, atom, may_split_k), key=lambda choice: choice.seconds)
 
 
-def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split: bool = True) -> Iterator[Choice[MmaTile]]:
+def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
-    splits, slice_bytes = [1], p.m * p.n * prod(p.batch) * dtype(atom.accumulator).bytes
-    while may_split and p.k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
-        splits.append(2 * splits[-1])
+    numbers, slice_bytes = [1], p.m * p.n * prod(p.batch) * dtype(atom.accumulator).bytes
+    while may_split_k and p.k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
+        numbers.append(2 * numbers[-1])
     for tile in mma_tiles(atom, device):
-        for split in splits:
-            yield _estimated(p, device, tile, -(-p.k // split // 16) * 16 if split > 1 else p.k)
+        for split_k in numbers:
+            yield _estimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
 
 
 def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -> Choice[MmaTile]:

@@ -129,39 +129,39 @@ def _slower(accumulator: DType, device: DeviceInfo) -> float:
     return weighed / (own * rate)
 
 
-def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split: bool = True,
+def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split_k: bool = True,
            predicated: bool = False) -> Choice[TileShape]:
-    """The tile and, unless ``may_split`` is false, the number of slices of K with the least estimated time.
+    """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time.
 
     The kernel has predicates, even where the tile divides the problem, if it is ``predicated``.
 
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
     slices add the traffic of the workspace and a launch.
     """
-    tiles, splits = candidates(p.accumulator), _splits(p, device) if may_split else [1]
-    choices = (_estimated(p, device, a, b, tile, split, predicated) for tile in tiles for split in splits)
+    tiles, numbers = candidates(p.accumulator), _numbers_of_slices(p, device) if may_split_k else [1]
+    choices = (_estimated(p, device, a, b, tile, split_k, predicated) for tile in tiles for split_k in numbers)
     best = min(choices, key=lambda choice: choice.seconds)
     return replace(best, seconds=_as_typed(best.seconds, p, device))
 
 
-def _splits(p: GemmProblem, device: DeviceInfo) -> list[int]:
+def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Into how many slices K may be split."""
-    k, slice_bytes, splits = _depth(p), p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes, [1]
-    while k // (2 * splits[-1]) >= MIN_SLICE and 2 * splits[-1] * slice_bytes <= most_workspace(device):
-        splits.append(2 * splits[-1])
-    return splits
+    k, slice_bytes, numbers = _depth(p), p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes, [1]
+    while k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
+        numbers.append(2 * numbers[-1])
+    return numbers
 
 
 def _depth(p: GemmProblem) -> int:
     return 0 if p.alpha == "zero" else p.k
 
 
-def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, candidate: Candidate, split: int,
+def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, candidate: Candidate, split_k: int,
                predicated: bool = False) -> Choice[TileShape]:
     """A tile, K in about so many slices, and the estimated time, of integers and bool that of the real type of their size."""
     t, k, accumulator = candidate.tile, _depth(p), dtype(p.accumulator)
-    chunk = -(-k // split // 16) * 16 if split > 1 else k
-    slices = -(-k // chunk) if split > 1 else 1
+    chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
+    slices = -(-k // chunk) if split_k > 1 else 1
     outputs = p.m * p.n * prod(p.batch)
     blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
     busiest = -(-blocks // device.multiprocessors)
@@ -208,11 +208,11 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     p = oriented(problem, 0).problem
     a, b = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
     for candidate in candidates(p.accumulator):
-        for split in _splits(p, device):
-            choice, t = _estimated(p, device, a, b, candidate, split), candidate.tile
+        for split_k in _numbers_of_slices(p, device):
+            choice, t = _estimated(p, device, a, b, candidate, split_k), candidate.tile
 
-            def seconds(d: DeviceInfo, candidate: Candidate = candidate, split: int = split) -> float:
-                return _as_typed(_estimated(p, d, a, b, candidate, split).seconds, p, d)
+            def seconds(d: DeviceInfo, candidate: Candidate = candidate, split_k: int = split_k) -> float:
+                return _as_typed(_estimated(p, d, a, b, candidate, split_k).seconds, p, d)
 
             plan = partial(plan_simt, problem, device, choice=replace(choice, seconds=seconds(device)))
             yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds, plan)

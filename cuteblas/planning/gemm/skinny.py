@@ -169,7 +169,8 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
         primary.append(reduction(facing.problem, choice.slices))
         nbytes = workspace_bytes(facing.problem, choice.slices)
     native = plan_simt(problem, device, gate=NATIVE)
-    launches = guarded([Guarded(tuple(primary), native.launches, multiply.grid[0])], device, _MOST_BLOCKS)
+    part = Guarded(tuple(primary), native.launches, max(nbytes, native.workspace_bytes), multiply.grid[0])
+    launches, nbytes = guarded([part], device, _MOST_BLOCKS)
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))
@@ -177,8 +178,8 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"{fallback}")
-    return Plan(problem, device, "gemm_skinny", config, launches, max(nbytes, native.workspace_bytes) + _VERDICT_BYTES,
-                reason, multiply.kernel.facts, choice.seconds, fallback=fallback)
+    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason, multiply.kernel.facts, choice.seconds,
+                fallback=fallback)
 
 
 def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: DeviceInfo,

@@ -380,14 +380,15 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
         native = plan_simt(transposed(part.problem) if facing.swapped else part.problem, device, gate=NATIVE)
         fallbacks += native.launches
         end = max(end, native.workspace_bytes)
-        parts.append(Guarded(launches, tuple(with_roles(launch, block.places) for launch in fallbacks)))
+        parts.append(Guarded(launches, tuple(with_roles(launch, block.places) for launch in fallbacks), end))
     others = ["bf16x6", f"(wider than 2^{broad.span}, infinities, NaNs) fused multiply-adds"] if third else ["fused multiply-adds"]
     fallback = otherwise("rows or columns range too widely for that", *others)
+    everything, nbytes = guarded(parts, device, _MOST_BLOCKS)
     multiply = primary[-1][-1]
     reason = (f"{_described(narrow, problem)}; {fallback}; {multiply.grid[0]} persistent blocks{facing.note}"
               f"{_parts(facing.problem, cut)}")
-    return Plan(problem, device, "gemm_split", config, guarded(parts, device, _MOST_BLOCKS), end + _VERDICT_BYTES, reason,
-                multiply.kernel.facts, guarded_seconds(problem, device), fallback=fallback)
+    return Plan(problem, device, "gemm_split", config, everything, nbytes, reason, multiply.kernel.facts,
+                guarded_seconds(problem, device), fallback=fallback)
 
 
 def _room(p: GemmProblem) -> int:

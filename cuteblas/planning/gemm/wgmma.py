@@ -148,8 +148,8 @@ class _Tiling:
     seconds: float
 
 
-def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
-    """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split``.
+def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling:
+    """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split_k``.
 
     That is the time of the waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided.
     """
@@ -157,8 +157,8 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split: bool) -> _Tiling:
         return tiling.seconds
 
     tiles = _tiles(p, device)
-    whole = min((tiling for tile in tiles for tiling in _sliced(p, device, tile, may_split)), key=seconds)
-    if not may_split:
+    whole = min((tiling for tile in tiles for tiling in _sliced(p, device, tile, may_split_k)), key=seconds)
+    if not may_split_k:
         return whole
     divided = min((tiling for tile in tiles for tiling in _divided(p, device, tile)), key=seconds, default=whole)
     return divided if divided.seconds < _DIVIDED * whole.seconds else whole
@@ -206,7 +206,7 @@ def _across_sectors(p: GemmProblem) -> bool:
     return False
 
 
-def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split: bool) -> Iterator[_Tiling]:
+def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bool) -> Iterator[_Tiling]:
     """Each block has whole tiles, of all of K or of slices."""
     outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
     depth = depth_of(_element(p))
@@ -214,7 +214,7 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split: bool
         chunk = p.k // slices
         yield _Tiling(tile, slices, chunk, 0, _seconds(p, device, tile, chunk, 0))
         slices *= 2
-        if not may_split or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
+        if not may_split_k or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
                 or slices * outputs * item > most_workspace(device):
             return
 
@@ -274,7 +274,7 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
     p = oriented(problem, 1).problem
     if tile is not None:
         return replace(_planned(problem, device, _Tiling(tile, 1, p.k, divided or 0, 0.0)), seconds=None)
-    return _planned(problem, device, _choose(p, device, may_split=True))
+    return _planned(problem, device, _choose(p, device, may_split_k=True))
 
 
 def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
@@ -283,7 +283,7 @@ def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
         launches, config, reason, nbytes = _product(problem, device, choice, "c")
         return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts, choice.seconds)
     slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
-    whole = _choose(oriented(slices, 1).problem, device, may_split=False)
+    whole = _choose(oriented(slices, 1).problem, device, may_split_k=False)
     launches, config, reason, _nbytes = _product(slices, device, whole, "workspace")
     return Plan(problem, device, "gemm_wgmma", config, (*launches, reduction(problem, choice.slices)),
                 workspace_bytes(problem, choice.slices), f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order",
