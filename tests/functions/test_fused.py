@@ -69,6 +69,18 @@ def test_types_that_are_only_stored(to, kind):
     np.testing.assert_array_equal(host(out.view(bits)), np.maximum(want, 0).astype(kind).view(bits))
 
 
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.bfloat16, np.float16])
+def test_values_that_are_rounded_in_between(to, kind):
+    """``astype`` to a type in which nothing is computed, and what follows: every operation rounds, as on an array."""
+    def squared(acc):
+        x = acc.astype(kind)
+        return (x * x).astype(np.float32) - x.astype(np.float32)
+
+    a, b = (RNG.integers(-3, 4, s).astype("f4") / 8 for s in ((20, 9), (9, 14)))
+    result = cuteblas.matmul(to(a), to(b), epilogue=cuteblas.epilogue(squared))
+    np.testing.assert_array_equal(host(result), squared(a @ b))
+
+
 def test_vectors_keep_numpys_shapes(to):
     a, b = RNG.standard_normal((20, 9)).astype("f4"), RNG.standard_normal((9, 14)).astype("f4")
     for x, y in ((a, b[:, 0]), (a[0], b), (a[0], b[:, 0])):
