@@ -19,7 +19,7 @@ from ..functions.pipeline import Execution
 from ..functions.settings import current_backend
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
-from .repeats import has_scalars, repeat_of
+from .repeats import remembered, repeat_of
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
 __all__ = ["Call", "Request", "execute", "kernel_arguments", "prepare", "run", "where"]
@@ -171,8 +171,8 @@ def execute(call: Call, repeat: Repeat | None = None) -> Any:
     with where(call):
         run = Execution(call.function, call.engine)
         result, extras = gemm(run, call.a, call.b, **kernel_arguments(call))
-        if repeat is not None and has_scalars(repeat, call.alpha, call.beta):
-            repeat.remember(run, result)
+        if repeat is not None and (known := remembered(repeat, call.alpha, call.beta)) is not None:
+            known.remember(run, result)
     return call.answered(result, extras)
 
 

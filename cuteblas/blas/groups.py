@@ -13,7 +13,7 @@ from ..functions.memory import Memory, overlap
 from ..functions.pipeline import Execution
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place, is_list
-from .repeats import has_scalars, repeat_of
+from .repeats import remembered, repeat_of
 from .routines import gemm
 
 __all__ = ["gemm_batched", "gemm_grouped"]
@@ -149,9 +149,10 @@ def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
                 run = Execution(chosen[0].function, chosen[0].engine)
                 prepared = [prepare_product(run, call.a, call.b, **kernel_arguments(call)) for call in chosen]
                 answers = run_group(run, prepared)
-                if len(repeats) == len(chosen) == len(calls) and all(
-                        has_scalars(repeat, call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)):
-                    run.remember_group(repeats, [result for result, _further in answers])
+                if len(repeats) == len(chosen) == len(calls):
+                    known = [remembered(repeat, call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)]
+                    if None not in known:
+                        run.remember_group(known, [result for result, _further in answers])     # type: ignore[arg-type]
             done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
         for i, result in zip(indices, done, strict=True):
             results[i] = result

@@ -16,7 +16,7 @@ from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place
-from .repeats import has_scalars, repeat_of
+from .repeats import remembered, repeat_of
 from .types import type_name
 
 __all__ = ["GemmPlan", "plan"]
@@ -146,8 +146,8 @@ class GemmPlan:
             run.run_plan(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
             run.count("calls", self.plan.family)
             finish(run, product)
-            if repeat is not None and has_scalars(repeat, call.alpha, call.beta):
-                repeat.remember(run, product.result)
+            if repeat is not None and (known := remembered(repeat, call.alpha, call.beta)) is not None:
+                known.remember(run, product.result)
         return call.answered(product.result, product.auxiliary)
 
     def _objection(self, call: Call) -> str | None:

@@ -12,7 +12,7 @@ from ..codegen.epilogue import epilogue_role
 from ..functions.dispatch import Repeat, repeaters
 from ..functions.gemm import SOURCE, scalar_kind
 
-__all__ = ["has_scalars", "repeat_of"]
+__all__ = ["remembered", "repeat_of"]
 
 _FLAGS = frozenset({int, bool})
 _NUMBERS = frozenset({int, float, complex, np.float32, np.float64, np.complex64, np.complex128})
@@ -24,9 +24,13 @@ _ROLES = {(reads_c, *on_device): ("a", "b", *[epilogue_role(SOURCE)] * reads_c, 
 """What each input and, last, the result is to a plan, by whether C is an input, and alpha and beta are arrays."""
 
 
-def has_scalars(repeat: Repeat, alpha: Any, beta: Any) -> bool:
-    """Whether these scalars are of the kinds that the call's are; they were rounded, perhaps to 1."""
-    return (scalar_kind(alpha), scalar_kind(beta)) == repeat.head[-1]
+def remembered(repeat: Repeat, alpha: Any, beta: Any) -> Repeat | None:
+    """A call that ran with these scalars as it may be remembered; ``None`` if they are of other kinds than the call's: they were
+    rounded, perhaps to 1."""
+    *_rest, reads_c, kinds = repeat.head
+    if (scalar_kind(alpha), scalar_kind(beta)) != kinds:
+        return None
+    return repeat._replace(roles=_ROLES[reads_c, kinds[0] == "device", kinds[1] == "device"])
 
 
 def _kind(x: Any, array: type) -> str | None:
@@ -70,4 +74,4 @@ def repeat_of(route: Hashable, request: Any) -> Repeat | None:
     # 1, 1.0 and True are equal, but not as arguments.
     head = (route, trans_a, type(trans_a), trans_b, type(trans_b), overwrites, precision, variant, dtype, compute, type(alpha),
             type(beta), c is None, reads_c, (kind_a, kind_b))
-    return Repeat(repeated, head, inputs, target, _ROLES[reads_c, kind_a == "device", kind_b == "device"], (alpha, beta))
+    return Repeat(repeated, head, inputs, target, (), (alpha, beta))

@@ -279,6 +279,8 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
     return new
 
 
+_NDARRAY = np.ndarray                  # a look-up less
+_ITSELF = {name: tally(name, "calls", "nothing").tick for name in ("ascontiguousarray", "asfortranarray")}
 _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
            for call in (np.copy, np.ascontiguousarray, np.asfortranarray)}
 
@@ -286,14 +288,15 @@ _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
 def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it has been made before, without
     further questions; a CuPy array itself if that is asked for; ``None`` if there are questions."""
-    if type(a) is np.ndarray:
+    if type(a) is _NDARRAY:
         if out is not None or current_backend() != "numpy":
             return None
         call, tick = _NUMPYS[function]
         result = call(a, order) if function == "copy" else call(a)
         tick()
         return result
-    if (repeated := repeaters.get(type(a))) is None:
+    repeated = repeaters.get(type(a))
+    if repeated is None:
         return None
     if out is not None:
         return repeated(("copy", "out", None), (a,), out) if type(order) is str and order == "K" else None
@@ -301,7 +304,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     if new is None and function != "copy" and a.ndim:
         flags = a.flags
         if flags.c_contiguous if order == "C" else flags.f_contiguous:
-            tally(function, "calls", "nothing").tick()
+            _ITSELF[function]()
             return a
     return new
 

@@ -20,7 +20,7 @@ __all__ = ["Carrier", "Kind", "Repeat", "fast_paths", "kind_of", "own_call", "ow
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
 repeaters: dict[type, Callable[..., Any]] = {}
-"""By the type of the first operand: a function of (head, operands, out, *scalars) that answers a call like one that has run before,
+"""By the type of the first operand: a function of (head, operands, out, scalars) that answers a call like one that has run before,
 and returns ``None`` for any other. Read it; only :func:`register_repeater` writes it."""
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
@@ -61,7 +61,7 @@ class Repeat(NamedTuple):
 
     def answer(self) -> Any:
         """The result if a call like this one has run before, else ``None``."""
-        return self.repeated(self.head, self.inputs, self.out, *self.scalars)
+        return self.repeated(self.head, self.inputs, self.out, self.scalars)
 
     def remember(self, run: Execution, result: Any) -> None:
         """Note what the call came to."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["matmul", "rehearse_matmul"]
 
+_NDARRAY = np.ndarray                  # a look-up less
 _by_numpy = tally("matmul", "calls", "numpy")
 
 
@@ -77,11 +78,12 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
            [0.]])
     """
     if variant is None and epilogue is None and not arguments:
-        if type(x1) is np.ndarray:
+        kind = type(x1)
+        if kind is _NDARRAY:
             result = _plain_arrays(x1, x2, out, precision)
-        elif (repeated := repeaters.get(type(x1))) is not None:
+        elif (repeated := repeaters.get(kind)) is not None:
             result = repeated(("matmul", precision), (x1, x2), out)
-        elif (fast := fast_paths.get(type(x1))) is not None:
+        elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
         else:
             result = None

@@ -168,7 +168,7 @@ def _part(x: Any) -> tuple:
     return x.shape, x.strides, id(x.dtype), x.data.ptr & 15, x.data.device_id
 
 
-def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -> Any:
+def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[Any, ...] = ()) -> Any:
     """The result of a call if one like it has run before, else ``None``.
 
     Shapes, strides, types, alignments and devices of a call that was accepted decide everything about it, except whether ``out``
@@ -182,7 +182,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, *scalars: Any) -
         The operands.
     out : array or None
         Receives the result. An input that is ``out`` itself, element by element, is left out of ``inputs``.
-    *scalars
+    scalars : tuple
         What the launch takes after addresses and stream.
     """
     key, addresses = [head], []                         # as key_of_call, without its calls: they would be noticed here
