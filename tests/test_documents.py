@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "layout-semantics.md")]
 BLOCK = re.compile(r"(?:^<!-- needs: (?P<needs>\w+) -->\n)?^```(?P<kind>python|pycon)\n(?P<text>.*?)^```$", re.M | re.S)
 PERFORMANCE = ROOT / "docs" / "performance"
+SITE = ROOT / "docs" / "site"
 WITHOUT_EXAMPLES = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 NAMED = re.compile(r"\b((?:cuteblas|layout|codegen|kernels|planning|runtime|emulator|functions|blas|array|cli|tests|conformance"
                    r"|docs)/[\w/]+\.(?:py|h|cuh|md|json|yml))\b")
@@ -49,7 +50,7 @@ def test_examples(path):
             names.update(test.globs)
 
 
-@pytest.mark.parametrize("path", [*FILES, *WITHOUT_EXAMPLES, ROOT / "CHANGELOG.md", *sorted(PERFORMANCE.glob("*.md"))],
+@pytest.mark.parametrize("path", [*FILES, *WITHOUT_EXAMPLES, ROOT / "CHANGELOG.md", *sorted(PERFORMANCE.glob("*.md")), *sorted(SITE.glob("*.md"))],
                          ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_links_lead_somewhere(path):
     text = path.read_text(encoding="utf-8")
@@ -78,7 +79,7 @@ def test_host_times_on_numpy_arrays_are_those_of_the_data():
 
 def test_every_page_is_listed():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert all(f"({path.name})" in index for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
+    assert all(f"({path.name})" in index for path in (ROOT / "docs").glob("*.md") if path.name not in ("README.md", "index.md"))
 
 
 def test_readme_names_every_command():

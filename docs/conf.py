@@ -1,0 +1,61 @@
+"""The site: ``python -m sphinx -W -b html docs build/html``, with the extra ``docs``."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import cuteblas
+
+DOCS = Path(__file__).parent
+REPOSITORY = "https://github.com/cuteblas/cuteblas"
+
+project = "cuteblas"
+author = copyright = "cuteblas contributors"
+version = release = cuteblas.__version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_nb", "sphinx_design"]
+exclude_patterns = ["README.md"]                         # index.md includes it
+templates_path = ["templates"]
+
+autosummary_filename_map = {"cuteblas.epilogues.Epilogue": "cuteblas.epilogues.Epilogue-class"}   # for file systems without case
+autodoc_typehints = "none"                               # the docstrings have the types
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+nb_execution_mode = "off"
+
+html_theme = "pydata_sphinx_theme"
+html_title = "cuteblas"
+html_theme_options = {
+    "github_url": REPOSITORY,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+}
+
+_LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
+
+
+def _outward(app, docname, source):
+    """Links to files that are no pages of the site lead to the repository; on its own viewer they are relative."""
+    def target(link):
+        path = Path(os.path.normpath(DOCS / Path(docname).parent / link[1]))
+        if path.suffix == ".svg" or (path.suffix == ".md" and path.is_relative_to(DOCS) and path != DOCS / "README.md"):
+            return link[0]
+        kind = "tree" if path.is_dir() else "blob"
+        return f"{REPOSITORY}/{kind}/main/{path.relative_to(DOCS.parent).as_posix()}{link[2] or ''}"
+
+    source[0] = _LINK.sub(target, source[0])
+
+
+def _without_numpys_labels(app, what, name, subject, options, lines):
+    """What is inherited from NumPy's docstrings refers to pages of NumPy's."""
+    lines[:] = [re.sub(r":ref:`([^`<]*?)(?: <[^`>]*>)?`", r"\1", line) for line in lines]
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", _without_numpys_labels)
+    app.connect("source-read", _outward)
+    app.connect("include-read", lambda app, path, docname, source: _outward(app, docname, source))

@@ -1,0 +1,54 @@
+"""The site: every public name has an entry in the API reference, and every page is in a list of contents."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+API = DOCS / "api"
+MODULES = re.findall(r"^   (cuteblas\S*)$", (API / "index.rst").read_text(encoding="utf-8"), re.M)
+
+
+def entries(text):
+    """The names in the tables of a page."""
+    return re.findall(r"^   ([A-Za-z]\S*)$", text, re.M)
+
+
+def public(module):
+    """The names of a module, or those of its parts for a package without names of its own."""
+    names = getattr(importlib.import_module(module), "__all__", None)
+    if names is not None:
+        return set(names)
+    parts = [path.stem for path in Path(importlib.import_module(module).__file__).parent.glob("[a-z]*.py")]
+    return {f"{part}.{name}" for part in parts for name in importlib.import_module(f"{module}.{part}").__all__
+            if getattr(getattr(importlib.import_module(f"{module}.{part}"), name), "__module__", "") == f"{module}.{part}"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_has_an_entry(module):
+    text = (API / f"{module}.rst").read_text(encoding="utf-8")
+    listed = entries(text)
+    assert len(listed) == len(set(listed)) and set(listed) <= public(module)
+    assert not [name for name in public(module) - set(listed) if f"``{name}``" not in text and f":doc:`{module}.{name}`" not in text]
+
+
+def test_the_modules_of_the_reference():
+    assert {path.stem for path in API.glob("*.rst")} == {*MODULES, "index"}
+    assert {"cuteblas", "cuteblas.blas", "cuteblas.codegen", "cuteblas.emulator", "cuteblas.epilogues", "cuteblas.layout",
+            "cuteblas.linalg", "cuteblas.planning", "cuteblas.runtime"} <= set(MODULES)
+
+
+def test_every_page_is_in_the_contents():
+    contents = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "site").glob("*.md"))
+    listed = re.findall(r"^\.\./(\S+)$", contents, re.M)
+    pages = {path.relative_to(DOCS).with_suffix("").as_posix() for folder in (DOCS, DOCS / "performance") for path in folder.glob("*.md")}
+    assert sorted(listed) == sorted(pages - {"index", "README"})
+
+
+def test_ci_builds_it_by_the_command_of_the_guide():
+    command = r"python -m sphinx (?:-q )?-W -b html docs "
+    assert re.search(command, (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert re.search(command, (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
