@@ -42,7 +42,7 @@ def _outward(app, docname, source):
     """Links to files that are no pages of the site lead to the repository; on its own viewer they are relative."""
     def target(link):
         path = Path(os.path.normpath(DOCS / Path(docname).parent / link[1]))
-        if path.suffix == ".svg" or (path.suffix == ".md" and path.is_relative_to(DOCS) and path != DOCS / "README.md"):
+        if path.suffix == ".svg" or (path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and path != DOCS / "README.md"):
             return link[0]
         kind = "tree" if path.is_dir() else "blob"
         return f"{REPOSITORY}/{kind}/main/{path.relative_to(DOCS.parent).as_posix()}{link[2] or ''}"

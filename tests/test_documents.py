@@ -50,7 +50,8 @@ def test_examples(path):
             names.update(test.globs)
 
 
-@pytest.mark.parametrize("path", [*FILES, *WITHOUT_EXAMPLES, ROOT / "CHANGELOG.md", *sorted(PERFORMANCE.glob("*.md")), *sorted(SITE.glob("*.md"))],
+@pytest.mark.parametrize("path", [*FILES, *WITHOUT_EXAMPLES, ROOT / "CHANGELOG.md",
+                                  *sorted(PERFORMANCE.glob("*.md")), *sorted(SITE.glob("*.md"))],
                          ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_links_lead_somewhere(path):
     text = path.read_text(encoding="utf-8")
