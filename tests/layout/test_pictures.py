@@ -227,6 +227,7 @@ def test_documents_are_whole(name):
     root = ElementTree.fromstring(figure.svg())
     assert root.find(f"{SVG}title").text == figure.title and "http" not in re.sub(r'xmlns="[^"]*"', "", figure.svg())
     assert float(root.get("width")) > 0 and root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
+    assert root.get("style") is None                    # CairoSVG takes height:auto there for no height, and draws nothing
     tex = figure.latex()
     assert tex.count("{") - tex.count(r"\{") == tex.count("}") - tex.count(r"\}") and tex.endswith("\\end{document}\n")
     for row in figure.panels:

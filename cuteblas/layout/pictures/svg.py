@@ -15,6 +15,7 @@ _STYLE = """\
 .cb text{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}
 .cb .paper{fill:#ffffff}.cb .box{stroke:#ffffff}.cb .rule,.cb .marked{stroke:#1f2328}.cb .cell{fill:#111418}
 .cb .title{fill:#1f2328;font-weight:bold}.cb .axis{fill:#59636e}.cb .note{fill:#3d444d}.cb .warning{fill:#b3261e}
+@media screen{.cb{max-width:100%;height:auto}}
 @media (prefers-color-scheme: dark){
 .cb .paper{fill:#14171c}
 .cb .title{fill:#f0f2f4}.cb .axis{fill:#a3adb8}.cb .note{fill:#c5ccd3}.cb .warning{fill:#ff8f87}
@@ -25,8 +26,7 @@ _BASELINE = 0.35                                         # of the font size, fro
 def render(scene: Scene) -> str:
     """The SVG document of a figure."""
     w, h = _number(scene.width), _number(scene.height)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-           f'style="max-width:100%;height:auto">',
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img">',
            f"<title>{escape(scene.title)}</title>", f"<style>{_STYLE}</style>",
            f'<rect class="paper" width="{w}" height="{h}" rx="6"/>', '<g class="box">']
     plain = [b for b in scene.rectangles if not b.marked]
