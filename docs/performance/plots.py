@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 HERE = Path(__file__).parent
 ORDERS = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
 ELEMENTS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
-# What was asked for: time of cuBLAS over ours, by extent, and parts of a device copy.
-ASKED = {
+# The targets: time of cuBLAS over ours, by extent, and parts of a device copy.
+TARGETS = {
     "float32": {1024: 2.3, 2048: 3.6, 4096: 4.2, 8192: 4.0, 16384: 4.0},
     "complex64": {1024: 2.0, 2048: 3.3, 4096: 4.0, 8192: 4.0, 16384: 4.0},
     "float16": {1024: 1.0, 2048: 1.0, 4096: 1.02, 8192: 1.05, 16384: 1.05},
@@ -62,7 +62,7 @@ def products(axes: Axes, element: str, table: str, sweep: str | None = None, rag
         points(cubes(ragged, element)["NN"], ".", color="#888", label="other extents, NN")
     for orders, ratios in cubes(table, element).items():
         points(ratios, ORDERS[orders], ms=4, mfc="none", color="#222", label=orders)
-    points(ASKED[element], "_", ms=18, mew=2, color="#c33", label="asked")
+    points(TARGETS[element], "_", ms=18, mew=2, color="#c33", label="target")
     axes.axhline(1, color="#333", lw=0.8)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
@@ -86,15 +86,15 @@ def draw_products(file: Path) -> None:
 
 
 def draw_transposes(file: Path) -> None:
-    """Parts of a device copy, and what was asked."""
+    """Parts of a device copy, and the targets."""
     parts = {row["case"]: row["of_copy"] for name in ("transpose", "transpose-permutations") for row in rows(name, "transpose")}
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     axes = figure.subplots()
     for i, (element, nbytes) in enumerate(ELEMENTS.items()):
         at = [x + 0.16 * (i - 2) for x in range(len(COPIES))]
         axes.bar(at, [parts[f"{element} {case}"] for case in COPIES], 0.15, label=f"{nbytes} byte{'s' if nbytes > 1 else ''}")
-    for x, asked in enumerate(COPIES.values()):
-        axes.plot((x - 0.42, x + 0.42), (asked, asked), color="#c33", lw=1.5, label="asked" if x == 0 else None)
+    for x, target in enumerate(COPIES.values()):
+        axes.plot((x - 0.42, x + 0.42), (target, target), color="#c33", lw=1.5, label="target" if x == 0 else None)
     axes.axhline(1, color="#333", lw=0.8)
     axes.set_xticks(range(len(COPIES)), list(COPIES), rotation=35, ha="right", fontsize=7)
     axes.legend(fontsize=7, ncols=6)
