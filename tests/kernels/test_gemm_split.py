@@ -93,6 +93,20 @@ def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
     assert units(along[0], a, b) <= limit(k)
 
 
+@pytest.mark.parametrize("element, m, n", [("f4", 272, 31), ("f4", 96, 40), ("f4", 31, 176), ("c8", 272, 31), ("c8", 80, 31)])
+def test_a_cluster_has_blocks_of_one_operand(engine, monkeypatch, element, m, n):
+    """Many rows are split by an odd number of blocks, few rows by clusters, which come first."""
+    hopper(engine)
+    monkeypatch.setattr(split, "_MANY_ROWS", 64)
+    rng = np.random.default_rng(m)
+    a, b = (rng.standard_normal((*shape, 2)).astype("f4").view("c8")[..., 0] if element == "c8"
+            else rng.standard_normal(shape).astype("f4") for shape in ((m, 293), (293, n)))
+    c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, "fp16x3"), a_order="F", b_order="C")
+    config = plan.launches[0].kernel
+    assert config.cluster == (2, 1, 1) and plan.launches[0].grid[0] % 2 == 0
+    assert abs(c - a.astype("c16") @ b.astype("c16")).max() < 1e-4
+
+
 @pytest.mark.parametrize("k", [513, 1537, 2195, 4097])
 def test_few_and_many_rows_across_k_share_a_launch(engine, monkeypatch, k):
     """Alone, few rows of 1537 would be shared by two blocks where many are by four, and of 2195 by four and eight."""

@@ -288,8 +288,10 @@ class SplitConfig:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The operands in the order in which blocks split them: rows across K first, whose blocks take longest."""
-        return ("B", "A") if self.a.k_major and not self.b.k_major else ("A", "B")
+        """The operands in the order in which blocks split them: rows that clusters share first, since a cluster has blocks of one
+        operand; then rows across K, whose blocks take longest."""
+        later = [(x.cluster == 1, x.k_major) for x in (self.a, self.b)]
+        return ("B", "A") if later[1] < later[0] else ("A", "B")
 
     @property
     def name(self) -> str:
