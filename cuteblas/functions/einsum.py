@@ -103,6 +103,8 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         arguments["dtype"] = swapped.newbyteorder("=")
         native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant, **arguments)
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native
+    if len(operands) == 1 and type(operands[0]) is not str:
+        np.einsum(0)                                            # an operand alone is refused, whatever it is
     arrays, how = operands_of(operands), checked_how(precision, variant)
     head: Hashable = None
     repeated = repeaters.get(type(arrays[0])) if arrays else None

@@ -151,11 +151,17 @@ def test_names_that_the_output_cannot_encode(settings, tmp_path):
     assert result.returncode == 0 and result.stderr == b"" and b"caf" in result.stdout
 
 
+def as_in_a_terminal():
+    """A shell's jobs in the background ignore SIGINT, and so would their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("arguments", [[*CUTEBLAS, "bench", "host", "--backend", "numpy", "--repeats", "100000"],
                                        [*TESTSUITE, "--trans", "all", "--storage", "all"]], ids=["bench", "testsuite"])
 def test_an_interrupt_ends_with_130(arguments):
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+                               preexec_fn=as_in_a_terminal)
     process.stdout.readline()
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -169,7 +175,7 @@ def test_an_interrupt_inside_of_exec_ends_with_130_too(tmp_path):
     (tmp_path / "program.py").write_text("import sys, time; from cuteblas.cli.command import ended\n"
                                          "sys.exit(ended(lambda: exec('print(flush=True); time.sleep(50)')))\n")
     process = subprocess.Popen([sys.executable, "-m", "program"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
-                               env=environment())
+                               env=environment(), preexec_fn=as_in_a_terminal)
     process.stdout.readline()
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)

@@ -55,7 +55,9 @@ class _Program:
     def __init__(self, text: str, environment: dict[str, str] | None = None, terminal: bool = True):
         self.reading, writing = pty.openpty() if terminal else os.pipe()
         self.process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=writing, text=True,
-                                        env={**os.environ, **(environment or {})})
+                                        env={**os.environ, **(environment or {})},
+                                        # A shell's jobs in the background ignore SIGINT, and so would their children.
+                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         os.close(writing)
         self.said = ""
 

@@ -365,6 +365,12 @@ def test_what_is_no_array_is_refused_as_by_numpy(name, bad):
             assert type(ours) is type(refusal)
 
 
+def test_einsum_of_an_operand_alone_is_refused_as_by_numpy():
+    for x in (np.ones((1, 2)), np.ones(2), np.ones(())):
+        with pytest.raises(ValueError, match="at least an operand and a subscripts list"):
+            cuteblas.einsum(on_gpu(x))
+
+
 @pytest.mark.parametrize("a, b, axes", [(np.ones(1, "f2"), None, np.ones(1)), ("x", np.ones((), "f4"), 0), (np.ones(2), None, 1),
                                         (None, np.ones((2, 2)), ([0], [0])), (np.ones((2, 2)), "x", None)])
 def test_tensordot_refuses_axes_and_operands_as_numpy(a, b, axes):
