@@ -176,11 +176,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     """
     if dtype is None and like is None and variant is None and (new := _fast("ascontiguousarray", a, "C")) is not None:
         return new
-    check_variant(variant, "copy")
-    if like is not None:
-        refuse_variant(variant, "like= names who makes the result")
-        return np.ascontiguousarray(a, dtype, like=like)
-    return _contiguous("ascontiguousarray", np.ascontiguousarray, "C", a, dtype, variant)
+    return _contiguous("ascontiguousarray", np.ascontiguousarray, "C", a, dtype, variant, like)
 
 
 def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str | None = None) -> Any:
@@ -211,15 +207,15 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     """
     if dtype is None and like is None and variant is None and (new := _fast("asfortranarray", a, "F")) is not None:
         return new
+    return _contiguous("asfortranarray", np.asfortranarray, "F", a, dtype, variant, like)
+
+
+def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None, like: Any = None) -> Any:
+    """An array that is contiguous in that order."""
     check_variant(variant, "copy")
     if like is not None:
         refuse_variant(variant, "like= names who makes the result")
-        return np.asfortranarray(a, dtype, like=like)
-    return _contiguous("asfortranarray", np.asfortranarray, "F", a, dtype, variant)
-
-
-def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None) -> Any:
-    """An array that is contiguous in that order."""
+        return call(a, dtype, like=like)
     if (own := own_call(a)) is not None:
         return own(_contiguous, (function, call, order, a, dtype, variant), {})
     if kind_of(a) == "cupy":

@@ -340,7 +340,7 @@ def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> 
     slots = _BANKS * _WORD // max(item, _WORD)                  # of these, before banks repeat
 
     def strides_of(side: BoxSide, other: BoxSide, odd: int, whole: int) -> tuple[int, ...]:
-        """For a first mode of the other side that is this many banks; 0: without gaps. All behind the run, or the first mode,
+        """For a first mode of the other side that is this many banks; 0: without gaps. All after the run, or the first mode,
         are multiples of ``whole``."""
         wanted, lanes = {}, 1
         for n, q in enumerate(other.order):
