@@ -119,11 +119,11 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
     if where != place:
         raise ValueError(f"{function} needs {name} where the operands are, but they are {place.library} arrays on {place} and it "
                          f"is a {where.library} array on {where}")
-    _judge_kind(function, name, array.dtype, types)
+    _check_kind(function, name, array.dtype, types)
     return array
 
 
-def _judge_kind(function: str, name: str, dtype: np.dtype, types: Types) -> None:
+def _check_kind(function: str, name: str, dtype: np.dtype, types: Types) -> None:
     """Refuse a scalar of a type that would lose its imaginary or fractional part."""
     kind = kind_of_numbers(dtype)
     if kind not in "biufc":
@@ -140,7 +140,7 @@ def _number(function: str, name: str, value: Any, types: Types) -> int | float |
     if isinstance(value, int) and not -2**1000 < value < 2**1000:
         raise ValueError(f"{function} computes in {types.compute}, which has no {name} of {value.bit_length()} bits")
     dtype = np.asarray(value).dtype if not isinstance(value, int) else np.dtype(np.int64)
-    _judge_kind(function, name, dtype, types)
+    _check_kind(function, name, dtype, types)
     if types.compute == "int32":
         if not -2**31 <= int(value) < 2**31:
             raise ValueError(f"{function} computes in int32, which has no {name} = {int(value)}")

@@ -85,22 +85,22 @@ def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     """Multiply and grade; on a GPU beside its library."""
     print(reflowed(f"\nA product: {work.product}"))
     result = machine.get(matmul(a, b))
-    judged = grade(work.a, work.b, result)
-    _entry("error", str(judged))
+    graded = grade(work.a, work.b, result)
+    _entry("error", str(graded))
     if not isinstance(machine, Host):
         _entry(f"{machine.rival_name}'s", str(grade(work.a, work.b, machine.get(machine.rival.matmul(a, b)))))
-    _explain_units(judged, result)
+    _explain_units(graded, result)
     if not isinstance(machine, Host):
         _time(machine, "matmul", lambda: matmul(a, b), lambda: machine.rival.matmul(a, b))
-    return judged.passed
+    return graded.passed
 
 
-def _explain_units(judged: Grade, result: np.ndarray) -> None:
+def _explain_units(graded: Grade, result: np.ndarray) -> None:
     """Say in what an error is measured."""
-    if judged.limit:
+    if graded.limit:
         bits = 1 - round(np.log2(np.finfo(result.dtype).eps))
         _entry("", f"u(|A||B|) is the rounding unit of {result.dtype}, u = 2^-{bits}, times the sum of the sizes of an element's "
-                   f"terms. Any order of summation stays within {judged.limit:g} of it; a good one needs a few.")
+                   f"terms. Any order of summation stays within {graded.limit:g} of it; a good one needs a few.")
 
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
@@ -146,7 +146,7 @@ def _emulate(work: Task) -> list[bool]:
             _entry("ERROR", str(error))
             return [False]
         seconds = perf_counter() - start
-    judged = grade(a, b, product)
+    graded = grade(a, b, product)
     if work.images:
         _show_images("four digits", b, work.images)
         _show_images("turned upside down by the kernel: np.eye(8)[::-1] @ digits", product, work.images)
@@ -155,7 +155,7 @@ def _emulate(work: Task) -> list[bool]:
     for launch in plan.launches:
         _entry("kernel", f"{launch.kernel.name}, a grid of {launch.grid[0]} x {launch.grid[1]} blocks of {launch.kernel.threads} "
                          "threads")
-    _entry("result", "every element equal to NumPy's" if np.array_equal(product, a @ b) else str(judged))
+    _entry("result", "every element equal to NumPy's" if np.array_equal(product, a @ b) else str(graded))
     _entry("checked", "every memory access: bounds, alignment, races, reads of what nothing has written")
     compiled = usage("emulator").files > known
     compiler = "most of it for the C++ compiler; the next run finds" if compiled else "with"
@@ -163,7 +163,7 @@ def _emulate(work: Task) -> list[bool]:
     print()
     for line in picture(plan, paint()):
         print(wrapped(f"  {line}"))
-    return [judged.passed]
+    return [graded.passed]
 
 
 def _show_images(title: str, strip: np.ndarray, count: int) -> None:

@@ -201,5 +201,5 @@ def _check_size(extents: Sequence[int], dtype: np.dtype) -> None:
 
 
 def _result(x1: tuple[int, ...], x2: tuple[int, ...]) -> tuple[int, ...]:
-    """Extents as many as a product's result has at most; NumPy judges whether there is one."""
+    """Extents as many as a product's result has at most; NumPy decides whether there is one."""
     return (*(max(pair) for pair in zip(x1[:-2], x2[:-2], strict=False)), *x1[-2:-1], *(x2[-1:] if len(x2) > 1 else ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "How", "check_variant", "checked_how", "checked_precision",
+__all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant", "checked_algorithm", "checked_precision",
            "refuse_variant"]
 
 PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6", "tf32")
@@ -15,8 +15,8 @@ NATIVE = frozenset(("auto", "ieee"))
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"
 
 
-class How(NamedTuple):
-    """How products are computed.
+class Algorithm(NamedTuple):
+    """How products are computed: the arithmetic and the kernel.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class How(NamedTuple):
     variant: str | None = None
 
 
-AS_PLANNED = How()
+AS_PLANNED = Algorithm()
 """As planning chooses."""
 
 
@@ -49,8 +49,8 @@ def checked_precision(precision: str | None) -> str:
     return precision
 
 
-def checked_how(precision: str | None, variant: str | None = None) -> How:
-    """How a sum of products is to be computed, by the arguments of a call.
+def checked_algorithm(precision: str | None, variant: str | None = None) -> Algorithm:
+    """The algorithm that the arguments of a call name.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def checked_how(precision: str | None, variant: str | None = None) -> How:
         return AS_PLANNED
     if variant is not None:
         check_variant(variant, "gemm", "contraction")
-    return How(checked_precision(precision), variant)
+    return Algorithm(checked_precision(precision), variant)
 
 
 def check_variant(name: str | None, *operations: str) -> None:

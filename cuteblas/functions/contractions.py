@@ -12,7 +12,7 @@ import numpy as np
 from ..codegen.dtypes import dtype
 from ..planning.modes import merged
 from ..planning.problem import Operand, ReductionProblem, Storage
-from .algorithms import AS_PLANNED, How, refuse_variant
+from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself
 from .pipeline import Execution
@@ -57,7 +57,7 @@ class _Factor:
 
 
 def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out: Any = None, path: Sequence[tuple[int, ...]] = (),
-             how: How = AS_PLANNED) -> Any:
+             algorithm: Algorithm = AS_PLANNED) -> Any:
     """Compute an expression.
 
     Parameters
@@ -73,7 +73,7 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
     path : sequence of tuple of int
         The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it: positions in the list of what is
         left, to whose end the product is appended.
-    how : How
+    algorithm : Algorithm
         The algorithm and the kernel of every product.
 
     Returns
@@ -87,8 +87,8 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
         For an algorithm or a kernel that does not take a product, or if nothing is multiplied by a kernel that was named.
     """
     if len(arrays) < 2:
-        refuse_variant(how.variant, "nothing is multiplied")
-    evaluation = _Evaluation(run, expression.extents, expression.dtype, how)
+        refuse_variant(algorithm.variant, "nothing is multiplied")
+    evaluation = _Evaluation(run, expression.extents, expression.dtype, algorithm)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
     kept = frozenset("".join(expression.axes))
     if empty := [c for term in expression.terms for axis in term.axes for c in axis if not expression.extents[c] and c not in kept]:
@@ -130,7 +130,7 @@ class _Evaluation:
     run: Execution
     extents: Mapping[str, int]
     dtype: np.dtype
-    how: How
+    algorithm: Algorithm
 
     def size(self, indices: Iterable[str]) -> int:
         """Number of elements over these indices."""
@@ -216,7 +216,7 @@ class _Evaluation:
             if self.sums_first(first, second, kept):
                 (first, once), (second, twice) = self.summed(first, second, kept), self.summed(second, first, kept)
                 halvings = once + twice
-            if self.how.variant is None and self.is_elementwise(first, second, kept):
+            if self.algorithm.variant is None and self.is_elementwise(first, second, kept):
                 self.run.multiply(self.view(first, kept), self.view(second, kept), self.view(target, kept))
                 self.run.count("calls", "element by element")
             elif self.are_written(first, second, kept):
@@ -237,7 +237,7 @@ class _Evaluation:
         far more work, or an algorithm was named that multiplies matrices. In ``einsum``, which leaves open which infinity or NaN a
         sum is, it comes first if there is a type in which it does not overflow and the product is less work than the sum.
         """
-        if self.dtype.kind in "biu" or self.how.precision not in ("auto", "ieee"):
+        if self.dtype.kind in "biu" or self.algorithm.precision not in ("auto", "ieee"):
             return True
         elements = self.size(first.strides) + self.size(second.strides)
         rest = {c for c in {*first.strides, *second.strides} if c in kept or (c in first.strides and c in second.strides)}
@@ -256,7 +256,7 @@ class _Evaluation:
         alone = any((c in first.strides) != (c in second.strides) for c in lost)
         in_both = self.size(c for c in kept if c in first.strides and c in second.strides) == self.size(kept)
         few = self.size(every) == max(self.size(first.strides), self.size(second.strides)) <= _MOST_TERMS
-        plain = self.how == AS_PLANNED and first.memory.dtype == second.memory.dtype == self.dtype and self.dtype.kind in "fc"
+        plain = self.algorithm == AS_PLANNED and first.memory.dtype == second.memory.dtype == self.dtype and self.dtype.kind in "fc"
         return alone and in_both and few and plain and not dtype(self.dtype.name).is_stored and not (first.conj or second.conj)
 
     def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> tuple[_Factor, int]:
@@ -357,8 +357,8 @@ class _Evaluation:
         steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
         shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
         storage = (_storage(first), _storage(second), _storage(target))
-        how, kinds = self.how, {} if self.how.variant is None else {"variant": self.how.variant}
-        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=how.precision, **kinds)
+        algorithm, kinds = self.algorithm, {} if self.algorithm.variant is None else {"variant": self.algorithm.variant}
+        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=algorithm.precision, **kinds)
         self.run.run(problem, {"a": first.array, "b": second.array, "c": target.array})
 
 

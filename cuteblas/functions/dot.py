@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import AS_PLANNED, How, checked_how
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
 from .copy import ascontiguousarray
 from .counters import tally
 from .dispatch import kind_of
@@ -60,12 +60,12 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
         result = np.dot(a, b, out)
         _by_numpy.tick()
         return result
-    return dot_for("dot", a, b, out, checked_how(precision, variant))
+    return dot_for("dot", a, b, out, checked_algorithm(precision, variant))
 
 
-def dot_for(function: str, a: Any, b: Any, out: Any = None, how: How = AS_PLANNED) -> Any:
+def dot_for(function: str, a: Any, b: Any, out: Any = None, algorithm: Algorithm = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
-    result = answer(function, np.dot, settle_dot, _typed(a, b), out, how)
+    result = answer(function, np.dot, settle_dot, _typed(a, b), out, algorithm)
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
 
 
@@ -92,7 +92,7 @@ def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | Non
         What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
     """
-    return answer("inner", np.inner, _settle_inner, _typed(a, b), how=checked_how(precision, variant))
+    return answer("inner", np.inner, _settle_inner, _typed(a, b), algorithm=checked_algorithm(precision, variant))
 
 
 def vdot(a: Any, b: Any, /) -> Any:
@@ -173,12 +173,12 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, va
         What ``numpy.tensordot`` raises, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
     """
-    return tensordot_for("tensordot", a, b, axes, checked_how(precision, variant))
+    return tensordot_for("tensordot", a, b, axes, checked_algorithm(precision, variant))
 
 
-def tensordot_for(function: str, a: Any, b: Any, axes: Any, how: How = AS_PLANNED) -> Any:
+def tensordot_for(function: str, a: Any, b: Any, axes: Any, algorithm: Algorithm = AS_PLANNED) -> Any:
     """``tensordot`` on the account of a function that uses it."""
-    return answer(function, np.tensordot, _settle_tensordot, (a, b), how=how, axes=axes)
+    return answer(function, np.tensordot, _settle_tensordot, (a, b), algorithm=algorithm, axes=axes)
 
 
 def kron(a: Any, b: Any) -> Any:

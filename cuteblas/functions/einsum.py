@@ -12,13 +12,13 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from .algorithms import NATIVE, How, checked_how, refuse_variant
+from .algorithms import NATIVE, Algorithm, checked_algorithm, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_types, repeaters
 from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
-from .routing import Taken, by_numpy, key_of, plain_arrays, refuse_number, refused, sent_back, take, without_kernels
+from .routing import Resolved, by_numpy, key_of, plain_arrays, redispatched, refuse_number, refused, resolve, without_kernels
 from .settings import current_backend
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
@@ -105,54 +105,54 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native
     if len(operands) == 1 and type(operands[0]) is not str:
         np.einsum(0)                                            # an operand alone is refused, whatever it is
-    arrays, how = operands_of(operands), checked_how(precision, variant)
+    arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)
     head: Hashable = None
     repeated = repeaters.get(type(arrays[0])) if arrays else None
     if repeated is not None and type(operands[0]) is str:
-        head = ("einsum", operands[0], how) if optimize is False and not arguments else \
-            key_of({"optimize": optimize, **arguments}, "einsum", operands[0], how)
+        head = ("einsum", operands[0], algorithm) if optimize is False and not arguments else \
+            key_of({"optimize": optimize, **arguments}, "einsum", operands[0], algorithm)
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
     named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
     refuse_number(partial(_by_plain_numpy, operands), arrays, out)
-    taken = take("einsum", arrays, out)
-    if isinstance(taken, str):
-        if taken == "numpy" and how.precision not in NATIVE:
-            _rehearse(operands, arrays, out, optimize, how, arguments)
-        result = sent_back(taken, how, partial(einsum, precision=precision, variant=variant), "einsum", operands,
+    resolved = resolve("einsum", arrays, out)
+    if isinstance(resolved, str):
+        if resolved == "numpy" and algorithm.precision not in NATIVE:
+            _rehearse(operands, arrays, out, optimize, algorithm, arguments)
+        result = redispatched(resolved, algorithm, partial(einsum, precision=precision, variant=variant), "einsum", operands,
                            {"optimize": optimize, **named})
         if result is not None:
             return result
-        call = partial(_on_host, operands) if taken == "numpy" else partial(_by_plain_numpy, operands)
-        return by_numpy("einsum", taken, call, *arrays, optimize=optimize, **named)
+        call = partial(_on_host, operands) if resolved == "numpy" else partial(_by_plain_numpy, operands)
+        return by_numpy("einsum", resolved, call, *arrays, optimize=optimize, **named)
 
     call = partial(_by_plain_numpy, operands, optimize=optimize)
 
-    memories, out_memory = taken.memories, taken.out_memory
+    memories, out_memory = resolved.memories, resolved.out_memory
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
     from .problems import has_kernels
 
     strange = next((x.dtype for x in memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels("einsum", call, taken, strange, taken.arrays, named, how)
+        return without_kernels("einsum", call, resolved, strange, resolved.arrays, named, algorithm)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS:
-        return refused("einsum", call, taken, taken.arrays, named, how)
+        return refused("einsum", call, resolved, resolved.arrays, named, algorithm)
     path = _path(operands, subscripts, memories, optimize)
-    judged = _judged(operands, memories, out_memory, path, optimize, arguments)
+    computed, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
     if out_memory is None and _is_view(subscripts):
         refuse_variant(variant, "the result is a view")
-        return _view(taken, subscripts, call, named)
-    if not (has_kernels(judged[0]) and judged[0].isnative):
-        return without_kernels("einsum", call, taken, judged[0], taken.arrays, named, how)
+        return _view(resolved, subscripts, call, named)
+    if not (has_kernels(computed) and computed.isnative):
+        return without_kernels("einsum", call, resolved, computed, resolved.arrays, named, algorithm)
     from .contractions import evaluate
     from .pipeline import Execution
 
-    with taken.on_device():
-        run = Execution("einsum", taken.engine)
-        settled = _settled(subscripts, memories, *judged, arguments.get("order", "K"))
-        result = evaluate(run, settled, taken.arrays, taken.out, path, how)
+    with resolved.on_device():
+        run = Execution("einsum", resolved.engine)
+        settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
+        result = evaluate(run, settled, resolved.arrays, resolved.out, path, algorithm)
         if head is not None:
-            run.remember(head, taken.arrays, taken.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
+            run.remember(head, resolved.arrays, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
@@ -205,7 +205,7 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
     return None
 
 
-def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize: Any, how: How,
+def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize: Any, algorithm: Algorithm,
               arguments: Mapping[str, Any]) -> None:
     """Plan a call that NumPy answers.
 
@@ -226,10 +226,10 @@ def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize:
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or (out is None and _is_view(subscripts)):
         return
     path = _path(operands, subscripts, memories, optimize)
-    judged = _judged(operands, memories, out_memory, path, optimize, arguments)
-    if has_kernels(judged[0]) and judged[0].isnative:
-        settled = _settled(subscripts, memories, *judged, arguments.get("order", "K"))
-        evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, path, how)
+    computed, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
+    if has_kernels(computed) and computed.isnative:
+        settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
+        evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, path, algorithm)
 
 
 def _is_view(subscripts: Subscripts) -> bool:
@@ -325,7 +325,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     if ours and products <= (SMALL_ONCE if once else SMALL) and len(arrays) < _MOST_OPERANDS:
         return _LOOP
     path = _path(operands, subscripts, memories, optimize)
-    dtype, scalar = _judged(operands, memories, out_memory, path, optimize, arguments)
+    dtype, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
     if not _is_number(dtype):
         return None
     from .engines.numpy_einsum import program
@@ -372,7 +372,7 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
     return tuple(path)
 
 
-def _judged(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None, path: Sequence[tuple[int, ...]],
+def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None, path: Sequence[tuple[int, ...]],
             optimize: Any, arguments: Mapping[str, Any]) -> tuple[np.dtype, bool]:
     """The type in which NumPy computes and whether it returns a scalar, asked for on small arrays.
 
@@ -398,16 +398,16 @@ def _judged(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | N
     return dtype, ours or not isinstance(result, np.ndarray)
 
 
-def _view(taken: Taken, subscripts: Subscripts, call: Callable[..., Any], named: Mapping[str, Any]) -> Any:
+def _view(resolved: Resolved, subscripts: Subscripts, call: Callable[..., Any], named: Mapping[str, Any]) -> Any:
     """The same elements, their axes permuted or on a diagonal."""
-    (x,), (memory,), (term,) = taken.arrays, taken.memories, subscripts.terms
-    if taken.engine.on_host:
+    (x,), (memory,), (term,) = resolved.arrays, resolved.memories, subscripts.terms
+    if resolved.engine.on_host:
         return by_numpy("einsum", "a view", call, x, **named)
     tally("einsum", "calls", "a view").tick()
     result, axes = subscripts.result, list(term)
     if not memory.size:                         # CuPy has new arrays for diagonals of nothing
         strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
-        return taken.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
+        return resolved.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
     for c in term:                              # by CuPy's methods, whose views say of which array they are views
         while axes.count(c) > 1:
             first = axes.index(c)

@@ -13,7 +13,7 @@ from .copy import check_out, checked_order, why_not_words
 from .dispatch import kind_of, own_call
 from .gufunc import MatmulArguments, single_out
 from .memory import Memory, overlap, strides_by_order
-from .routing import host_operands, judged_on_gpu
+from .routing import host_operands, resolve_on_gpu
 from .settings import current_backend, limited
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
         return _explain_fused(x1, x2, out, epilogue, precision, variant, card, arguments)
     kinds = {kind_of(x) for x in (x1, x2, out)}
     if "cupy" in kinds and "foreign" not in kinds:
-        judged_on_gpu(x1, x2, out, arguments)
+        resolve_on_gpu(x1, x2, out, arguments)
         engine: Engine = engine_of(next(x for x in (x1, x2, out) if kind_of(x) == "cupy"))
     else:
         engine = EMULATOR
@@ -215,11 +215,11 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``matmul`` raises.
     """
-    from .gufunc import judge
+    from .gufunc import resolve_product
     from .pipeline import plan_for
     from .problems import has_kernels, stage
 
-    product = judge(x1, x2, out, arguments or {})
+    product = resolve_product(x1, x2, out, arguments or {})
     shown = [f"{element or x.dtype} {x.shape}" for x in (x1, x2, product if out is None else out)]
     call = f"{'blas.gemm' if element else 'matmul'}: {shown[0]} @ {shown[1]} -> {shown[2]}"
     if not has_kernels(product.dtype):

@@ -99,7 +99,7 @@ def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...
 
 
 def stand_in(x: Memory, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """An array of that type and shape in which one element stands for all, so that NumPy judges without data."""
+    """An array of that type and shape in which one element stands for all, so that NumPy resolves a call without data."""
     shape = x.shape if shape is None else shape
     new = as_strided(np.zeros(1, x.dtype), shape, (0,) * len(shape))
     if not x.writeable:

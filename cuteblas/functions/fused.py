@@ -19,11 +19,11 @@ from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
-from .gufunc import Product, judge
+from .gufunc import Product, resolve_product
 from .memory import Memory
 from .pipeline import Execution
 from .problems import has_kernels, readable
-from .routing import host_operands, judged_on_gpu
+from .routing import host_operands, resolve_on_gpu
 from .settings import current_backend
 
 __all__ = ["fused_call", "fused_matmul"]
@@ -121,19 +121,19 @@ def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repe
 
 def _accepted(x1: Any, x2: Any, out: Any, bound: Bound,
               arguments: Mapping[str, Any]) -> tuple[Engine, Product, Any, Any, AbstractContextManager[Any]]:
-    """The engine of the operands, NumPy's judgement, the operands as arrays, and what makes their device the current one."""
+    """The engine of the operands, NumPy's product, the operands as arrays, and what makes their device the current one."""
     operands = {name: x for name, x in {"x1": x1, "x2": x2, "out": out, **bound.given}.items() if not is_choice(x)}
     if "cupy" in {kind_of(x) for x in operands.values()}:
         from .engines.cuda import CUDA, require_one_device
 
         require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
-        return CUDA, judged_on_gpu(x1, x2, out, arguments), x1, x2, CUDA.on_device_of(x1)
+        return CUDA, resolve_on_gpu(x1, x2, out, arguments), x1, x2, CUDA.on_device_of(x1)
     reason, x1, x2 = host_operands(x1, x2, out)
     if kind_of(out) in ("scalar", "like") and out is not None:
         np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
     if reason is not None:
         raise TypeError(f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
-    product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
+    product = resolve_product(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
     if not has_kernels(product.dtype):
         raise TypeError(f"kernels have no {product.dtype}, and so no epilogue")
     return EMULATOR, product, x1, x2, EMULATOR.on_device_of(x1)

@@ -1,7 +1,8 @@
 """NumPy's rules for a call of matmul and other generalized ufuncs, applied before anything runs and without computing anything.
 
 The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the words of their refusals are
-NumPy's own: :func:`judge` calls ``numpy.matmul`` itself (or ``vecdot``, ``matvec``, ``vecmat``), on stand-ins that cost nothing.
+NumPy's own: :func:`resolve_product` calls ``numpy.matmul`` itself (or ``vecdot``, ``matvec``, ``vecmat``), on stand-ins that
+cost nothing.
 
 * Types: operands of shape (1, 1) with the true dtypes.
 * Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type of the loop. NumPy casts inputs
@@ -24,7 +25,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from .memory import Memory, contiguous_strides, is_contiguous
 
-__all__ = ["UFUNCS", "MatmulArguments", "Product", "judge", "shadow", "single_out"]
+__all__ = ["UFUNCS", "MatmulArguments", "Product", "resolve_product", "shadow", "single_out"]
 
 UFUNCS = frozenset({"matmul", "matvec", "vecdot", "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
 """Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one anyhow."""
@@ -105,7 +106,7 @@ class _Shadow:
         self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": "|i1", "data": (16, True)}
 
 
-def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any = np.matmul) -> Product:
+def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any = np.matmul) -> Product:
     """What ``numpy.matmul(x1, x2, out, **arguments)`` would compute.
 
     Parameters
@@ -122,8 +123,8 @@ def judge(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, An
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.matmul`` raises, in its words.
     """
-    dtype = _judge_types(x1, x2, out, arguments, ufunc)
-    _judge_shapes(x1, x2, out, arguments, ufunc)
+    dtype = _resolve_dtype(x1, x2, out, arguments, ufunc)
+    _check_shapes(x1, x2, out, arguments, ufunc)
 
     core1, core2, core3 = _core_axes(x1, x2, out, arguments, ufunc)
     batch = np.broadcast_shapes(_without(x1.shape, core1), _without(x2.shape, core2))
@@ -158,7 +159,7 @@ def single_out(out: Any) -> Any:
     return out
 
 
-def _judge_types(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> np.dtype:
+def _resolve_dtype(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> np.dtype:
     operands = [np.zeros((1, 1), x.dtype) for x in (x1, x2)]
     typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS or _malformed(name, arguments)}
     if out is not None:                     # whether it can be written is NumPy's first question
@@ -173,7 +174,7 @@ def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
     return not isinstance(arguments[name], bool) if name == "keepdims" else {"axes", "axis"} <= arguments.keys()
 
 
-def _judge_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> None:
+def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> None:
     shaped = {name: value for name, value in arguments.items() if name not in _TYPE_ARGUMENTS}
     shapes = [x.shape for x in (x1, x2, out) if x is not None]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import NATIVE, How, checked_how
+from .algorithms import NATIVE, Algorithm, checked_algorithm
 from .counters import tally
 from .dot import dot_for, outer_for, settle_dot, tensordot_for
 from .expressions import stand_in
 from .matmul import matmul as any_matmul
 from .matmul import rehearse_matmul
 from .memory import Memory, strides_by_order
-from .routing import by_numpy, plain_arrays, rehearse_product, sent_back, take, without_kernels
+from .routing import by_numpy, plain_arrays, redispatched, rehearse_product, resolve, without_kernels
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
 
@@ -84,7 +84,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: str | None = Non
     numpy.ndarray or cupy.ndarray
         The other axes of ``x1`` and of ``x2``.
     """
-    return tensordot_for("linalg.tensordot", x1, x2, axes, checked_how(precision, variant))
+    return tensordot_for("linalg.tensordot", x1, x2, axes, checked_algorithm(precision, variant))
 
 
 def outer(x1: Any, x2: Any, /) -> Any:
@@ -107,12 +107,12 @@ def outer(x1: Any, x2: Any, /) -> Any:
     TypeError
         What ``numpy.linalg.outer`` raises, in its words.
     """
-    taken = take("linalg.outer", (x1, x2))
-    if isinstance(taken, str):
-        return by_numpy("linalg.outer", taken, np.linalg.outer, x1, x2)
-    if any(len(x.shape) != 1 for x in taken.memories):
-        np.linalg.outer(*(stand_in(x) for x in taken.memories))
-    return outer_for("linalg.outer", *taken.arrays)
+    resolved = resolve("linalg.outer", (x1, x2))
+    if isinstance(resolved, str):
+        return by_numpy("linalg.outer", resolved, np.linalg.outer, x1, x2)
+    if any(len(x.shape) != 1 for x in resolved.memories):
+        np.linalg.outer(*(stand_in(x) for x in resolved.memories))
+    return outer_for("linalg.outer", *resolved.arrays)
 
 
 def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None = None) -> Any:
@@ -138,36 +138,37 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
         What ``numpy.linalg.multi_dot`` raises, in its words and before anything runs; also for operands on different devices, and
         for an unknown precision.
     """
-    function, how = "linalg.multi_dot", checked_how(precision)
+    function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
     operands, named = list(arrays), {} if out is None else {"out": out}
     count = len(arrays)
-    taken = take(function, operands, out) if count else "numpy"
-    if isinstance(taken, str):
-        if taken == "numpy" and how.precision not in NATIVE and count > 1:
-            _rehearse_chain(operands, out, how)
-        result = sent_back(taken, how, lambda *given, **named: multi_dot(given, precision=precision, **named), function,
+    resolved = resolve(function, operands, out) if count else "numpy"
+    if isinstance(resolved, str):
+        if resolved == "numpy" and algorithm.precision not in NATIVE and count > 1:
+            _rehearse_chain(operands, out, algorithm)
+        result = redispatched(resolved, algorithm, lambda *given, **named: multi_dot(given, precision=precision, **named), function,
                            tuple(operands), named)
-        return by_numpy(function, taken, np.linalg.multi_dot, operands, **named) if result is None else result
+        return by_numpy(function, resolved, np.linalg.multi_dot, operands, **named) if result is None else result
     from .problems import has_kernels
 
-    strange = next((x.dtype for x in taken.memories if not has_kernels(x.dtype)), None)
+    strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels(function, lambda *given, **out: np.linalg.multi_dot(given, **out), taken, strange, operands, named)
+        return without_kernels(function, lambda *given, **out: np.linalg.multi_dot(given, **out), resolved, strange, operands,
+                               named)
     if count == 2:
-        return dot_for(function, operands[0], operands[1], out, how)
-    ranks = [len(x.shape) for x in taken.memories]
+        return dot_for(function, operands[0], operands[1], out, algorithm)
+    ranks = [len(x.shape) for x in resolved.memories]
     if count < 2 or not _are_chain(ranks):
-        return np.linalg.multi_dot([stand_in(x) for x in taken.memories])
-    matrices = _matrices(taken.arrays)
+        return np.linalg.multi_dot([stand_in(x) for x in resolved.memories])
+    matrices = _matrices(resolved.arrays)
     tree = _cheapest([x.shape for x in matrices])
-    _judge(tree, [taken.engine.memory(x) for x in matrices], taken.out_memory)
+    _resolve_chain(tree, [resolved.engine.memory(x) for x in matrices], resolved.out_memory)
 
     def product(chain: _Tree, out: Any = None) -> Any:
         if isinstance(chain, int):
             return matrices[chain]
-        return dot_for(function, product(chain[0]), product(chain[1]), out, how)
+        return dot_for(function, product(chain[0]), product(chain[1]), out, algorithm)
 
-    result = product(tree, taken.out)
+    result = product(tree, resolved.out)
     if ranks[0] == ranks[-1] == 1:
         return result[0, 0]
     return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
@@ -184,7 +185,7 @@ def _matrices(arrays: Sequence[Any]) -> list[Any]:
     return [first[None, :] if first.ndim == 1 else first, *between, last[:, None] if last.ndim == 1 else last]
 
 
-def _rehearse_chain(operands: Sequence[Any], out: Any, how: How) -> None:
+def _rehearse_chain(operands: Sequence[Any], out: Any, algorithm: Algorithm) -> None:
     """Plan a chain that NumPy multiplies.
 
     Raises
@@ -200,12 +201,12 @@ def _rehearse_chain(operands: Sequence[Any], out: Any, how: How) -> None:
     def product(chain: _Tree, out: Any = None) -> Any:
         if isinstance(chain, int):
             return matrices[chain]
-        return rehearse_product(settle_dot, (product(chain[0]), product(chain[1])), out, how, {})
+        return rehearse_product(settle_dot, (product(chain[0]), product(chain[1])), out, algorithm, {})
 
     product((0, 1) if len(arrays) == 2 else _cheapest([x.shape for x in matrices]), out)
 
 
-def _rehearse_power(a: Any, n: Any, how: How) -> None:
+def _rehearse_power(a: Any, n: Any, algorithm: Algorithm) -> None:
     """Plan the products of a power that NumPy computes, which are all alike.
 
     Raises
@@ -224,7 +225,7 @@ def _rehearse_power(a: Any, n: Any, how: How) -> None:
     if power < 0:
         inverse = np.linalg.inv(np.ones((1, 1), x.dtype))
         x = stand_in(Memory(x.shape, (), inverse.dtype))
-    rehearse_matmul(x, x, None, how.precision, {})
+    rehearse_matmul(x, x, None, algorithm.precision, {})
 
 
 def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
@@ -244,11 +245,11 @@ def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
     return best[0, len(shapes) - 1][1]
 
 
-def _judge(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -> Memory:
-    """What a chain will be. Its products are judged in the order in which they are made, before any is made."""
+def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -> Memory:
+    """What a chain will be. Its products are resolved in the order in which they are made, before any is made."""
     if isinstance(tree, int):
         return matrices[tree]
-    first, second = (_judge(part, matrices) for part in tree)
+    first, second = (_resolve_chain(part, matrices) for part in tree)
     settled = settle_dot(first, second, out)
     if settled is None:
         np.dot(stand_in(first), stand_in(second))
@@ -280,14 +281,14 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
     TypeError, ValueError, numpy.linalg.LinAlgError
         What ``numpy.linalg.matrix_power`` raises, in its words and before anything runs; also for an unknown precision.
     """
-    function, how = "linalg.matrix_power", checked_how(precision)
-    taken = take(function, (a,))
-    if isinstance(taken, str):
-        if taken == "numpy" and how.precision not in NATIVE:
-            _rehearse_power(a, n, how)
-        result = sent_back(taken, how, partial(matrix_power, precision=precision), function, (a, n), {})
-        return by_numpy(function, taken, np.linalg.matrix_power, a, n) if result is None else result
-    (x,), (memory,) = taken.arrays, taken.memories
+    function, algorithm = "linalg.matrix_power", checked_algorithm(precision)
+    resolved = resolve(function, (a,))
+    if isinstance(resolved, str):
+        if resolved == "numpy" and algorithm.precision not in NATIVE:
+            _rehearse_power(a, n, algorithm)
+        result = redispatched(resolved, algorithm, partial(matrix_power, precision=precision), function, (a, n), {})
+        return by_numpy(function, resolved, np.linalg.matrix_power, a, n) if result is None else result
+    (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
     if memory.dtype.hasobject:
@@ -298,16 +299,16 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
     from .pipeline import Execution
 
-    with taken.on_device():
-        run = Execution(function, taken.engine)
+    with resolved.on_device():
+        run = Execution(function, resolved.engine)
         if power == 0:
             tally(function, "calls", "identity").tick()
             result = run.empty(Memory(memory.shape, strides_by_order(memory, "K"), memory.dtype))
-            run.assign(result, taken.engine.identity(memory.shape[-1], memory.dtype))
+            run.assign(result, resolved.engine.identity(memory.shape[-1], memory.dtype))
             return result
         if power < 0:
-            tally(function, "calls", "inverse by " + ("NumPy" if taken.engine.on_host else "CuPy")).tick()
-            x = taken.engine.inverse(run.aligned(x))
+            tally(function, "calls", "inverse by " + ("NumPy" if resolved.engine.on_host else "CuPy")).tick()
+            x = resolved.engine.inverse(run.aligned(x))
         tally(function, "calls", "matmul").tick()
         return _powered(x, abs(power), partial(any_matmul, precision=precision))
 

@@ -162,14 +162,14 @@ def rehearse_matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mappi
         What the call would raise if kernels answered it.
     """
     from .engines.emulator import REHEARSAL
-    from .gufunc import judge
+    from .gufunc import resolve_product
     from .pipeline import plan_for
     from .problems import has_kernels, stage
 
     if (arrays := plain_arrays((x1, x2), out)) is None:
         return
     memories = REHEARSAL.memory(arrays[0]), REHEARSAL.memory(arrays[1]), None if out is None else REHEARSAL.memory(out)
-    product = judge(*memories, arguments)
+    product = resolve_product(*memories, arguments)
     if has_kernels(product.dtype):
         staging = stage(*memories, product, precision)
         if staging.c.memory.size:

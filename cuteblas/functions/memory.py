@@ -143,5 +143,5 @@ def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
 
 
 def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
-    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts when it judged the call; once is enough."""
+    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts before the call ran; once is enough."""
     return src.real if src.dtype.kind == "c" and dtype.kind not in "bc" else src

@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, How, refuse_variant
+from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_call, own_types, repeaters
 from .expressions import Expression, stand_in
-from .gufunc import UFUNCS, Product, judge
+from .gufunc import UFUNCS, Product, resolve_product
 from .memory import Memory
 from .settings import current_backend
 
 if TYPE_CHECKING:
     from .engines import Engine
 
-__all__ = ["Accepted", "Settle", "Taken", "accepted", "answer", "by_numpy", "host_operands", "judged_on_gpu", "key_of",
-           "plain_arrays", "refuse_number", "refused", "rehearse_product", "repeat", "sent_back", "take", "without_kernels"]
+__all__ = ["Accepted", "Resolved", "Settle", "accepted", "answer", "by_numpy", "host_operands", "key_of", "plain_arrays",
+           "redispatched", "refuse_number", "refused", "rehearse_product", "repeat", "resolve", "resolve_on_gpu", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
 call that NumPy has to refuse."""
 
-_COMES_BACK = "comes back"
+_REDISPATCHED = "dispatched again"
 _DELEGATED = "delegated to NumPy: "
 
 
 @dataclass(frozen=True)
-class Taken:
+class Resolved:
     """Arrays of a call that the kernels take.
 
     Attributes
@@ -63,7 +63,7 @@ class Taken:
         return self.engine.on_device_of(self.arrays[0]) if self.arrays else nullcontext()
 
 
-def take(function: str, operands: Sequence[Any], out: Any = None, **arguments: Any) -> Taken | str:
+def resolve(function: str, operands: Sequence[Any], out: Any = None, **arguments: Any) -> Resolved | str:
     """The arrays of a call that kernels take, or the route of one that goes to NumPy; the other arguments are for NumPy's refusals.
 
     Raises
@@ -72,13 +72,13 @@ def take(function: str, operands: Sequence[Any], out: Any = None, **arguments: A
         For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
     """
     if not own_types.keys().isdisjoint(map(type, (*operands, out))):
-        return _COMES_BACK
+        return _REDISPATCHED
     kinds = [kind_of(x) for x in (*operands, out)]
     for x, kind in zip((*operands, out), kinds, strict=True):
         if kind == "foreign" or (kind == "like" and hasattr(type(x), "__array_function__")):
             return f"{_DELEGATED}{type(x).__name__} answers NumPy's functions itself"
     if "cupy" in kinds:
-        return _take_on_gpu(function, operands, out, arguments)
+        return _resolve_on_gpu(function, operands, out, arguments)
     if current_backend() == "numpy":
         return "numpy"
     for x, kind in zip((*operands, out), kinds, strict=True):
@@ -89,14 +89,14 @@ def take(function: str, operands: Sequence[Any], out: Any = None, **arguments: A
     from .engines import EMULATOR
 
     arrays = tuple(np.asarray(x) for x in operands)
-    return Taken(EMULATOR, arrays, tuple(EMULATOR.memory(x) for x in arrays), out)
+    return Resolved(EMULATOR, arrays, tuple(EMULATOR.memory(x) for x in arrays), out)
 
 
 _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
 """Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
 
 
-def _take_on_gpu(function: str, operands: Sequence[Any], out: Any, arguments: Mapping[str, Any]) -> Taken:
+def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, arguments: Mapping[str, Any]) -> Resolved:
     """The arrays of a call of which one is a CuPy array; numbers are brought to its device.
 
     Raises
@@ -121,7 +121,7 @@ def _take_on_gpu(function: str, operands: Sequence[Any], out: Any, arguments: Ma
         arrays = tuple(CUDA.number(np.asarray(x)) if kind_of(x) == "scalar" else x for x in operands)
         # An operand that is given twice may be two in a call like this one.
         arrays = tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
-    return Taken(CUDA, arrays, tuple(CUDA.memory(x) for x in arrays), out)
+    return Resolved(CUDA, arrays, tuple(CUDA.memory(x) for x in arrays), out)
 
 
 def _is_no_array(x: Any) -> bool:
@@ -145,12 +145,12 @@ def refuse_number(call: Callable[..., Any], operands: Sequence[Any], out: Any) -
 def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any, **arguments: Any) -> Any:
     """Let NumPy answer, and count the route."""
     result = call(*operands, **arguments)
-    if route != _COMES_BACK:
+    if route != _REDISPATCHED:
         tally(function, "calls", route).tick()
     return result
 
 
-def sent_back(route: str, how: How, call: Callable[..., Any], function: str, operands: tuple[Any, ...],
+def redispatched(route: str, algorithm: Algorithm, call: Callable[..., Any], function: str, operands: tuple[Any, ...],
               named: Mapping[str, Any]) -> Any:
     """The result of a call that is told how to compute and comes back with what arrays of a type of ours hold; ``None`` for any
     other, which NumPy may have.
@@ -160,25 +160,25 @@ def sent_back(route: str, how: How, call: Callable[..., Any], function: str, ope
     ValueError
         If a kernel was asked for by name.
     """
-    if route == _COMES_BACK:
-        answers = own_call(*operands, named.get("out")) if how != AS_PLANNED else None
+    if route == _REDISPATCHED:
+        answers = own_call(*operands, named.get("out")) if algorithm != AS_PLANNED else None
         return None if answers is None else answers(call, operands, dict(named))
-    refuse_variant(how.variant, BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED))
+    refuse_variant(algorithm.variant, BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED))
     return None
 
 
-def repeat(function: str, call: Callable[..., Any], operands: Sequence[Any], out: Any = None, how: How = AS_PLANNED,
+def repeat(function: str, call: Callable[..., Any], operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
            arguments: Mapping[str, Any] = MappingProxyType({})) -> tuple[Hashable, Any]:
     """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if the like of it has run before."""
     repeated = repeaters.get(type(operands[0]))
     if repeated is None:
         return None, None
-    head = key_of(arguments, function, call) if how is AS_PLANNED else key_of(arguments, function, call, how)
+    head = key_of(arguments, function, call) if algorithm is AS_PLANNED else key_of(arguments, function, call, algorithm)
     return head, None if head is None else repeated(head, operands, out)
 
 
 def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any = None,
-           how: How = AS_PLANNED, **arguments: Any) -> Any:
+           algorithm: Algorithm = AS_PLANNED, **arguments: Any) -> Any:
     """Answer one of NumPy's products of two arrays.
 
     Parameters
@@ -193,7 +193,7 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         The arrays.
     out : array, optional
         Where the result goes, of functions that have it.
-    how : How
+    algorithm : Algorithm
         The algorithm and the kernel.
     **arguments
         The others.
@@ -204,48 +204,48 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         What NumPy raises, in its words and before anything runs; also for operands on different devices, for types without a
         kernel on the GPU, and for an algorithm or a kernel that does not take this product.
     """
-    if type(operands[0]) is np.ndarray and how is AS_PLANNED and current_backend() == "numpy":
+    if type(operands[0]) is np.ndarray and algorithm is AS_PLANNED and current_backend() == "numpy":
         for x in operands if out is None else (*operands, out):
             if type(x) is not np.ndarray:
                 break
         else:                                           # the way of most calls on the host, without further questions
             return by_numpy(function, "numpy", call, *operands, **(arguments if out is None else {"out": out, **arguments}))
-    head, result = repeat(function, call, operands, out, how, arguments)
+    head, result = repeat(function, call, operands, out, algorithm, arguments)
     if result is not None:
         return result
     named = arguments if out is None else {"out": out, **arguments}
     refuse_number(call, operands, out)
-    taken = take(function, operands, out, **arguments)
-    if isinstance(taken, str):
-        if taken == "numpy" and how.precision not in NATIVE:
-            rehearse_product(settle, operands, out, how, arguments)
+    resolved = resolve(function, operands, out, **arguments)
+    if isinstance(resolved, str):
+        if resolved == "numpy" and algorithm.precision not in NATIVE:
+            rehearse_product(settle, operands, out, algorithm, arguments)
 
         def again(*operands: Any, out: Any = None, **named: Any) -> Any:
-            return answer(function, call, settle, operands, out, how, **named)
+            return answer(function, call, settle, operands, out, algorithm, **named)
 
-        result = sent_back(taken, how, again, function, tuple(operands), named)
-        return by_numpy(function, taken, call, *operands, **named) if result is None else result
+        result = redispatched(resolved, algorithm, again, function, tuple(operands), named)
+        return by_numpy(function, resolved, call, *operands, **named) if result is None else result
     from .contractions import evaluate
     from .pipeline import Execution
     from .problems import has_kernels
 
-    strange = next((x.dtype for x in taken.memories if not has_kernels(x.dtype)), None)
+    strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels(function, call, taken, strange, operands, named, how)
-    settled = settle(*taken.memories, taken.out_memory, **arguments)
+        return without_kernels(function, call, resolved, strange, operands, named, algorithm)
+    settled = settle(*resolved.memories, resolved.out_memory, **arguments)
     if settled is None:
-        return refused(function, call, taken, operands, named, how)
+        return refused(function, call, resolved, operands, named, algorithm)
     if not has_kernels(settled.dtype):
-        return without_kernels(function, call, taken, settled.dtype, operands, named, how)
-    with taken.on_device():
-        run = Execution(function, taken.engine)
-        result = evaluate(run, settled, taken.arrays, taken.out, how=how)
+        return without_kernels(function, call, resolved, settled.dtype, operands, named, algorithm)
+    with resolved.on_device():
+        run = Execution(function, resolved.engine)
+        result = evaluate(run, settled, resolved.arrays, resolved.out, algorithm=algorithm)
         if head is not None:
-            run.remember(head, taken.arrays, taken.out, result, "abc")
+            run.remember(head, resolved.arrays, resolved.out, result, "abc")
     return result
 
 
-def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, how: How, arguments: Mapping[str, Any]) -> Any:
+def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorithm: Algorithm, arguments: Mapping[str, Any]) -> Any:
     """Plan a product that NumPy answers.
 
     Returns
@@ -268,7 +268,7 @@ def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, how: How
     settled = settle(*map(REHEARSAL.memory, arrays), None if out is None else REHEARSAL.memory(out), **arguments)
     if settled is None or not has_kernels(settled.dtype):
         return None
-    return evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, how=how)
+    return evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, algorithm=algorithm)
 
 
 def plain_arrays(operands: Sequence[Any], out: Any) -> tuple[np.ndarray, ...] | None:
@@ -314,8 +314,8 @@ def _frozen(x: Any) -> Hashable:
     raise TypeError
 
 
-def refused(function: str, call: Callable[..., Any], taken: Taken, operands: Sequence[Any], named: dict[str, Any],
-            how: How = AS_PLANNED) -> Any:
+def refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any], named: dict[str, Any],
+            algorithm: Algorithm = AS_PLANNED) -> Any:
     """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
 
     Raises
@@ -323,17 +323,17 @@ def refused(function: str, call: Callable[..., Any], taken: Taken, operands: Seq
     TypeError
         For arrays on the GPU that NumPy would take.
     """
-    shown = {**named, "out": stand_in(taken.out_memory)} if taken.out_memory is not None else named
-    call(*(stand_in(x) for x in taken.memories), **shown)
-    if taken.engine.on_host:
-        refuse_variant(how.variant, "NumPy alone knows what this means")
+    shown = {**named, "out": stand_in(resolved.out_memory)} if resolved.out_memory is not None else named
+    call(*(stand_in(x) for x in resolved.memories), **shown)
+    if resolved.engine.on_host:
+        refuse_variant(algorithm.variant, "NumPy alone knows what this means")
         return by_numpy(function, f"{_DELEGATED}it alone knows what this means", call, *operands, **named)
     raise TypeError(f"{function} has no kernel on the GPU for what NumPy makes of the shapes "
-                    f"{' and '.join(str(x.shape) for x in taken.memories)}")
+                    f"{' and '.join(str(x.shape) for x in resolved.memories)}")
 
 
-def without_kernels(function: str, call: Callable[..., Any], taken: Taken, dtype: np.dtype, operands: Sequence[Any],
-                    named: dict[str, Any], how: How = AS_PLANNED) -> Any:
+def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved, dtype: np.dtype, operands: Sequence[Any],
+                    named: dict[str, Any], algorithm: Algorithm = AS_PLANNED) -> Any:
     """Leave types that kernels do not multiply to NumPy on the host.
 
     Raises
@@ -341,10 +341,10 @@ def without_kernels(function: str, call: Callable[..., Any], taken: Taken, dtype
     TypeError
         For arrays on the GPU.
     """
-    if taken.engine.on_host:
-        refuse_variant(how.variant, f"kernels have no {dtype}")
+    if resolved.engine.on_host:
+        refuse_variant(algorithm.variant, f"kernels have no {dtype}")
         return by_numpy(function, f"{_DELEGATED}kernels have no {dtype}", call, *operands, **named)
-    raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in taken.memories)}, computed in "
+    raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, computed in "
                     f"{dtype}")
 
 
@@ -360,12 +360,12 @@ class Accepted(NamedTuple):
 
 
 def accepted(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Accepted | str:
-    """The engine of a call of ``matmul``, its arrays and NumPy's judgement; or why NumPy itself has to answer it.
+    """The engine of a call of ``matmul``, its arrays and NumPy's product; or why NumPy itself has to answer it.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words; for CuPy arrays as :func:`judged_on_gpu`.
+        What ``numpy.matmul`` raises, in its words; for CuPy arrays as :func:`resolve_on_gpu`.
     """
     from .engines import EMULATOR
     from .problems import has_kernels
@@ -377,11 +377,11 @@ def accepted(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Accept
         for x in (x1, x2, out):
             if kind_of(x) == "foreign":
                 return f"{type(x).__name__} answers ufuncs itself"
-        return Accepted(CUDA, judged_on_gpu(x1, x2, out, arguments), x1, x2, out)
+        return Accepted(CUDA, resolve_on_gpu(x1, x2, out, arguments), x1, x2, out)
     reason, x1, x2 = host_operands(x1, x2, out)
     if reason is not None:
         return reason
-    product = judge(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
+    product = resolve_product(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
     return Accepted(EMULATOR, product, x1, x2, out) if has_kernels(product.dtype) else f"kernels have no {product.dtype}"
 
 
@@ -398,8 +398,8 @@ def host_operands(x1: Any, x2: Any, out: Any) -> tuple[str | None, Any, Any]:
     return None, np.asarray(x1), np.asarray(x2)
 
 
-def judged_on_gpu(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
-    """NumPy's judgement of operands of which one is a CuPy array, and ours: all on one device, with types that kernels have.
+def resolve_on_gpu(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
+    """The product of operands of which one is a CuPy array: all are on one device, and kernels have its type.
 
     Raises
     ------
@@ -414,7 +414,7 @@ def judged_on_gpu(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> P
     operands = {"x1": x1, "x2": x2} | ({} if out is None else {"out": out})
     require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
     first, second = (CUDA.memory(x) if kind_of(x) == "cupy" else Memory((), (), np.asarray(x).dtype) for x in (x1, x2))
-    product = judge(first, second, None if out is None else CUDA.memory(out), arguments)
+    product = resolve_product(first, second, None if out is None else CUDA.memory(out), arguments)
     if not has_kernels(product.dtype) or not all(x.dtype.isnative for x in operands.values()):
         raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(str(x.dtype) for x in operands.values())}, "
                         f"computed in {product.dtype}")

@@ -182,5 +182,5 @@ def matrix_transpose(x: Any, /) -> Any:
 
 
 def _shape_of(a: Any) -> np.ndarray:
-    """A NumPy array of the same shape, in which one element stands for all: NumPy judges the axes by it."""
+    """A NumPy array of the same shape, in which one element stands for all: NumPy checks the axes on it."""
     return np.broadcast_to(np.False_, a.shape)

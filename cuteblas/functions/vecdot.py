@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from .expressions import Expression, of_product
-from .gufunc import judge
+from .gufunc import resolve_product
 from .matmul import MatmulArguments
 from .memory import Memory
 from .routing import answer
@@ -132,6 +132,6 @@ def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *
         out = out[0]
 
     def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
-        return of_product(judge(a, b, result, named, ufunc), a.shape, b.shape, conj)
+        return of_product(resolve_product(a, b, result, named, ufunc), a.shape, b.shape, conj)
 
     return answer(function, numpy_call or ufunc, settle, (x1, x2), out, **arguments)

@@ -203,7 +203,7 @@ def test_the_part_of_c_is_not_mistaken():
     assert (on_host(blas.sgemm(2, a, b, 3)) == 8).all()
 
 
-def test_overlap_is_judged_every_time():
+def test_overlap_is_checked_every_time():
     memory = at(0, np.ones(64, np.float32))
     a, b, out = (memory[start:start + 16].reshape(4, 4) for start in (0, 16, 32))
     alpha = np.array(2, np.float32)

@@ -18,9 +18,9 @@ def normal(shape, dtype):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
 def test_a_right_product_passes_with_a_small_error(dtype):
     a, b = normal((40, 50), dtype), normal((50, 30), dtype)
-    judged = grade(a, b, a @ b)
-    assert judged.passed and 0 < judged.error < 5 and judged.checked == judged.rows == 40
-    assert "all 40 rows checked; within the bound" in str(judged)
+    graded = grade(a, b, a @ b)
+    assert graded.passed and 0 < graded.error < 5 and graded.checked == graded.rows == 40
+    assert "all 40 rows checked; within the bound" in str(graded)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
@@ -28,8 +28,8 @@ def test_one_wrong_element_fails(dtype):
     a, b = normal((20, 10), dtype), normal((10, 15), dtype)
     c = a @ b
     c[7, 3] += 4 * (10 + 2) * np.finfo(dtype).eps * (abs(a) @ abs(b))[7, 3]
-    judged = grade(a, b, c)
-    assert not judged.passed and "BEYOND" in str(judged)
+    graded = grade(a, b, c)
+    assert not graded.passed and "BEYOND" in str(graded)
 
 
 def test_the_error_is_in_units_of_u():

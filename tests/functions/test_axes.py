@@ -60,7 +60,7 @@ AXES = (-3, -2, -1, 0, 1, 2, 3, 2**31, 2**63, 2**70, True, False, 1.0, None, "a"
 @pytest.mark.parametrize("name", ["swapaxes", "moveaxis", "rollaxis", "transpose"])
 @pytest.mark.parametrize("rank", [0, 1, 2, 3])
 def test_what_are_axes_of_cupy_arrays(name, rank):
-    """CuPy takes or refuses what NumPy does, and gives the same axes: it is asked before NumPy's judgement."""
+    """CuPy takes or refuses what NumPy does, and gives the same axes: it is asked before NumPy."""
     pytest.importorskip("cupy", reason="CuPy is not installed")
     from .host_cupy import on_gpu
 

@@ -173,11 +173,11 @@ class LongWay(Exception):
 def only_repeated(monkeypatch):
     """Allows the fast path only."""
     def forbid():
-        def take(*_, **_arguments):
+        def resolve(*_, **_arguments):
             raise LongWay
 
-        monkeypatch.setattr(routing, "take", take)
-        monkeypatch.setattr(import_module("cuteblas.functions.einsum"), "take", take)
+        monkeypatch.setattr(routing, "resolve", resolve)
+        monkeypatch.setattr(import_module("cuteblas.functions.einsum"), "resolve", resolve)
 
     return forbid
 

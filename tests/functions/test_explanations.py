@@ -47,7 +47,7 @@ def test_delegated(x1, x2, why):
     assert why in str(told) and told.plan is None and told.source == ""
 
 
-def test_arguments_are_judged():
+def test_arguments_are_resolved():
     with pytest.raises(ValueError, match="mismatch in its core dimension"):
         cuteblas.explain(np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(ValueError, match="precision is one of"):

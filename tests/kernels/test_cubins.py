@@ -128,7 +128,7 @@ def test_matrix_instructions_of_a_stage_are_not_waited_for_one_by_one(divided, t
 
 
 @pytest.mark.parametrize("form, groups, columns, stages", [(*key, stages) for key, stages in STAGES.items()])
-def test_kernels_that_judge_do_not_spill(form, groups, columns, stages, tmp_path):
+def test_kernels_with_a_guard_do_not_spill(form, groups, columns, stages, tmp_path):
     for traits in ({"staged": "tma"}, {"staged": "rows", "k_major_b": False}):
         kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, fallback=2, groups=groups, **traits))
         assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0

@@ -65,16 +65,16 @@ def condition(k, found):
 
 
 @cache
-def write_all(value, *, judges=False, reports=False, gate=None, element="float32"):
-    """The product, of sorts: C is this value everywhere. It judges the records first, or reports what it finds in X as it ends."""
-    k = KernelBuilder(f"write_{value}_{element}{'_judges' * judges}{'_reports' * reports}{gate_tag(gate)}", 2 * WARP,
-                      arch="sm_90" if judges else "sm_75")
+def write_all(value, *, checks=False, reports=False, gate=None, element="float32"):
+    """The product, of sorts: C is this value everywhere. It checks the records first, or reports what it finds in X as it ends."""
+    k = KernelBuilder(f"write_{value}_{element}{'_checks' * checks}{'_reports' * reports}{gate_tag(gate)}", 2 * WARP,
+                      arch="sm_90" if checks else "sm_75")
     k.gate(gate)
     seen = TensorParam("X", "k", element, (1,)), TensorParam("status", "", "uint32", written=True, batch=False)
     C, *more = k.tensors(TensorParam("C", "mn", element, (None, None), written=True), *(seen if reports else ()),
                          modes="mnk" if reports else "mn")
     m, n = k.extent("m"), k.extent("n")
-    verdict = Verdict(k, RECORD, RECORDS) if judges else None
+    verdict = Verdict(k, RECORD, RECORDS) if checks else None
     if verdict:
         begin(k, [verdict.share()], [])
         with k.when(equal(k.thread // WARP, 1)):
@@ -100,7 +100,7 @@ def write_all(value, *, judges=False, reports=False, gate=None, element="float32
 
 def writes(p, value, gate=None, **values):
     """The launch of :func:`write_all`."""
-    kernel = write_all(value, gate=gate, judges="SX" in values, reports="X" in values, element=p.c.dtype)
+    kernel = write_all(value, gate=gate, checks="SX" in values, reports="X" in values, element=p.c.dtype)
     return launch(kernel, (-(-p.m // (2 * WARP)), 1, 1), {"C": View(place("c"), p.c.strides), "M": p.m, "N": p.n, **values},
                   gate_values(gate))
 

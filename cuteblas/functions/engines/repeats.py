@@ -172,7 +172,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[A
     """The result of a call if one like it has run before, else ``None``.
 
     Shapes, strides, types, alignments and devices of a call that was accepted decide everything about it, except whether ``out``
-    overlaps an input. That is judged by address ranges here; where they meet, the long way finds out.
+    overlaps an input. Address ranges tell that here; where they meet, the long way finds out.
 
     Parameters
     ----------

@@ -96,11 +96,11 @@ class Captures:
             return
         attributes, keywords = function.__dict__, function.__kwdefaults__
         self._functions.append(_Function(function, function.__code__, function.__defaults__, keywords, attributes, len(attributes)))
-        self._judge(function.__defaults__ or ())
+        self._check(function.__defaults__ or ())
         for names in (keywords or {}, attributes):
             for name, value in names.items():
                 self._items.append((names, name, value))
-                self._judge(value)
+                self._check(value)
         free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for read in _reads(function.__code__):
             if read.captured and read.name not in free:
@@ -137,16 +137,16 @@ class Captures:
                 raise _Opaque
             self._items.append((names, name, names[name]))
             value = names[name]
-        self._judge(value)
+        self._check(value)
 
-    def _judge(self, value: Any) -> None:
+    def _check(self, value: Any) -> None:
         """Follow helpers; refuse what could change inside while it stays the same object."""
         kind = type(value)
         if kind in _IMMUTABLE or _is_pure(value):
             return
         if kind is tuple or kind is frozenset:
             for item in value:
-                self._judge(item)
+                self._check(item)
         elif kind is FunctionType:
             self.gather(value)
         elif kind is Epilogue:
@@ -163,7 +163,7 @@ class Captures:
         for name, attribute in names.items():
             if name not in own and not (name.startswith("__") and name.endswith("__")):
                 self._items.append((names, name, attribute))
-                self._judge(attribute)
+                self._check(attribute)
         self._items.append((names, "function", value.function))
         self.gather(value.function)
 

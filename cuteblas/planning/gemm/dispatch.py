@@ -15,8 +15,8 @@ from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
 from .blocks import plan_in_blocks
-from .copied import copied_alternatives, of_copies, plan_copied
 from .mma import mma_alternatives, plan_mma, why_not_mma
+from .packing import packed_alternatives, packed_problem, plan_packed
 from .simt import plan_simt, simt_alternatives, simt_seconds
 from .skinny import plan_skinny, skinny_alternatives, skinny_seconds, why_not_skinny
 from .split import LEAST_K, guarded_seconds, parts_of, plan_guarded, plan_split, split_alternatives, why_not_split
@@ -69,9 +69,9 @@ def _pays_to_copy(p: GemmProblem) -> bool:
 
 def _plan_tf32(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of float32 as tfloat32, of copies where operands cannot be read as they are."""
-    if (refused := why_not_wgmma(of_copies(problem), device)) is not None:
+    if (refused := why_not_wgmma(packed_problem(problem), device)) is not None:
         raise ValueError(f"gemm_wgmma cannot compute this: {refused}")
-    if (copied := plan_in_blocks(problem, device, plan_copied)) is None:
+    if (copied := plan_in_blocks(problem, device, plan_packed)) is None:
         raise ValueError(f"precision='tf32' copies operands here, and the workspace limit is {device.workspace_limit} bytes")
     return copied
 
@@ -129,7 +129,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         return plan_mma(problem, device) if family == "gemm_mma" else plan_simt(problem, device, over)
     why = "" if refused is None else f"; not gemm_wgmma: {refused}"
     if family == "gemm_wgmma":
-        if (copied := plan_in_blocks(problem, device, plan_copied)) is not None:
+        if (copied := plan_in_blocks(problem, device, plan_packed)) is not None:
             return copied
         why += f", and copies are over the limit of {device.workspace_limit} bytes even in small blocks"
     if (refused := why_not_mma(problem, device)) is None:
@@ -149,7 +149,7 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
         return "gemm_wgmma"
     name = problem.a.dtype
     if dtype(name).is_stored:
-        if why_not_wgmma(of_copies(problem), device) is None and _pays_to_copy(problem):
+        if why_not_wgmma(packed_problem(problem), device) is None and _pays_to_copy(problem):
             return "gemm_wgmma"
         return "gemm_mma" if why_not_mma(problem, device) is None else "gemm_simt"
     large = name in _LEAST_FLOPS and problem.flops >= _LEAST_FLOPS[name]
@@ -186,8 +186,8 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from split_alternatives(problem, device)
     if why_not_wgmma(problem, device) is None:
         yield from wgmma_alternatives(problem, device)
-    elif element.is_stored and why_not_wgmma(of_copies(problem), device) is None:
-        yield from copied_alternatives(problem, device)
+    elif element.is_stored and why_not_wgmma(packed_problem(problem), device) is None:
+        yield from packed_alternatives(problem, device)
     if (element.is_stored or element.name in _LEAST_FLOPS) and why_not_mma(problem, device) is None:
         yield from mma_alternatives(problem, device)
     yield from simt_alternatives(problem, device)

@@ -1,4 +1,4 @@
-"""Products on ``gemm_wgmma`` of operands that it cannot read in place: they are copied first, to rows that it can read.
+"""Products on ``gemm_wgmma`` of operands that it cannot read in place: they are packed, copied first to rows that it can read.
 
 No tensor map describes them, or they are float32 that does not run along K.
 """
@@ -18,14 +18,14 @@ from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from .wgmma import plan_wgmma, wgmma_alternatives, why_not_read
 
-__all__ = ["copied_alternatives", "of_copies", "plan_copied"]
+__all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
 
 _ALIGNED = 256                       # bytes: where a copy begins
 _SECTOR = 16                         # elements: rows are multiples of it
 
 
 @dataclass(frozen=True)
-class _Copy:
+class _Packed:
     """An operand in the workspace.
 
     Attributes
@@ -46,21 +46,21 @@ class _Copy:
     reason: str
 
 
-def _copies(p: GemmProblem) -> dict[Role, _Copy]:
+def _packed_operands(p: GemmProblem) -> dict[Role, _Packed]:
     """Copies of the operands that cannot be read in place."""
     copies = {}
     for role, x, extents in (("a", p.a, (p.m, p.k)), ("b", p.b, (p.n, p.k))):
         if (reason := why_not_read(p, role.upper())) is not None:
-            copies[role] = _copy(x, extents, p.batch, reason, along_k=p.precision == "tf32")
+            copies[role] = _pack(x, extents, p.batch, reason, along_k=p.precision == "tf32")
     return copies
 
 
-def of_copies(p: GemmProblem) -> GemmProblem:
-    """The product that :func:`plan_copied` plans; the same if no operand needs to be copied."""
-    return replace(p, **{role: copy.operand for role, copy in _copies(p).items()})       # type: ignore[arg-type]
+def packed_problem(p: GemmProblem) -> GemmProblem:
+    """The product that :func:`plan_packed` plans; the same if no operand needs to be copied."""
+    return replace(p, **{role: copy.operand for role, copy in _packed_operands(p).items()})       # type: ignore[arg-type]
 
 
-def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str, *, along_k: bool) -> _Copy:
+def _pack(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str, *, along_k: bool) -> _Packed:
     """A copy of an operand: rows along K or the mode of the smallest stride, matrices one after the other, none of them twice."""
     sizes = [(extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])) for mode in range(2)]
     inner = 1 if along_k or sizes[1] <= sizes[0] else 0
@@ -72,27 +72,27 @@ def _copy(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], re
     batch_strides = tuple(stride_of.get(i, 0) for i in range(len(batch)))
     problem = CopyProblem((*(batch[i] for i in own), *extents), (*(operand.batch_strides[i] for i in own), *operand.strides),
                           (*own_strides, *strides), dtype(operand.dtype).bytes, operand.alignment)
-    return _Copy(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem,
+    return _Packed(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem,
                  elements * dtype(operand.dtype).bytes, reason)
 
 
-def copied_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All products of the same copies."""
-    copying = sum(plan_copy(copy.problem, device).seconds or 0.0 for copy in _copies(problem).values())
-    for product in wgmma_alternatives(of_copies(problem), device):
+    copying = sum(plan_copy(copy.problem, device).seconds or 0.0 for copy in _packed_operands(problem).values())
+    for product in wgmma_alternatives(packed_problem(problem), device):
         def seconds(d: DeviceInfo, product: Alternative = product) -> float:
             return copying + product.seconds(d)
 
         yield Alternative("gemm_wgmma", f"of copies, {product.name}", seconds,
-                          partial(plan_copied, problem, device, product.plan), product.worth)
+                          partial(plan_packed, problem, device, product.plan), product.worth)
 
 
-def plan_copied(problem: GemmProblem, device: DeviceInfo, product: Callable[[], Plan] | None = None) -> Plan:
-    """The plan on ``gemm_wgmma`` of a product that takes :func:`of_copies`; ``product`` overrules how that is planned.
+def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], Plan] | None = None) -> Plan:
+    """The plan on ``gemm_wgmma`` of a product that takes :func:`packed_problem`; ``product`` overrules how that is planned.
 
     The workspace holds what the product needs there, then the copies.
     """
-    plan, copies = plan_wgmma(of_copies(problem), device) if product is None else product(), _copies(problem)
+    plan, copies = plan_wgmma(packed_problem(problem), device) if product is None else product(), _packed_operands(problem)
     copying: list[tuple[Launch, object]] = []
     seconds = plan.seconds or 0.0
     places: dict[Role, tuple[Role, int]] = {}
@@ -103,14 +103,14 @@ def plan_copied(problem: GemmProblem, device: DeviceInfo, product: Callable[[], 
         moving = plan_copy(copy.problem, device)
         seconds += moving.seconds or 0.0
         copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), moving.config) for launch in moving.launches)
-    launches = [*_together(copying), *(with_roles(launch, places) for launch in plan.launches)]
+    launches = [*_paired(copying), *(with_roles(launch, places) for launch in plan.launches)]
     copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
     reason = "; ".join((plan.reason, *copied))
     return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason, seconds=seconds,
                    copied=copied)
 
 
-def _together(copying: list[tuple[Launch, object]]) -> list[Launch]:
+def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:
     """Launches that copy, given with their configurations: two of one kernel as one, which costs the host less."""
     launches = [launch for launch, _config in copying]
     configs = [config for _launch, config in copying]

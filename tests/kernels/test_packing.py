@@ -7,7 +7,7 @@ import pytest
 
 from cuteblas.planning import H200, Operand, plan_gemm
 from cuteblas.planning.gemm import blocks
-from cuteblas.planning.gemm.copied import of_copies, plan_copied
+from cuteblas.planning.gemm.packing import packed_problem, plan_packed
 from cuteblas.planning.gemm.wgmma import why_not_wgmma
 from cuteblas.planning.problem import GemmProblem
 
@@ -24,8 +24,8 @@ def run(engine, a, b, output="float16", *, c=None, alpha=1, beta=0):
     before = np.random.default_rng(1).standard_normal(shape).astype(output) if beta else np.full(shape, np.nan, output)
     c = c or place(before, pad=1, poison=np.nan)
     problem = gemm_problem(a, b, c, alpha="one" if alpha == 1 else "value", beta="value" if beta else "zero")
-    assert why_not_wgmma(of_copies(problem), H200) is None
-    plan = plan_copied(problem, engine.device)
+    assert why_not_wgmma(packed_problem(problem), H200) is None
+    plan = plan_packed(problem, engine.device)
     wide = a.view.copy(), b.view.copy()
     engine.run(plan, alpha, beta, a=a, b=b, c=c)
     check_tensor_cores(c.view, *wide, alpha=alpha, beta=beta, before=before)
@@ -89,7 +89,7 @@ def test_slices_of_k(engine):
 def test_what_is_copied_where():
     """Rows of the workspace begin where sectors do, long ones where lines do; copies follow each other."""
     odd = GemmProblem(300, 101, 255, Operand("float16", (255, 1)), Operand("float16", (1, 101)), Operand("float16", (101, 1)))
-    plan = plan_copied(odd, H200)
+    plan = plan_packed(odd, H200)
     copies, product = plan.launches
     maps = {q.offset: q.tensor_map for q in product.arguments if q.tensor_map is not None and q.role == "workspace"}
     assert sorted(maps) == sorted(q.offset for q in copies.arguments if q.role == "workspace")
@@ -124,8 +124,8 @@ def test_copies_in_blocks_of_c(engine, monkeypatch):
     monkeypatch.setattr(blocks, "_MULTIPLE", 64)
     a, b = place(half((150, 133)), pad=1), place(half((133, 141), 1), "F", pad=1)
     c = place(np.full((150, 141), np.nan, "f2"), pad=3, poison=np.nan)
-    whole = plan_copied(gemm_problem(a, b, c), engine.device).workspace_bytes
-    plan = blocks.plan_in_blocks(gemm_problem(a, b, c), replace(engine.device, workspace_limit=whole // 2), plan_copied)
+    whole = plan_packed(gemm_problem(a, b, c), engine.device).workspace_bytes
+    plan = blocks.plan_in_blocks(gemm_problem(a, b, c), replace(engine.device, workspace_limit=whole // 2), plan_packed)
     assert 0 < plan.workspace_bytes <= whole // 2 and "blocks of" in plan.reason and len(plan.launches) >= 4
     engine.run(plan, a=a, b=b, c=c)
     check_tensor_cores(c.view, a.view, b.view)
