@@ -25,7 +25,10 @@ numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
-nb_execution_mode = "off"
+nb_execution_mode = "force"                              # tutorials/ are notebooks
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_merge_streams = True
 
 html_theme = "pydata_sphinx_theme"
 html_title = "cuteblas"

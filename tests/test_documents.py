@@ -18,13 +18,17 @@ import pytest
 from cuteblas import cli, emulator, runtime
 
 ROOT = Path(__file__).parents[1]
-FILES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "layout-semantics.md")]
+DOCS = ROOT / "docs"
+FILES = [ROOT / "README.md", *sorted(path for folder in (DOCS, DOCS / "howto", DOCS / "tutorials") for path in folder.glob("*.md")
+                                     if path.name != "layout-semantics.md")]
 BLOCK = re.compile(r"(?:^<!-- needs: (?P<needs>\w+) -->\n)?^```(?P<kind>python|pycon)\n(?P<text>.*?)^```$", re.M | re.S)
-PERFORMANCE = ROOT / "docs" / "performance"
-SITE = ROOT / "docs" / "site"
+PERFORMANCE = DOCS / "performance"
+SITE = DOCS / "site"
+ON_GITHUB = re.compile(r"https://(?:github\.com/cuteblas/cuteblas/(?:blob|tree)"
+                       r"|raw\.githubusercontent\.com/cuteblas/cuteblas)/main/([^)#\"]*)")
 WITHOUT_EXAMPLES = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
-NAMED = re.compile(r"\b((?:cuteblas|layout|codegen|kernels|planning|runtime|emulator|functions|blas|array|cli|tests|conformance"
-                   r"|docs)/[\w/]+\.(?:py|h|cuh|md|json|yml))\b")
+NAMED = re.compile(r"(?<![/\w])((?:cuteblas|layout|codegen|kernels|planning|runtime|emulator|functions|blas|array|cli|tests"
+                   r"|conformance|docs)/[\w/]+\.(?:py|h|cuh|md|json|yml))\b")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
@@ -60,7 +64,9 @@ def test_links_lead_somewhere(path):
 
 
 @pytest.mark.parametrize("name, words", [("products.svg", {"float32", "complex64", "target"}),
-                                         ("transposes.svg", {"8192x8192", "16 bytes", "target"})])
+                                         ("transposes.svg", {"8192x8192", "16 bytes", "target"}),
+                                         ("overview-light.svg", {"float32", "complex128", "CuPy"}),
+                                         ("overview-dark.svg", {"float32", "complex128", "CuPy"})])
 def test_plots_are_drawn_from_the_data(name, words, tmp_path):
     """They equal the committed ones, if the same version of matplotlib draws them."""
     matplotlib = pytest.importorskip("matplotlib")
@@ -68,6 +74,20 @@ def test_plots_are_drawn_from_the_data(name, words, tmp_path):
     drawn, committed = ((folder / name).read_text(encoding="utf-8") for folder in (tmp_path, PERFORMANCE))
     assert words <= {element.text for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")}
     assert drawn == committed or f"Matplotlib v{matplotlib.__version__}" not in committed
+
+
+def test_the_table_of_the_readme_is_of_the_data():
+    pytest.importorskip("matplotlib")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text[text.index("| | ratio |"):].partition("\n\n")[0].splitlines()[2:]
+    assert table == run_path(str(PERFORMANCE / "plots.py"))["table"]() and len(table) == 10
+
+
+def test_links_of_the_readme_work_outside_of_the_repository():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [target for target, _ in LINK.findall(text) if target]
+    found = ON_GITHUB.findall(text)
+    assert len(found) > 8 and all((ROOT / path).exists() for path in found)
 
 
 def test_host_times_on_numpy_arrays_are_those_of_the_data():
@@ -79,12 +99,13 @@ def test_host_times_on_numpy_arrays_are_those_of_the_data():
 
 
 def test_every_page_is_listed():
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert all(f"({path.name})" in index for path in (ROOT / "docs").glob("*.md") if path.name not in ("README.md", "index.md"))
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    listed = [path for path in FILES if path.name not in ("README.md", "index.md")] + [DOCS / "layout-semantics.md"]
+    assert all(f"({path.relative_to(DOCS).as_posix()})" in index for path in listed)
 
 
-def test_readme_names_every_command():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_the_command_line_names_every_command():
+    text = (DOCS / "command-line.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in text for name in cli.COMMANDS)
 
 

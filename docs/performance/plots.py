@@ -1,6 +1,7 @@
-"""The plots of this folder from its data: ``python docs/performance/plots.py`` writes ``products.svg`` and ``transposes.svg``.
+"""The plots of this folder from its data: ``python docs/performance/plots.py`` writes them, and prints the table of README.md.
 
-It needs matplotlib: ``pip install -e '.[docs]'``.
+``products.svg`` and ``transposes.svg`` are on the page of this folder, ``overview-light.svg`` and ``overview-dark.svg`` in
+README.md. It needs matplotlib: ``pip install -e '.[docs]'``.
 """
 
 from __future__ import annotations
@@ -32,6 +33,28 @@ COPIES = {
     "37x1000003": 0.85, "64x1000000x3:0,2,1": 0.85, "64x1001x1037:0,2,1": 0.85, "256x512x512:2,1,0": 0.85,
     "64x36x128x256:3,1,2,0": 0.85, "65x35x129x253:2,0,3,1": 0.85, "16x32x24x48x128:4,2,0,3,1": 0.85, "8192x8192:inplace": 0.95,
     "8191x8191:inplace": 0.90,
+}
+# The chart of README.md: of each element type the file of data, the place of its name beside its last point, and its colours on
+# white and on black.
+OVERVIEW = {
+    "float32": ("float32", (7, 2), "#1f6fb4", "#6cb6ff"),
+    "complex64": ("complex", (7, -9), "#b2521b", "#f0a36b"),
+    "float16": ("half", (7, 5), "#2c7d3f", "#7cc98d"),
+    "float64": ("double", (-16, -15), "#7a4fb0", "#c3a3f0"),
+    "complex128": ("double", (-24, 8), "#7d6608", "#d9c25a"),
+}
+# The table of README.md: what a row says, its file and group of data, the cases.
+TABLE = {
+    "`matmul`, float32, 1024 (NN NT TN TT)": ("float32", "gemm", "float32 1024x1024x1024"),
+    "`matmul`, float32, 4096 (NN NT TN TT)": ("float32", "gemm", "float32 4096x4096x4096"),
+    "the same with `precision=\"ieee\"`, 4096": ("float32-ieee", "gemm", "float32 4096x4096x4096"),
+    "`matmul`, float32, 100000 x 1024 by 1024 x 64": ("skinny", "gemm", "float32 100000x64x1024"),
+    "`matmul`, complex64, 4096": ("complex", "gemm", "complex64 4096x4096x4096"),
+    "`matmul`, float16, 4096": ("half", "gemm", "float16 4096x4096x4096"),
+    "`matmul`, float64, 4096": ("double", "gemm", "float64 4096x4096x4096"),
+    "`matmul`, complex128, 4096": ("double", "gemm", "complex128 4096x4096x4096"),
+    "`ascontiguousarray(a.T)`, float32 8192 x 8192": ("transpose", "transpose", "float32 8192x8192"),
+    "host time of `matmul(a, b)`, 16 x 16": ("bench", "host", "matmul(a, b)"),
 }
 
 
@@ -102,13 +125,66 @@ def draw_transposes(file: Path) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
+def draw_overview(file: Path, dark: bool) -> None:
+    """Products by extent, and transposes by the size of an element, on a background of their own."""
+    back, ink, faint = ("#0d1117", "#e6edf3", "#8b949e") if dark else ("#ffffff", "#1f2328", "#6e7781")
+    figure = Figure(figsize=(9, 3.6), layout="constrained", facecolor=back)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    for element, (table, place, *colours) in OVERVIEW.items():
+        points = sorted(cubes(table, element)["NN"].items())
+        left.plot(*zip(*points, strict=True), "o-", ms=4, lw=1.8, color=colours[dark])
+        left.annotate(element, points[-1], place, textcoords="offset points", color=colours[dark], fontsize=9)
+    left.axhline(1, color=ink, lw=1)
+    left.annotate("cuBLAS by cupy.matmul", (512, 1), (0, -12), textcoords="offset points", color=ink, fontsize=9)
+    left.set_xscale("log", base=2)
+    left.set_xlim(480, 42000)
+    left.set_xticks([2**i for i in range(9, 15)], [str(2**i) for i in range(9, 15)])
+    left.set_ylim(0, 5.3)
+    left.set_xlabel("n", color=ink)
+    left.set_title("matmul, n x n by n x n: speed relative to cuBLAS", color=ink, fontsize=10)
+    found = {row["case"].split()[0]: row for row in rows("transpose", "transpose") if row["case"].endswith(" 8192x8192")}
+    for at, element in enumerate(ELEMENTS):
+        ours = found[element]["of_copy"]
+        right.barh(at - 0.2, ours, 0.36, color=OVERVIEW["float32"][2 + dark])
+        right.barh(at + 0.2, ours / found[element]["ratio"], 0.36, color=faint)
+    right.annotate("cuteblas", (0.02, -0.2), color=back, fontsize=9, va="center")
+    right.annotate("CuPy", (0.12, 0.2), color=ink, fontsize=9, va="center")
+    right.axvline(1, color=ink, lw=1)
+    right.set_yticks(range(len(ELEMENTS)), list(ELEMENTS))
+    right.invert_yaxis()
+    right.set_xlim(0, 1.04)
+    right.set_title("ascontiguousarray(a.T), 8192 x 8192: speed\nrelative to a device copy of the same bytes", color=ink,
+                    fontsize=10)
+    for axes in (left, right):
+        axes.set_facecolor(back)
+        axes.tick_params(colors=ink, which="both", labelsize=9)
+        axes.minorticks_off()
+        axes.spines[:].set_color(faint)
+        axes.grid(alpha=0.25, color=faint)
+        axes.set_axisbelow(True)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def table() -> list[str]:
+    """The rows of README.md."""
+    lines = []
+    for words, (name, group, case) in TABLE.items():
+        found = [row for row in rows(name, group) if row["case"] == case or row["case"][:-3] == case]
+        note = "".join(f" ({100 * row['of_copy']:.0f} % of a device copy)" for row in found if "of_copy" in row)
+        lines.append(f"| {words} | {' '.join(format(row['ratio'], '.2f') for row in found)}{note} |")
+    return lines
+
+
 def main(folder: Path) -> None:
-    """Write both plots."""
+    """Write the plots."""
     folder.mkdir(parents=True, exist_ok=True)
     mpl.rcParams |= {"svg.hashsalt": "cuteblas", "svg.fonttype": "none", "font.family": "sans-serif"}
     draw_products(folder / "products.svg")
     draw_transposes(folder / "transposes.svg")
+    for dark, name in enumerate(("overview-light.svg", "overview-dark.svg")):
+        draw_overview(folder / name, bool(dark))
 
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    print("\n".join(table()))
