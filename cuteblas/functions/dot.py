@@ -12,6 +12,8 @@ from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
 from .copy import ascontiguousarray
 from .counters import tally
 from .dispatch import kind_of
+from .exact import WITHOUT_BLAS
+from .exact import dot as dot_by_blas
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
@@ -57,6 +59,8 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
     """
     if type(a) is type(b) is np.ndarray and precision is variant is None and (out is None or type(out) is np.ndarray) \
             and current_backend() == "numpy":
+        if a.dtype.char in WITHOUT_BLAS and (result := dot_by_blas("dot", a, b, out)) is not None:
+            return result
         result = np.dot(a, b, out)
         _by_numpy.tick()
         return result

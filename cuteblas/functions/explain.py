@@ -11,6 +11,7 @@ import numpy as np
 from .algorithms import check_variant, checked_precision, refuse_variant
 from .copy import check_out, checked_order, why_not_words
 from .dispatch import kind_of, own_call
+from .exact import words_for
 from .gufunc import MatmulArguments, single_out
 from .memory import Memory, overlap, strides_by_order
 from .routing import host_operands, resolve_on_gpu
@@ -188,6 +189,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
             refuse_variant(variant, reason)
             return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason}")
     planned, runs_on = _place(engine, x1, card)
+    if runs_on.startswith("NumPy;") and not arguments and (words := words_for(x1, x2)) is not None:
+        runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
     into = None if out is None else engine.memory(out)
     return explain_product_of(engine.memory(x1), engine.memory(x2), into, planned, runs_on, precision, variant, arguments)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from .algorithms import NATIVE, Algorithm, checked_algorithm
+from .algorithms import AS_PLANNED, NATIVE, Algorithm, checked_algorithm
 from .counters import tally
 from .dot import dot_for, outer_for, settle_dot, tensordot_for
+from .exact import WITHOUT_BLAS
 from .expressions import stand_in
 from .matmul import matmul as any_matmul
 from .matmul import rehearse_matmul
@@ -145,6 +147,8 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     if isinstance(resolved, str):
         if resolved == "numpy" and algorithm.precision not in NATIVE and count > 1:
             _rehearse_chain(operands, out, algorithm)
+        if resolved == "numpy" and out is None and (result := _multiplied_on_host(operands)) is not None:
+            return result
         result = redispatched(resolved, algorithm, lambda *given, **named: multi_dot(given, precision=precision, **named), function,
                            tuple(operands), named)
         return by_numpy(function, resolved, np.linalg.multi_dot, operands, **named) if result is None else result
@@ -162,16 +166,33 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     matrices = _matrices(resolved.arrays)
     tree = _cheapest([x.shape for x in matrices])
     _resolve_chain(tree, [resolved.engine.memory(x) for x in matrices], resolved.out_memory)
+    return _multiplied(tree, matrices, ranks, resolved.out, algorithm)
 
+
+def _multiplied(tree: _Tree, matrices: Sequence[Any], ranks: Sequence[int], out: Any, algorithm: Algorithm) -> Any:
+    """The product of a chain, without the axes that its ends lack if they are vectors."""
     def product(chain: _Tree, out: Any = None) -> Any:
         if isinstance(chain, int):
             return matrices[chain]
-        return dot_for(function, product(chain[0]), product(chain[1]), out, algorithm)
+        return dot_for("linalg.multi_dot", product(chain[0]), product(chain[1]), out, algorithm)
 
-    result = product(tree, resolved.out)
+    result = product(tree, out)
     if ranks[0] == ranks[-1] == 1:
         return result[0, 0]
     return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
+
+
+def _multiplied_on_host(arrays: Sequence[Any]) -> Any:
+    """The product of a chain of NumPy arrays of types without a BLAS; ``None`` for any other, which is left to NumPy."""
+    if any(type(x) is not np.ndarray for x in arrays) or all(x.dtype.char not in WITHOUT_BLAS for x in arrays):
+        return None
+    ranks = [x.ndim for x in arrays]
+    if len(ranks) < 3 or not _are_chain(ranks):
+        return None
+    matrices = _matrices(arrays)
+    if any(x.shape[1] != y.shape[0] for x, y in pairwise(matrices)):
+        return None
+    return _multiplied(_cheapest([x.shape for x in matrices]), matrices, ranks, None, AS_PLANNED)
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:
@@ -286,6 +307,10 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
     if isinstance(resolved, str):
         if resolved == "numpy" and algorithm.precision not in NATIVE:
             _rehearse_power(a, n, algorithm)
+        if resolved == "numpy" and type(a) is np.ndarray and a.dtype.char in WITHOUT_BLAS and type(n) is int and n > 1 \
+                and a.ndim > 1 and a.shape[-1] == a.shape[-2]:
+            tally(function, "calls", "matmul").tick()
+            return _powered(a, n, any_matmul)
         result = redispatched(resolved, algorithm, partial(matrix_power, precision=precision), function, (a, n), {})
         return by_numpy(function, resolved, np.linalg.matrix_power, a, n) if result is None else result
     (x,), (memory,) = resolved.arrays, resolved.memories

@@ -10,6 +10,8 @@ import numpy as np
 from .algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from .counters import tally
 from .dispatch import fast_paths, kind_of, own_call, repeaters
+from .exact import WITHOUT_BLAS
+from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, single_out
 from .routing import accepted, plain_arrays
 from .settings import current_backend
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["matmul", "rehearse_matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
+_SMALL = 255                            # elements of both operands that NumPy's loop has multiplied before a call of anything else
 _by_numpy = tally("matmul", "calls", "numpy")
 
 
@@ -99,10 +102,17 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
 
 
 def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> Any:
-    """The product of plain NumPy arrays by NumPy's BLAS, without further questions; ``None`` if there are some."""
+    """The product of plain NumPy arrays by BLAS or by NumPy's loop, without further questions; ``None`` if there are some."""
     if type(x2) is not np.ndarray or precision is not None or (out is not None and type(out) is not np.ndarray) \
             or current_backend() != "numpy":
         return None
+    return _on_host(x1, x2, out)
+
+
+def _on_host(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> Any:
+    if x1.dtype.char in WITHOUT_BLAS and (x1.size > _SMALL or x2.size > _SMALL) \
+            and (result := matmul_by_blas("matmul", x1, x2, out)) is not None:
+        return result
     result = np.matmul(x1, x2, out)
     _by_numpy.tick()
     return result
@@ -115,6 +125,8 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         refuse_variant(variant, BY_NUMPY)
         if precision not in NATIVE:
             rehearse_matmul(x1, x2, out, precision, arguments)
+        if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
+            return _on_host(x1, x2, out)
         result = np.matmul(x1, x2, out=out, **arguments)
         _by_numpy.tick()
         return result

@@ -13,6 +13,7 @@ import numpy as np
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_call, own_types, repeaters
+from .exact import BY_BLAS, WITHOUT_BLAS
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
 from .memory import Memory
@@ -209,6 +210,11 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
             if type(x) is not np.ndarray:
                 break
         else:                                           # the way of most calls on the host, without further questions
+            by_blas = BY_BLAS.get(function) if operands[0].dtype.char in WITHOUT_BLAS else None
+            if by_blas is not None and not (arguments and function in UFUNCS):
+                result = by_blas(function, *operands, **(arguments if out is None else {"out": out}))
+                if result is not None:
+                    return result
             return by_numpy(function, "numpy", call, *operands, **(arguments if out is None else {"out": out, **arguments}))
     head, result = repeat(function, call, operands, out, algorithm, arguments)
     if result is not None:

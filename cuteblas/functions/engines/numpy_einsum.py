@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.dtypes import element_of
+from ..exact import WITHOUT_BLAS, product_of
 from ..expressions import Expression
 from ..memory import without_imaginary_part
 from ..subscripts import Subscripts
@@ -96,16 +97,20 @@ class _Pair:
 
     def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
         """The product."""
-        result = self.multiplies(*self._both(factors))
+        result = self._multiplied(self._both(factors))
         if self.loop is not None and not np.isfinite(result).all():
             return self.loop.run(factors)
         return np.asarray(result).reshape(self.shape)
 
     def write(self, factors: Sequence[np.ndarray], out: np.ndarray) -> None:
         """Put the product in a stack of matrices."""
-        self.multiplies(*self._both(factors), out=out)
+        self._multiplied(self._both(factors), out)
         if self.loop is not None and not np.isfinite(out).all():
             out[...] = self.loop.run(factors).reshape(out.shape)
+
+    def _multiplied(self, both: Iterator[np.ndarray], out: np.ndarray | None = None) -> Any:
+        first, second = both
+        return np.multiply(first, second, out=out) if self.multiplies is np.multiply else product_of("einsum", first, second, out)
 
     def _both(self, factors: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
         return (self._matrices(factor, i) for i, factor in enumerate(factors[::-1] if self.swapped else factors))
@@ -115,7 +120,7 @@ class _Pair:
         if (first := self.sums[i]) is not None:
             x = first.run([x])
         x = x.transpose(self.axes[i]).reshape(self.shapes[i])
-        return x if self.multiplies is np.multiply else _for_blas(x)
+        return x if self.multiplies is np.multiply or x.dtype.char in WITHOUT_BLAS else _for_blas(x)
 
     def writes(self, modes: Sequence[tuple[int, int]], itemsize: int) -> bool:
         """Whether the result can be written at once to an array of these extents and strides (in bytes)."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...codegen.dtypes import accumulator_of
 from ..counters import tally
+from ..exact import matmul
 
 __all__ = ["numpy_gemm"]
 
@@ -72,8 +73,7 @@ def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray 
 
 def _product(a: np.ndarray, b: np.ndarray, sums: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """A B in the type of the sums, broadcast to a shape."""
-    if sums.kind == "i" and a.dtype.itemsize == b.dtype.itemsize == 1:          # float64 holds 2^39 of them, and it has a BLAS
-        product = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(sums)
-    else:
+    product = matmul(None, a, b, dtype=sums) if sums.kind == "i" else None
+    if product is None:
         product = np.matmul(a.astype(sums, copy=False), b.astype(sums, copy=False))
     return np.broadcast_to(product, shape)
