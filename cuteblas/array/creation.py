@@ -83,6 +83,15 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> n
         If ``x`` cannot be exported.
     BufferError, ValueError
         If elements must be copied but may not be, for devices of other makers, and for unknown devices.
+
+    Examples
+    --------
+    >>> import cuteblas.array
+    >>> a = np.arange(3.0)
+    >>> x = cuteblas.array.from_dlpack(a)
+    >>> x[0] = 7
+    >>> a
+    array([7., 1., 2.])
     """
     kind, ordinal = x.__dlpack_device__()
     here = f"cuda:{ordinal}" if kind in _CUDA_IN_DLPACK else CPU

@@ -41,6 +41,12 @@ def install() -> None:
     ------
     RuntimeError
         If the kernels cannot serve CuPy here; the message says why, and CuPy is as it was.
+
+    Examples
+    --------
+    >>> cuteblas.install()  # doctest: +SKIP
+    >>> c = cupy.matmul(a, b)  # doctest: +SKIP
+    >>> cuteblas.uninstall()
     """
     hooks = _imported_hooks()
     with _lock:
@@ -64,6 +70,11 @@ def enabled() -> Iterator[None]:
     ------
     RuntimeError
         As :func:`install`.
+
+    Examples
+    --------
+    >>> with cuteblas.enabled():  # doctest: +SKIP
+    ...     c = a.T @ a
     """
     global _blocks
     hooks = _imported_hooks()
@@ -88,6 +99,10 @@ def uninstall() -> None:
     -------
     None
         CuPy is as it was.
+
+    Examples
+    --------
+    >>> cuteblas.uninstall()
     """
     with _lock:
         _AT_IMPORT.leave()

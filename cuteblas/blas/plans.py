@@ -84,6 +84,15 @@ class GemmPlan:
         ``dtype``, ``compute_dtype``, ``precision`` and ``variant``.
     plan : Plan
         What kernels do.
+
+    Examples
+    --------
+    >>> ready = plan(np.ones((2, 3)), np.ones((3, 2)), alpha=2)
+    >>> ready.execute(np.eye(2, 3), np.ones((3, 2)), alpha=0.5)
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    >>> print(ready.explain().call)
+    gemm: a float64 (2, 3), b float64 (3, 2), trans NN -> float64 (2, 2)
     """
 
     place: Place

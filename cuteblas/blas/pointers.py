@@ -225,9 +225,30 @@ _STRIDED_ARGUMENTS = """
         Number of products."""
 
 
-def _described(types: Types, strided: str) -> str:
+_EXAMPLE = """
+    Examples
+    --------{load}
+    >>> A, C = np.full((2, 2), 2, "{operands}"), np.zeros((2, 2), "{output}")
+    >>> {name}("N", "T", 2, 2, 2, 1, A.ctypes.data, 2, A.ctypes.data, 2, 0, C.ctypes.data, 2, device="host")
+    >>> bool((C == 8).all())
+    True
+    """
+
+_STRIDED_EXAMPLE = """
+    Examples
+    --------{load}
+    >>> A, C = np.full((3, 2, 2), 2, "{operands}"), np.zeros((3, 2, 2), "{output}")
+    >>> {name}("N", "T", 2, 2, 2, 1, A.ctypes.data, 2, 4, A.ctypes.data, 2, 4, 0, C.ctypes.data, 2, 4, 3, device="host")
+    >>> bool((C == 8).all())
+    True
+    """
+
+
+def _described(name: str, types: Types, strided: str, example: str) -> str:
     output = "" if types.output == types.operands else f" into {types.output}"
-    return _DOCUMENTATION.format(operands=types.operands, output=output, compute=types.compute, strided=strided)
+    load = "\n    >>> import ml_dtypes" if types.operands == "bfloat16" else ""
+    return _DOCUMENTATION.format(operands=types.operands, output=output, compute=types.compute, strided=strided) \
+        + example.format(name=name, operands=types.operands, output=types.output, load=load)
 
 
 def _pointers(name: str, types: Types) -> Pointers:
@@ -236,7 +257,7 @@ def _pointers(name: str, types: Types) -> Pointers:
         _run(_Numbered(name, _PLAIN, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), types, stream, device)
 
     routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _described(types, "")
+    routine.__doc__ = _described(name, types, "", _EXAMPLE)
     return routine
 
 
@@ -248,7 +269,7 @@ def _strided_pointers(name: str, types: Types) -> StridedPointers:
                        beta, c, ldc, stride_c, batch_count), types, stream, device)
 
     routine.__name__ = routine.__qualname__ = f"{name}_strided_batched"
-    routine.__doc__ = _described(types, _STRIDED_ARGUMENTS)
+    routine.__doc__ = _described(routine.__name__, types, _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
     return routine
 
 
@@ -286,6 +307,14 @@ def gemm_ex(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any
     ------
     TypeError, ValueError
         As of :func:`sgemm`; also for types that are not in the table.
+
+    Examples
+    --------
+    >>> A, C = np.full((2, 2), 300, np.float16), np.zeros((2, 2), np.float32)
+    >>> a, c = A.ctypes.data, C.ctypes.data
+    >>> gemm_ex("N", "N", 2, 2, 2, 1.0, a, "float16", 2, a, "float16", 2, 0.0, c, "float32", 2, device="host")
+    >>> C.tolist()
+    [[180000.0, 180000.0], [180000.0, 180000.0]]
     """
     numbered = _Numbered("gemm_ex", _PLAIN_EX, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type,
                          ldc, compute_type)
@@ -318,6 +347,15 @@ def gemm_strided_batched_ex(transa: Any, transb: Any, m: int, n: int, k: int, al
     ------
     TypeError, ValueError
         As of :func:`sgemm_strided_batched`; also for types that are not in the table.
+
+    Examples
+    --------
+    >>> A, C = np.full((3, 2, 2), 300, np.float16), np.zeros((3, 2, 2), np.float32)
+    >>> a, c = A.ctypes.data, C.ctypes.data
+    >>> gemm_strided_batched_ex("N", "N", 2, 2, 2, 1.0, a, "float16", 2, 4, a, "float16", 2, 4, 0.0, c, "float32", 2, 4, 3,
+    ...                         device="host")
+    >>> C[2].tolist()
+    [[180000.0, 180000.0], [180000.0, 180000.0]]
     """
     numbered = _Numbered("gemm_strided_batched_ex", _STRIDED_EX, transa, transb, m, n, k, alpha, a, a_type, lda, stride_a, b,
                          b_type, ldb, stride_b, beta, c, c_type, ldc, stride_c, batch_count, compute_type)

@@ -62,6 +62,49 @@ _EXAMPLES = {"sgemm": """
     >>> sgemm(2, [[1, 2], [3, 4]], [[1, 0], [0, 1]], trans_a='T')
     array([[2., 6.],
            [4., 8.]], dtype=float32)
+    """, "dgemm": """
+    Examples
+    --------
+    >>> from cuteblas.blas import dgemm
+    >>> dgemm(2.0, np.eye(2), np.ones((2, 3)))
+    array([[2., 2., 2.],
+           [2., 2., 2.]])
+    """, "cgemm": """
+    Examples
+    --------
+    >>> from cuteblas.blas import cgemm
+    >>> a = np.array([[1 + 1j]], np.complex64)
+    >>> cgemm(1.0, a, a, trans_a="C")
+    array([[2.+0.j]], dtype=complex64)
+    """, "zgemm": """
+    Examples
+    --------
+    >>> from cuteblas.blas import zgemm
+    >>> a = np.array([[1 + 1j]])
+    >>> zgemm(1j, a, a, trans_b="R")
+    array([[0.+2.j]])
+    """, "hgemm": """
+    Examples
+    --------
+    >>> from cuteblas.blas import hgemm
+    >>> a = np.full((1, 4), 2, np.float16)
+    >>> hgemm(0.5, a, a, trans_b="T")
+    array([[8.]], dtype=float16)
+    """, "bgemm": """
+    Examples
+    --------
+    >>> from cuteblas.blas import bgemm
+    >>> import ml_dtypes
+    >>> a = np.full((1, 4), 2, ml_dtypes.bfloat16)
+    >>> bgemm(1.0, a, a, trans_b="T")
+    array([[16]], dtype=bfloat16)
+    """, "igemm": """
+    Examples
+    --------
+    >>> from cuteblas.blas import igemm
+    >>> a = np.full((1, 4), 100, np.int8)
+    >>> igemm(1, a, a, trans_b="T")
+    array([[40000]], dtype=int32)
     """}
 
 

@@ -173,6 +173,12 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
         For an unknown dtype, in NumPy's words; on a GPU also for a change to or from one that its kernels do not have.
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
+
+    Examples
+    --------
+    >>> b = cuteblas.ascontiguousarray(np.arange(6).reshape(2, 3).T, np.float32)
+    >>> b.flags.c_contiguous, b.dtype, b.tolist()
+    (True, dtype('float32'), [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]])
     """
     if dtype is None and like is None and variant is None and (new := _fast("ascontiguousarray", a, "C")) is not None:
         return new
@@ -204,6 +210,11 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
         For an unknown dtype, in NumPy's words; on a GPU also for a change to or from one that its kernels do not have.
     ValueError
         For an unknown variant, one that does not take this copy, or where no kernel runs.
+
+    Examples
+    --------
+    >>> cuteblas.asfortranarray(np.arange(6).reshape(2, 3)).strides
+    (8, 16)
     """
     if dtype is None and like is None and variant is None and (new := _fast("asfortranarray", a, "F")) is not None:
         return new

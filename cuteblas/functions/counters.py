@@ -78,6 +78,12 @@ def reset_stats() -> None:
     -------
     None
         The counters are 0.
+
+    Examples
+    --------
+    >>> cuteblas.reset_stats()
+    >>> cuteblas.stats()
+    {}
     """
     for counted in _tallies.copy().values():
         counted.read(reset=True)

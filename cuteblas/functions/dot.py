@@ -95,6 +95,11 @@ def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | Non
     TypeError, ValueError
         What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
+
+    Examples
+    --------
+    >>> cuteblas.inner(np.ones((2, 3)), np.ones((4, 3))).shape
+    (2, 4)
     """
     return answer("inner", np.inner, _settle_inner, _typed(a, b), algorithm=checked_algorithm(precision, variant))
 
@@ -117,6 +122,11 @@ def vdot(a: Any, b: Any, /) -> Any:
     ------
     TypeError, ValueError
         What ``numpy.vdot`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> cuteblas.vdot([1j, 2], [1, 1])
+    np.complex128(2-1j)
     """
     if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.shape != b.shape and a.size == b.size \
             and _split(a.shape, b.shape) is None:
@@ -143,6 +153,12 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     ------
     TypeError, ValueError
         What ``numpy.outer`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> cuteblas.outer([1, 2], [3, 4, 5])
+    array([[ 3,  4,  5],
+           [ 6,  8, 10]])
     """
     return outer_for("outer", a, b, out)
 
@@ -176,6 +192,11 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, va
     TypeError, ValueError, IndexError
         What ``numpy.tensordot`` raises, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
+
+    Examples
+    --------
+    >>> cuteblas.tensordot(np.ones((2, 3, 4)), np.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
+    (2, 5)
     """
     return tensordot_for("tensordot", a, b, axes, checked_algorithm(precision, variant))
 
@@ -202,6 +223,11 @@ def kron(a: Any, b: Any) -> Any:
     ------
     TypeError, ValueError
         What ``numpy.kron`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> cuteblas.kron([1, 10], [1, 2, 3])
+    array([ 1,  2,  3, 10, 20, 30])
     """
     return answer("kron", np.kron, _settle_kron, (a, b))
 

@@ -179,6 +179,12 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = Fa
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
         What ``numpy.einsum_path`` raises.
+
+    Examples
+    --------
+    >>> path, report = cuteblas.einsum_path("ab,bc,cd->ad", np.ones((30, 2)), np.ones((2, 30)), np.ones((30, 2)), optimize="auto")
+    >>> path
+    ['einsum_path', (1, 2), (0, 1)]
     """
     arrays = operands_of(operands)
     unread = [kind_of(x) == "cupy" or type(x) in own_types for x in arrays]

@@ -43,6 +43,13 @@ class Explanation:
         What the kernels would do; ``None`` if there are no kernels for the call.
     copying_s : float
         The expected time of ``copies``, in seconds.
+
+    Examples
+    --------
+    >>> a = np.zeros((4096, 4096), np.float32)
+    >>> explanation = cuteblas.explain(a, a.T, precision="ieee", device="h200")
+    >>> explanation.family, explanation.estimate.bound, "__global__" in explanation.source
+    ('gemm_simt', 'arithmetic', True)
     """
 
     call: str
@@ -284,6 +291,12 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     ------
     ValueError
         For an unknown order, in NumPy's words; for an unknown variant, or one that does not take this copy; for an unknown device.
+
+    Examples
+    --------
+    >>> explanation = cuteblas.explain_copy(np.zeros((8192, 8192), np.float32).T, device="h200")
+    >>> explanation.family, explanation.copies
+    ('transpose', ())
     """
     from .engines import engine_of
 

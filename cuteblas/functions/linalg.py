@@ -42,6 +42,11 @@ def matmul(x1: Any, x2: Any, /, *, precision: str | None = None, variant: str | 
     -------
     numpy.ndarray or cupy.ndarray
         The product.
+
+    Examples
+    --------
+    >>> cuteblas.linalg.matmul(np.ones((2, 3)), np.ones((3, 4))).shape
+    (2, 4)
     """
     return any_matmul(x1, x2, precision=precision, variant=variant)
 
@@ -65,6 +70,11 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.linalg.vecdot`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> cuteblas.linalg.vecdot(np.ones((5, 3)), np.ones((5, 3)))
+    array([3., 3., 3., 3., 3.])
     """
     return vecdot_for("linalg.vecdot", x1, x2, axis=axis)
 
@@ -85,6 +95,11 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: str | None = Non
     -------
     numpy.ndarray or cupy.ndarray
         The other axes of ``x1`` and of ``x2``.
+
+    Examples
+    --------
+    >>> cuteblas.linalg.tensordot(np.ones((2, 3, 4)), np.ones((3, 4, 5))).shape
+    (2, 5)
     """
     return tensordot_for("linalg.tensordot", x1, x2, axes, checked_algorithm(precision, variant))
 
@@ -108,6 +123,12 @@ def outer(x1: Any, x2: Any, /) -> Any:
         If an operand is no vector, in NumPy's words; also for operands on different devices.
     TypeError
         What ``numpy.linalg.outer`` raises, in its words.
+
+    Examples
+    --------
+    >>> cuteblas.linalg.outer(np.array([1, 2]), np.array([3, 4]))
+    array([[3, 4],
+           [6, 8]])
     """
     resolved = resolve("linalg.outer", (x1, x2))
     if isinstance(resolved, str):
@@ -139,6 +160,11 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     TypeError, ValueError, numpy.linalg.LinAlgError
         What ``numpy.linalg.multi_dot`` raises, in its words and before anything runs; also for operands on different devices, and
         for an unknown precision.
+
+    Examples
+    --------
+    >>> cuteblas.linalg.multi_dot([np.ones((10, 2)), np.ones((2, 50)), np.ones((50, 3))]).shape
+    (10, 3)
     """
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
     operands, named = list(arrays), {} if out is None else {"out": out}
@@ -301,6 +327,12 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
     ------
     TypeError, ValueError, numpy.linalg.LinAlgError
         What ``numpy.linalg.matrix_power`` raises, in its words and before anything runs; also for an unknown precision.
+
+    Examples
+    --------
+    >>> cuteblas.linalg.matrix_power(np.array([[1, 1], [1, 0]]), 10)
+    array([[89, 55],
+           [55, 34]])
     """
     function, algorithm = "linalg.matrix_power", checked_algorithm(precision)
     resolved = resolve(function, (a,))

@@ -47,6 +47,12 @@ def current_backend() -> str:
     ------
     ValueError
         If ``CUTEBLAS_BACKEND`` names no backend.
+
+    Examples
+    --------
+    >>> with cuteblas.backend("emulator"):
+    ...     cuteblas.current_backend()
+    'emulator'
     """
     return _chosen.get() or _backend_of_environment()
 
@@ -69,6 +75,12 @@ def backend(name: str) -> Iterator[None]:
     ------
     ValueError
         If there is no such backend.
+
+    Examples
+    --------
+    >>> with cuteblas.backend("numpy"):
+    ...     cuteblas.current_backend()
+    'numpy'
     """
     token = _chosen.set(_checked_backend(name, "the backend"))
     try:
@@ -130,6 +142,12 @@ def set_workspace_limit(nbytes: int | None) -> int | None:
     ------
     TypeError, ValueError
         For anything else, or a negative number.
+
+    Examples
+    --------
+    >>> before = cuteblas.set_workspace_limit(2**30)
+    >>> cuteblas.set_workspace_limit(before)
+    1073741824
     """
     global _limit
     before, after = _current(), None if nbytes is None else _checked_limit(nbytes, "the limit of workspaces")

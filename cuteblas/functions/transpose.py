@@ -36,6 +36,12 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
     See Also
     --------
     cuteblas.ascontiguousarray, cuteblas.copy : materialise a transpose.
+
+    Examples
+    --------
+    >>> a = np.zeros((2, 3, 4))
+    >>> cuteblas.transpose(a).shape, cuteblas.transpose(a, (0, 2, 1)).shape, np.shares_memory(cuteblas.transpose(a), a)
+    ((4, 3, 2), (2, 4, 3), True)
     """
     if kind_of(a) != "cupy":
         return np.transpose(a, axes)
@@ -78,6 +84,11 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     ------
     numpy.exceptions.AxisError
         If there is no such axis, in NumPy's words.
+
+    Examples
+    --------
+    >>> cuteblas.swapaxes(np.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
     """
     if kind_of(a) != "cupy":
         return np.swapaxes(a, axis1, axis2)
@@ -107,6 +118,11 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     ------
     ValueError, numpy.exceptions.AxisError
         If these are not axes, each once, in NumPy's words.
+
+    Examples
+    --------
+    >>> cuteblas.moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
     """
     if kind_of(a) != "cupy":
         return np.moveaxis(a, source, destination)
@@ -139,6 +155,11 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     ------
     numpy.exceptions.AxisError
         If there is no such axis or position, in NumPy's words.
+
+    Examples
+    --------
+    >>> cuteblas.rollaxis(np.zeros((2, 3, 4)), 2).shape
+    (4, 2, 3)
     """
     if kind_of(a) != "cupy":
         return np.rollaxis(a, axis, start)
@@ -173,6 +194,11 @@ def matrix_transpose(x: Any, /) -> Any:
     ------
     ValueError
         If there are fewer than two axes, in NumPy's words.
+
+    Examples
+    --------
+    >>> cuteblas.linalg.matrix_transpose(np.zeros((5, 2, 3))).shape
+    (5, 3, 2)
     """
     if kind_of(x) != "cupy":
         return np.matrix_transpose(x)

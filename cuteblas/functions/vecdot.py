@@ -37,6 +37,11 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.vecdot`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> cuteblas.vecdot(np.ones((5, 3)), np.array([1.0, 2.0, 3.0]))
+    array([6., 6., 6., 6., 6.])
     """
     return vecdot_for("vecdot", x1, x2, out, **arguments)
 
@@ -68,6 +73,11 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.matvec`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> cuteblas.matvec(np.ones((5, 2, 3)), np.array([1.0, 2.0, 3.0])).shape
+    (5, 2)
     """
     return _gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
 
@@ -94,6 +104,11 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.vecmat`` raises, in its words and before anything runs; also for operands on different devices.
+
+    Examples
+    --------
+    >>> cuteblas.vecmat(np.array([1.0, 2.0]), np.ones((5, 2, 3))).shape
+    (5, 3)
     """
     return _gufunc("vecmat", np.vecmat, True, x1, x2, out, numpy_call=_vecmat_by_numpy, **arguments)
 

@@ -82,6 +82,11 @@ def filter_zeros(layout: Layout) -> Layout:
     -------
     as ``layout``
         Of the same profile.
+
+    Examples
+    --------
+    >>> print(filter_zeros(Layout((4, 8, 2), (0, 1, 8))))
+    (1,8,2):(0,1,8)
     """
     flat = iter([1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)])
     return Layout(map_leaves(layout.shape, lambda _: next(flat)), layout.stride)
@@ -100,6 +105,11 @@ def filtered(layout: Layout) -> Layout:
     -------
     as ``layout``
         Coalesced.
+
+    Examples
+    --------
+    >>> print(filtered(Layout((4, 8, 2), (0, 1, 8))))
+    16:1
     """
     return coalesce(filter_zeros(layout))
 
@@ -117,6 +127,13 @@ def flatten(x: Any) -> Any:
     -------
     as ``x``
         Without nesting.
+
+    Examples
+    --------
+    >>> flatten((4, (2, 3)))
+    (4, 2, 3)
+    >>> print(flatten(Layout((4, (2, 3)), (2, (1, 8)))))
+    (4,2,3):(2,1,8)
     """
     if isinstance(x, tuple):
         return leaves(x)
@@ -352,6 +369,11 @@ def is_bijective(layout: Layout) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> is_bijective(Layout((4, 8), (8, 1))), is_bijective(Layout((4, 8), (16, 1)))
+    (True, False)
     """
     return size(right_inverse(layout)) == size(layout)
 
@@ -373,6 +395,11 @@ def is_injective(layout: Layout) -> bool:
     ------
     LayoutError
         If a leaf is symbolic, or the layout is larger, and the strides do not tell.
+
+    Examples
+    --------
+    >>> is_injective(Layout((4, 8), (16, 1))), is_injective(Layout((4, 8), (0, 1)))
+    (True, False)
     """
     layout = _as_layout("is_injective", layout)
     modes = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
@@ -459,6 +486,11 @@ def get_flat_coord(layout: Layout, value: Any) -> Any:
     -------
     int, Expr or tuple
         An integer for each mode.
+
+    Examples
+    --------
+    >>> get_flat_coord(Layout((4, 8), (8, 1)), 10)
+    (1, 2)
     """
     coord = get_hier_coord(layout, value)
     return tuple(map(crd2idx, coord, layout.shape)) if isinstance(coord, tuple) else coord
@@ -479,5 +511,10 @@ def get_1d_coord(layout: Layout, value: Any) -> Any:
     -------
     int or Expr
         The index.
+
+    Examples
+    --------
+    >>> get_1d_coord(Layout((4, 8), (8, 1)), 10)
+    9
     """
     return crd2idx(get_hier_coord(layout, value), layout.shape)

@@ -43,6 +43,11 @@ def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
     ------
     LayoutError
         If addresses are not integers from 0 on, or ``nbytes`` is not between 1 and 16.
+
+    Examples
+    --------
+    >>> wavefronts([4 * lane for lane in range(32)], 4), wavefronts([128 * lane for lane in range(32)], 4)
+    ((1, 1), (32, 1))
     """
     if not 1 <= nbytes <= BANK_BYTES * 4:
         raise LayoutError("wavefronts", f"a lane accesses 1 to 16 bytes, not {nbytes}")
@@ -84,6 +89,12 @@ class BankReport:
     ----------
     rows, columns : tuple of (int, int)
         Wavefronts and the fewest possible, for each coordinate of mode 0 and of the other modes counted together.
+
+    Examples
+    --------
+    >>> report = bank_report(Layout((32, 32), (32, 1)), 4)
+    >>> report.columns[0]
+    (32, 1)
     """
 
     rows: tuple[tuple[int, int], ...]

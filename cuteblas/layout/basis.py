@@ -35,6 +35,11 @@ class ScaledBasis:
         The scale.
     modes : tuple of int
         The position, outermost first: ``(0, 1)`` is entry 1 of entry 0, and prints as ``@1@0``.
+
+    Examples
+    --------
+    >>> print(ScaledBasis(4, (0, 1)))
+    4@1@0
     """
 
     value: IntLike
@@ -88,6 +93,11 @@ class ArithTuple(tuple):
     ----------
     *entries : int, Expr or tuple
         The entries.
+
+    Examples
+    --------
+    >>> ArithTuple(1, 2) + ArithTuple(10, 20, 30)
+    ArithTuple(11, 22, 30)
     """
 
     __slots__ = ()
@@ -158,6 +168,11 @@ def E(*modes: int) -> ScaledBasis:
     -------
     ScaledBasis
         With the scale 1.
+
+    Examples
+    --------
+    >>> 3 * E(1) + E(0)
+    ArithTuple(1, 3)
     """
     return ScaledBasis(1, modes)
 

@@ -267,6 +267,13 @@ def make_layout(*args: Any) -> Layout:
     ------
     LayoutError
         If it is neither.
+
+    Examples
+    --------
+    >>> print(make_layout((4, 8), (8, 1)))
+    (4,8):(8,1)
+    >>> print(make_layout(Layout(4, 2), Layout(3)))
+    (4,3):(2,1)
     """
     if args and all(isinstance(a, Layout) for a in args):
         return trusted(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
@@ -354,6 +361,11 @@ def make_layout_like(layout: Layout) -> Layout:
     ------
     LayoutError
         If strides are basis elements.
+
+    Examples
+    --------
+    >>> print(make_layout_like(Layout((4, 8), (100, 1))))
+    (4,8):(8,1)
     """
     shape = tuple(1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True))
     if any(isinstance(d, ScaledBasis) for d in layout.flat_stride):
@@ -416,6 +428,13 @@ def make_identity_layout(shape: Any) -> Layout:
     -------
     Layout
         With basis strides.
+
+    Examples
+    --------
+    >>> print(make_identity_layout((4, 8)))
+    (4,8):(1@0,1@1)
+    >>> make_identity_layout((4, 8))(3, 5)
+    ArithTuple(3, 5)
     """
     shape = as_inttuple(shape, "make_identity_layout")
     return Layout(shape, basis_like(shape))
@@ -488,6 +507,11 @@ def cosize(x: Any, *mode: int) -> Any:
     ------
     LayoutError
         As :func:`coshape` does.
+
+    Examples
+    --------
+    >>> cosize(Layout((4, 8), (16, 1)))
+    56
     """
     return product_of(coshape(x[mode] if mode else x)) if isinstance(x, Layout) else x.cosize(*mode)
 
@@ -560,6 +584,13 @@ def select(modes: tuple, *indices: int) -> tuple:
     ------
     LayoutError
         If there is no such mode, or none is asked for.
+
+    Examples
+    --------
+    >>> select((4, 2, 8), 2, 0)
+    (8, 4)
+    >>> print(select(Layout((4, 2, 8)), 2, 0))
+    (8,4):(8,1)
     """
     _check_modes("select", modes, indices)
     if not indices:
@@ -588,6 +619,11 @@ def take(modes: tuple, begin: int, end: int) -> tuple:
     ------
     LayoutError
         If there are no such modes.
+
+    Examples
+    --------
+    >>> take((2, 3, 4, 5), 1, 3)
+    (3, 4)
     """
     if not 0 <= begin < end <= len(modes):
         raise LayoutError("take", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
@@ -615,6 +651,13 @@ def group_modes(modes: tuple, begin: int, end: int) -> tuple:
     ------
     LayoutError
         If there are no such modes.
+
+    Examples
+    --------
+    >>> group_modes((2, 3, 4), 0, 2)
+    ((2, 3), 4)
+    >>> print(group_modes(Layout((2, 3, 4)), 1, 3))
+    (2,(3,4)):(1,(2,6))
     """
     if not 0 <= begin < end <= len(modes):
         raise LayoutError("group_modes", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
@@ -647,6 +690,13 @@ def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
     -------
     as ``modes``
         Of the same type.
+
+    Examples
+    --------
+    >>> append((4, 2), 3)
+    (4, 2, 1)
+    >>> append((4,), 2, 8)
+    (4, 8)
     """
     return (*modes, *_padding(modes, n, with_))
 
@@ -669,6 +719,11 @@ def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
     -------
     as ``modes``
         Of the same type.
+
+    Examples
+    --------
+    >>> prepend((4, 2), 3)
+    (1, 4, 2)
     """
     return (*_padding(modes, n, with_), *modes)
 
@@ -691,6 +746,11 @@ def replace(modes: tuple, index: int, mode: Any) -> tuple:
     -------
     as ``modes``
         Of the same type.
+
+    Examples
+    --------
+    >>> replace((4, 2, 8), 1, (3, 3))
+    (4, (3, 3), 8)
     """
     _check_modes("replace", modes, [index])
     return (*modes[:index], mode, *modes[index:][1:])
@@ -722,6 +782,12 @@ def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
     ------
     LayoutError
         If the coordinate does not fit, or leaves no mode free.
+
+    Examples
+    --------
+    >>> sliced, offset = slice_and_offset((None, 3), Layout((4, 8), (8, 1)))
+    >>> print(sliced, offset)
+    (4):(8) 3
     """
     if not isinstance(layout, Layout):
         if not hasattr(layout, "slice_and_offset"):

@@ -21,6 +21,12 @@ class LayoutError(ValueError):
         One sentence: which mode or coordinate, and what is wrong with it.
     operands : tuple
         The layouts, tuples or coordinates that were given.
+
+    Examples
+    --------
+    >>> composition(Layout((4, 3), (1, 5)), Layout(6, 3))
+    Traceback (most recent call last):
+    cuteblas.layout.errors.LayoutError: composition((4,3):(1,5), 6:3): the tiler reaches the coordinate 15, and the layout has 12
     """
 
     def __init__(self, op: str, why: str, *operands: object):

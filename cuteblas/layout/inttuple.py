@@ -70,6 +70,11 @@ def rank(x: Any, *mode: int) -> int:
     -------
     int
         How many.
+
+    Examples
+    --------
+    >>> rank(4), rank((4, (2, 3))), rank((4, (2, 3)), 1)
+    (1, 2, 2)
     """
     s = entry_at(shape_of(x), mode)
     return len(s) if isinstance(s, tuple) else 1
@@ -90,6 +95,11 @@ def depth(x: Any, *mode: int) -> int:
     -------
     int
         How many.
+
+    Examples
+    --------
+    >>> depth(4), depth((4, 2)), depth(((4, 2), 3))
+    (0, 1, 2)
     """
     s = get(shape_of(x), *mode)
     return 1 + max(map(depth, s)) if isinstance(s, tuple) else 0
@@ -108,6 +118,11 @@ def product(x: Any) -> Any:
     -------
     int or Expr
         The product.
+
+    Examples
+    --------
+    >>> product((4, (2, 3)))
+    24
     """
     return product_of(x)
 
@@ -137,6 +152,11 @@ def size(x: Any, *mode: int) -> Any:
     -------
     int or Expr
         How many.
+
+    Examples
+    --------
+    >>> size((4, (2, 3))), size((4, (2, 3)), 1), size(Layout((4, 8), (0, 1)))
+    (24, 6, 32)
     """
     return product_of(entry_at(shape_of(x), mode) if mode else shape_of(x))
 
@@ -156,6 +176,11 @@ def get(x: Any, *mode: int) -> Any:
     -------
     int, Expr or tuple
         The entry.
+
+    Examples
+    --------
+    >>> get(((2, 3), 4), 0, 1)
+    3
     """
     return entry_at(x, mode)
 
@@ -186,6 +211,11 @@ def product_each(x: Any) -> Any:
     -------
     int, Expr or tuple
         As many entries as ``x`` has modes.
+
+    Examples
+    --------
+    >>> product_each(((2, 2), 6))
+    (4, 6)
     """
     return tuple(map(product_of, x)) if isinstance(x, tuple) else x
 
@@ -205,6 +235,11 @@ def product_like(x: Any, guide: Any) -> Any:
     -------
     int, Expr or tuple
         Congruent to ``guide``.
+
+    Examples
+    --------
+    >>> product_like(((2, 2), (3, 4)), (1, (1, 1)))
+    (4, (3, 4))
     """
     if isinstance(guide, tuple):
         return tuple(map(product_like, _zippable("product_like", x, guide), guide))
@@ -230,6 +265,11 @@ def wrap(x: Any) -> tuple:
     -------
     tuple
         ``x`` itself, or ``(x,)``.
+
+    Examples
+    --------
+    >>> wrap(4), wrap((4, 2))
+    ((4,), (4, 2))
     """
     return x if isinstance(x, tuple) else (x,)
 
@@ -247,6 +287,11 @@ def unwrap(x: Any) -> Any:
     -------
     object
         A leaf, or a tuple of several modes.
+
+    Examples
+    --------
+    >>> unwrap(((4,),)), unwrap((4, 2))
+    (4, (4, 2))
     """
     while isinstance(x, tuple) and len(x) == 1:
         x = x[0]
@@ -307,6 +352,11 @@ def unflatten(flat: Iterable, profile: Any) -> Any:
     ------
     LayoutError
         If there are more or fewer entries than leaves.
+
+    Examples
+    --------
+    >>> unflatten((4, 2, 3), (0, (0, 0)))
+    (4, (2, 3))
     """
     n = len(leaves(profile))
     items = list(islice(flat, n + 1))
@@ -344,6 +394,11 @@ def transform_leaf(x: Any, f: Callable) -> Any:
     -------
     tuple
         Congruent to ``x``.
+
+    Examples
+    --------
+    >>> transform_leaf((4, (2, 3)), lambda n: 2 * n)
+    (8, (4, 6))
     """
     return map_leaves(x, f)
 
@@ -368,6 +423,11 @@ def repeat_like(x: Any, value: Any) -> Any:
     -------
     tuple
         Congruent to ``x``.
+
+    Examples
+    --------
+    >>> repeat_like((4, (2, 3)), 0)
+    (0, (0, 0))
     """
     return map_leaves(x, lambda _: value)
 
@@ -385,6 +445,11 @@ def tuple_sum(x: Any) -> Any:
     -------
     int or Expr
         The sum.
+
+    Examples
+    --------
+    >>> tuple_sum((4, (2, 9)))
+    15
     """
     return sum(leaves(x), 0)
 
@@ -402,6 +467,11 @@ def tuple_max(x: Any) -> Any:
     -------
     int or Expr
         The largest.
+
+    Examples
+    --------
+    >>> tuple_max((4, (2, 9)))
+    9
     """
     return reduce(symbolic.maximum, leaves(x))
 
@@ -419,6 +489,11 @@ def tuple_min(x: Any) -> Any:
     -------
     int or Expr
         The smallest.
+
+    Examples
+    --------
+    >>> tuple_min((4, (2, 9)))
+    2
     """
     return reduce(symbolic.minimum, leaves(x))
 
@@ -441,6 +516,11 @@ def gcd(x: Any) -> int:
     ------
     LayoutError
         If a leaf is symbolic.
+
+    Examples
+    --------
+    >>> gcd((12, (18, 30)))
+    6
     """
     if not all(isinstance(i, int) for i in leaves(x)):
         raise LayoutError("gcd", "symbolic leaves have no certain divisors", x)
@@ -462,6 +542,11 @@ def inner_product(a: Any, b: Any) -> Any:
     -------
     int, Expr or ArithTuple
         The sum.
+
+    Examples
+    --------
+    >>> inner_product((1, 2), (8, 1))
+    10
     """
     if isinstance(a, tuple):
         return sum(map(inner_product, a, _zippable("inner_product", b, a)), 0)
@@ -508,6 +593,11 @@ def congruent(a: Any, b: Any) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> congruent((4, (2, 3)), (1, (5, 6))), congruent((4, 6), 24)
+    (True, False)
     """
     a, b = shape_of(a), shape_of(b)
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -528,6 +618,11 @@ def weakly_congruent(a: Any, b: Any) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> weakly_congruent(24, (4, 6)), weakly_congruent((4, 6), 24)
+    (True, False)
     """
     a, b = shape_of(a), shape_of(b)
     if not isinstance(a, tuple):
@@ -548,6 +643,11 @@ def compatible(a: Any, b: Any) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> compatible(24, (4, 6)), compatible((4, 6), (6, 4))
+    (True, False)
     """
     a, b = shape_of(a), shape_of(b)
     if not isinstance(a, tuple):
@@ -570,6 +670,13 @@ def elem_less(a: Any, b: Any) -> Expr | bool:
     -------
     bool or Expr
         An expression where it depends on symbols.
+
+    Examples
+    --------
+    >>> elem_less((2, 4), (3, 5)), elem_less((3, 4), (3, 5))
+    (True, False)
+    >>> print(elem_less((Var("i"),), (Var("M"),)))
+    i < M
     """
     return _elementwise("lt", a, b)
 
@@ -587,6 +694,11 @@ def elem_leq(a: Any, b: Any) -> Expr | bool:
     -------
     bool or Expr
         An expression where it depends on symbols.
+
+    Examples
+    --------
+    >>> elem_leq((3, 4), (3, 5)), elem_leq((4, 4), (3, 5))
+    (True, False)
     """
     return _elementwise("le", a, b)
 
@@ -604,6 +716,11 @@ def elem_gtr(a: Any, b: Any) -> Expr | bool:
     -------
     bool or Expr
         An expression where it depends on symbols.
+
+    Examples
+    --------
+    >>> elem_gtr((4, 5), (3, 4)), elem_gtr((3, 5), (3, 4))
+    (True, False)
     """
     return elem_less(b, a)
 
@@ -621,6 +738,11 @@ def elem_geq(a: Any, b: Any) -> Expr | bool:
     -------
     bool or Expr
         An expression where it depends on symbols.
+
+    Examples
+    --------
+    >>> elem_geq((3, 5), (3, 4)), elem_geq((3, 5), (4, 4))
+    (True, False)
     """
     return elem_leq(b, a)
 
@@ -638,6 +760,11 @@ def lex_less(a: Any, b: Any) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> lex_less((0, 2), (3, 1)), lex_less((3, 1), (0, 2))
+    (True, False)
     """
     return _ordered("lex_less", a, b) < 0
 
@@ -655,6 +782,11 @@ def lex_leq(a: Any, b: Any) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> lex_leq((1, 2), (1, 2)), lex_leq((3, 1), (0, 2))
+    (True, False)
     """
     return _ordered("lex_leq", a, b) <= 0
 
@@ -672,6 +804,11 @@ def colex_less(a: Any, b: Any) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> colex_less((3, 1), (0, 2)), colex_less((0, 2), (3, 1))
+    (True, False)
     """
     return _ordered("colex_less", a, b, last_first=True) < 0
 
@@ -689,6 +826,11 @@ def colex_leq(a: Any, b: Any) -> bool:
     -------
     bool
         The answer.
+
+    Examples
+    --------
+    >>> colex_leq((1, 2), (1, 2)), colex_leq((0, 2), (3, 1))
+    (True, False)
     """
     return _ordered("colex_leq", a, b, last_first=True) <= 0
 
@@ -734,6 +876,11 @@ def ceil_div(a: Any, b: Any) -> Any:
     ------
     LayoutError
         If ``b`` has more modes than ``a``, or a divisor is not above 0.
+
+    Examples
+    --------
+    >>> ceil_div(100, 32), ceil_div((100, 70), (32, 32))
+    (4, (4, 3))
     """
     a, b = shape_of(a), shape_of(b)
     if b is None:
@@ -803,6 +950,11 @@ def round_up(a: Any, b: Any) -> Any:
     -------
     int, Expr or tuple
         Congruent to ``a``.
+
+    Examples
+    --------
+    >>> round_up(100, 32), round_up((100, 70), (32, 32))
+    (128, (128, 96))
     """
     if isinstance(a, tuple):
         return tuple(map(round_up, a, _zippable("round_up", b, a)))
@@ -829,6 +981,11 @@ def shape_div(a: Any, b: Any) -> Any:
     ------
     LayoutError
         Where neither of two integers divides the other, or a divisor is not above 0.
+
+    Examples
+    --------
+    >>> shape_div((3, 4), 6), shape_div(12, 4)
+    ((1, 2), 3)
     """
     if isinstance(a, tuple):
         if isinstance(b, tuple):
@@ -863,6 +1020,11 @@ def elem_scale(a: Any, b: Any) -> Any:
     -------
     int, Expr or tuple
         Congruent to ``a``.
+
+    Examples
+    --------
+    >>> elem_scale((2, 3), (4, (5, 2)))
+    (8, 30)
     """
     if isinstance(a, tuple):
         return tuple(map(elem_scale, a, _zippable("elem_scale", b, a)))
@@ -923,6 +1085,11 @@ def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
     ------
     LayoutError
         If the coordinate does not fit the shape or is certainly out of range, or the stride is not congruent.
+
+    Examples
+    --------
+    >>> crd2idx((1, 2), (4, 8)), crd2idx((1, 2), (4, 8), (8, 1))
+    (9, 10)
     """
     if stride is not None and not congruent(shape, stride):
         raise LayoutError("crd2idx", "shape and stride are not congruent", shape, stride)
@@ -1004,6 +1171,11 @@ def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
     ------
     LayoutError
         If the index is certainly out of range.
+
+    Examples
+    --------
+    >>> idx2crd(9, (4, 8)), idx2crd(10, (4, 8), (8, 1))
+    ((1, 2), (1, 2))
     """
     if isinstance(idx, tuple):
         stride = (None,) * len(idx) if stride is None else stride
@@ -1041,6 +1213,11 @@ def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
     -------
     int, Expr or tuple
         The coordinate of ``target``.
+
+    Examples
+    --------
+    >>> crd2crd((1, 2), (4, 6), (2, 12))
+    (1, 4)
     """
     return idx2crd(crd2idx(coord, shape), target)
 
@@ -1066,6 +1243,11 @@ def slice_(coord: Any, x: Any) -> Any:
     -------
     object
         A flat tuple of modes.
+
+    Examples
+    --------
+    >>> slice_((None, 1), (4, 8))
+    (4,)
     """
     return x if coord is None else tuple(_lift(coord, x, lambda c: c is None))
 
@@ -1085,6 +1267,11 @@ def dice(coord: Any, x: Any) -> Any:
     -------
     object
         A flat tuple of modes.
+
+    Examples
+    --------
+    >>> dice((0, None), (4, 8))
+    (4,)
     """
     return x if not isinstance(coord, tuple) and coord is not None else tuple(_lift(coord, x, lambda c: c is not None))
 
@@ -1110,6 +1297,11 @@ def zero_of(profile: Any) -> Any:
     -------
     ArithTuple or int
         Zeros.
+
+    Examples
+    --------
+    >>> zero_of(4), zero_of((4, (2, 3)))
+    (0, ArithTuple(0, (0, 0)))
     """
     return ArithTuple(*map(zero_of, profile)) if isinstance(profile, tuple) else 0
 

@@ -128,6 +128,17 @@ def print_layout(layout: Layout) -> None:
     -------
     None
         It is printed.
+
+    Examples
+    --------
+    >>> print_layout(Layout((2, 3), (3, 1)))
+    (2,3):(3,1)
+          0   1   2
+        +---+---+---+
+     0  | 0 | 1 | 2 |
+        +---+---+---+
+     1  | 3 | 4 | 5 |
+        +---+---+---+
     """
     print(layout_table(layout))
 
@@ -170,5 +181,12 @@ def print_tensor(tensor: Tensor) -> None:
     -------
     None
         It is printed.
+
+    Examples
+    --------
+    >>> print_tensor(make_tensor(counting_iterator(10), (2, 3), (3, 1)))
+    counting_iter(10) o (2,3):(3,1):
+       10   11   12
+       13   14   15
     """
     print(tensor_table(tensor))

@@ -58,6 +58,12 @@ class Expr:
         Inclusive bounds.
     bits : int, optional
         Mask of the bits that can be one.
+
+    Examples
+    --------
+    >>> i = Var("i", 0, 8)
+    >>> print(4 * i + 1, (4 * i) % 4)
+    i * 4 + 1 0
     """
 
     __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
@@ -190,6 +196,12 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
     ------
     LayoutError
         If the name is no identifier or a bound no integer.
+
+    Examples
+    --------
+    >>> M = Var("M")
+    >>> print(Layout((M, 8), (8, 1)), ceil_div(M, 32))
+    (M,8):(8,1) (M + 31) >> 5
     """
     if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
         raise LayoutError("Var", f"a symbolic integer needs an identifier as its name, got {described(name)}")

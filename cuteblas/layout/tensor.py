@@ -43,6 +43,11 @@ class CountingIterator:
     ----------
     start : int or Expr
         The first.
+
+    Examples
+    --------
+    >>> Tensor(CountingIterator(100), Layout((4, 8), (8, 1)))(1, 2)
+    110
     """
 
     start: Any = 0
@@ -70,6 +75,11 @@ class CoordinateIterator:
     ----------
     start : tuple
         The first.
+
+    Examples
+    --------
+    >>> Tensor(counting_iterator((0, 0)), make_identity_layout((4, 8)))(2, 5)
+    ArithTuple(2, 5)
     """
 
     start: ArithTuple
@@ -101,6 +111,11 @@ def counting_iterator(start: Any = 0) -> CountingIterator | CoordinateIterator:
     -------
     CountingIterator or CoordinateIterator
         An engine for :func:`make_tensor`.
+
+    Examples
+    --------
+    >>> Tensor(counting_iterator(), Layout((4, 8), (8, 1)))(1, 2)
+    10
     """
     return CoordinateIterator(ArithTuple(*start)) if isinstance(start, tuple) else CountingIterator(start)
 
@@ -209,6 +224,11 @@ def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
     ------
     LayoutError
         If strides are given together with a layout.
+
+    Examples
+    --------
+    >>> make_tensor(counting_iterator(), (4, 8), (8, 1))(1, 2)
+    10
     """
     if isinstance(layout, (Layout, ComposedLayout)):
         if stride is not None:
@@ -316,6 +336,12 @@ def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
     ------
     LayoutError
         If the coordinate does not fit the layout.
+
+    Examples
+    --------
+    >>> moved = domain_offset((1, 2), Tensor(counting_iterator(), Layout((4, 8), (8, 1))))
+    >>> moved(0, 0), moved(1, 1)
+    (10, 19)
     """
     if not isinstance(tensor, Tensor):
         raise LayoutError("domain_offset", f"expected a tensor, got {described(tensor)}")
@@ -364,6 +390,14 @@ def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     -------
     as ``tensor``
         One tile.
+
+    Examples
+    --------
+    >>> tile = inner_partition(Tensor(counting_iterator(), Layout((4, 8), (8, 1))), (2, 4), (1, 1))
+    >>> print(tile.layout)
+    (2,4):(8,1)
+    >>> tile(0, 0)
+    20
     """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
@@ -388,6 +422,12 @@ def outer_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     -------
     as ``tensor``
         One element of every tile.
+
+    Examples
+    --------
+    >>> firsts = outer_partition(Tensor(counting_iterator(), Layout((4, 8), (8, 1))), (2, 4), (0, 0))
+    >>> [firsts(i) for i in range(4)]
+    [0, 16, 4, 20]
     """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
@@ -459,6 +499,12 @@ def local_partition(tensor: Any, threads: Layout, index: Any, proj: Any = None) 
     -------
     as ``tensor``
         The elements of one thread.
+
+    Examples
+    --------
+    >>> mine = local_partition(Tensor(counting_iterator(), Layout((4, 8), (8, 1))), Layout((2, 4), (4, 1)), 5)
+    >>> [mine(i) for i in range(4)]
+    [9, 25, 13, 29]
     """
     shape, coord = product_each(threads.shape), get_flat_coord(threads, index)
     if proj is not None:

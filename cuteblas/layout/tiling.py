@@ -114,6 +114,14 @@ def zipped_divide(layout: Layout, tiler: Any) -> Layout:
     -------
     as ``layout``
         The same elements, bundled as above.
+
+    Examples
+    --------
+    >>> tiles = zipped_divide(Layout((4, 8), (8, 1)), (2, 4))
+    >>> print(tiles)
+    ((2,4),(2,2)):((8,1),(16,4))
+    >>> [tiles(i, 3) for i in range(8)]
+    [20, 28, 21, 29, 22, 30, 23, 31]
     """
     return _unzip(logical_divide, layout, tiler, "zipped_divide")
 
@@ -134,6 +142,11 @@ def tiled_divide(layout: Layout, tiler: Any) -> Layout:
     -------
     as ``layout``
         The same elements, bundled as above.
+
+    Examples
+    --------
+    >>> print(tiled_divide(Layout((8, 12, 5)), (4, 3)))
+    ((4,3),2,4,5):((1,8),4,24,96)
     """
     tile, rest = zipped_divide(layout, tiler)
     return make_layout(tile, *rest)
@@ -155,6 +168,11 @@ def flat_divide(layout: Layout, tiler: Any) -> Layout:
     -------
     as ``layout``
         The same elements, bundled as above.
+
+    Examples
+    --------
+    >>> print(flat_divide(Layout((8, 12, 5)), (4, 3)))
+    (4,3,2,4,5):(1,8,4,24,96)
     """
     tile, rest = zipped_divide(layout, tiler)
     return make_layout(*tile, *rest)
@@ -233,6 +251,11 @@ def zipped_product(block: Layout, tiler: Any) -> Layout:
     -------
     as ``block``
         Block and copies, bundled as above.
+
+    Examples
+    --------
+    >>> print(zipped_product(Layout((2, 3)), Layout((4, 5))))
+    ((2,3),(4,5)):((1,2),(6,24))
     """
     block, tiler = _as_layouts("zipped_product", block, tiler)
     return _unzip(logical_product, block, tiler, "zipped_product")
@@ -254,6 +277,11 @@ def tiled_product(block: Layout, tiler: Any) -> Layout:
     -------
     as ``block``
         Block and copies, bundled as above.
+
+    Examples
+    --------
+    >>> print(tiled_product(Layout((2, 3)), Layout((4, 5))))
+    ((2,3),4,5):((1,2),6,24)
     """
     first, copies = zipped_product(block, tiler)
     return make_layout(first, *copies)
@@ -275,6 +303,11 @@ def flat_product(block: Layout, tiler: Any) -> Layout:
     -------
     as ``block``
         Block and copies, bundled as above.
+
+    Examples
+    --------
+    >>> print(flat_product(Layout((2, 3)), Layout((4, 5))))
+    (2,3,4,5):(1,2,6,24)
     """
     first, copies = zipped_product(block, tiler)
     return make_layout(*first, *copies)
@@ -366,6 +399,11 @@ def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
     ------
     LayoutError
         If a mode of the shape is not a multiple of the block's mode.
+
+    Examples
+    --------
+    >>> print(tile_to_shape(Layout((2, 4), (4, 1)), (8, 8)))
+    ((2,4),(4,2)):((4,8),(1,32))
     """
     block = append(block, len(leaves(product_each(shape))))
     target = product_each(shape) if isinstance(shape, tuple) else (shape,)
@@ -438,6 +476,11 @@ def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
     ------
     LayoutError
         If ``tv`` has one mode or symbolic extents, or reaches outside of the tile.
+
+    Examples
+    --------
+    >>> tv_owners(Layout((2, 2), (1, 2)), 4)
+    {0: [(0, 0)], 2: [(0, 1)], 1: [(1, 0)], 3: [(1, 1)]}
     """
     n, threads = size(tv), size(tv, 0)
     if tv.rank < 2 or not isinstance(n, int) or not isinstance(threads, int):

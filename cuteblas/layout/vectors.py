@@ -191,6 +191,11 @@ def upcast(layout: Any, n: int) -> Any:
     ------
     LayoutError
         If the elements of a unit are not all there, a unit does not start at a multiple of ``n``, or ``n`` is not above 0.
+
+    Examples
+    --------
+    >>> print(upcast(Layout((8, 4), (1, 8)), 4))
+    (2,4):(1,2)
     """
     if isinstance(layout, ComposedLayout):
         return _recast_swizzle(layout, n, upcast, "upcast")
@@ -240,6 +245,11 @@ def downcast(layout: Any, n: int) -> Any:
     ------
     LayoutError
         If not exactly one mode has stride 1, so that it is not clear which one takes the parts, or ``n`` is not above 0.
+
+    Examples
+    --------
+    >>> print(downcast(Layout((2, 4), (1, 2)), 4))
+    (8,4):(1,8)
     """
     if isinstance(layout, ComposedLayout):
         return _recast_swizzle(layout, n, downcast, "downcast")
@@ -296,6 +306,11 @@ def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
     ------
     LayoutError
         If a size is not above 0 or neither divides the other, or :func:`upcast` or :func:`downcast` refuses.
+
+    Examples
+    --------
+    >>> print(recast_layout(Layout((8, 4), (1, 8)), 8, 32))
+    (2,4):(1,2)
     """
     if new_bits % old_bits == 0:
         return upcast(layout, new_bits // old_bits)

@@ -47,6 +47,16 @@ class Epilogue:
         Operands of which a vector has an element for each row, or for each column, whatever its length.
     inputs : tuple of str
         ``"a"`` and ``"b"`` where the function reduces the product's operands.
+
+    Examples
+    --------
+    >>> @epilogue
+    ... def halved(acc, *, bias):
+    ...     return (acc + bias) / 2
+    >>> halved(np.array([3.0, 5.0]), bias=1.0)
+    array([2., 3.])
+    >>> halved(bias=1.0)
+    halved(bias=1.0)
     """
 
     def __init__(self, function: FunctionType, rows: Iterable[str] = (), columns: Iterable[str] = (), inputs: bool = False):
@@ -169,6 +179,15 @@ class Bound(Carrier):
         Arrays, numbers and choices by name.
     outputs : dict
         Arrays for auxiliary outputs, by name.
+
+    Examples
+    --------
+    >>> bound = bias(bias=np.array([[1.0, 2.0]]))
+    >>> bound
+    bias(bias=<array (1, 2)>)
+    >>> cuteblas.matmul(np.eye(2), np.ones((2, 2)), epilogue=bound)
+    array([[2., 3.],
+           [2., 3.]])
     """
 
     __slots__ = ("epilogue", "operands", "outputs")

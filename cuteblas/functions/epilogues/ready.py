@@ -32,6 +32,15 @@ def bias(acc: Any, *, bias: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> bias(np.ones((2, 3)), bias=np.array([1.0, 2.0, 3.0]))
+    array([[2., 3., 4.],
+           [2., 3., 4.]])
+    >>> cuteblas.matmul(np.eye(2), np.ones((2, 3)), epilogue=bias(bias=np.array([1.0, 2.0, 3.0])))
+    array([[2., 3., 4.],
+           [2., 3., 4.]])
     """
     return acc + bias
 
@@ -49,6 +58,14 @@ def relu(acc: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> relu(np.array([-2.0, 2.0]))
+    array([0., 2.])
+    >>> cuteblas.matmul(np.eye(2), np.array([[1.0, -1.0], [2.0, -2.0]]), epilogue="relu")
+    array([[1., 0.],
+           [2., 0.]])
     """
     return np.maximum(acc, 0)
 
@@ -68,6 +85,11 @@ def bias_relu(acc: Any, *, bias: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> bias_relu(np.array([[-3.0, 3.0]]), bias=np.array([[1.0, 1.0]]))
+    array([[0., 4.]])
     """
     return relu(acc + bias)
 
@@ -87,6 +109,11 @@ def leaky_relu(acc: Any, *, negative_slope: Any = 0.01) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> leaky_relu(np.array([-2.0, 2.0]), negative_slope=0.5)
+    array([-1.,  2.])
     """
     return np.where(acc > 0, acc, negative_slope * acc)
 
@@ -104,6 +131,11 @@ def gelu(acc: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> gelu(np.array([-100.0, 0.0, 100.0]))
+    array([ -0.,   0., 100.])
     """
     return 0.5 * acc * (1 + erf(acc * math.sqrt(0.5)))
 
@@ -121,6 +153,11 @@ def gelu_tanh(acc: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> gelu_tanh(np.array([-100.0, 0.0, 100.0]))
+    array([ -0.,   0., 100.])
     """
     return 0.5 * acc * (1 + np.tanh(_tanh_argument(acc)))
 
@@ -140,6 +177,11 @@ def bias_gelu(acc: Any, *, bias: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> bias_gelu(np.array([[0.0, 100.0]]), bias=np.array([[0.0, 1.0]]))
+    array([[  0., 101.]])
     """
     return gelu(acc + bias)
 
@@ -157,6 +199,11 @@ def silu(acc: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> silu(np.array([-1000.0, 0.0, 1000.0]))
+    array([  -0.,    0., 1000.])
     """
     return acc * logistic(acc)
 
@@ -174,6 +221,11 @@ def sigmoid(acc: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
+    array([0. , 0.5, 1. ])
     """
     return logistic(acc)
 
@@ -191,6 +243,11 @@ def tanh(acc: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> tanh(np.array([-1000.0, 0.0, 1000.0]))
+    array([-1.,  0.,  1.])
     """
     return np.tanh(acc)
 
@@ -210,6 +267,11 @@ def clamp(acc: Any, *, lo: Any = None, hi: Any = None) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> clamp(np.array([-3.0, 0.5, 3.0]), lo=0, hi=1)
+    array([0. , 0.5, 1. ])
     """
     raised = acc if lo is None else np.maximum(acc, lo)
     return raised if hi is None else np.minimum(raised, hi)
@@ -230,6 +292,12 @@ def scale(acc: Any, *, scale: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> scale(np.ones((2, 2)), scale=np.array([[2.0], [3.0]]))
+    array([[2., 2.],
+           [3., 3.]])
     """
     return acc * scale
 
@@ -256,6 +324,11 @@ def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> dequantize(np.array([[100, -50]]), scale=0.5, column_scale=np.array([[1.0, 2.0]]), zero=2)
+    array([[ 49., -52.]], dtype=float32)
     """
     return (acc - zero).astype(np.float32) * _float32(scale) * _float32(row_scale) * _float32(column_scale)
 
@@ -275,6 +348,12 @@ def residual_add(acc: Any, *, residual: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> residual_add(np.ones((2, 2)), residual=np.eye(2))
+    array([[2., 1.],
+           [1., 2.]])
     """
     return acc + residual
 
@@ -295,6 +374,12 @@ def relu_aux(acc: Any) -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``mask``: bool, of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> y, more = relu_aux(np.array([-2.0, 2.0]))
+    >>> y, more["mask"]
+    (array([0., 2.]), array([False,  True]))
     """
     return relu(acc), {"mask": acc > 0}
 
@@ -316,6 +401,12 @@ def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``mask``: bool, of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> y, more = bias_relu_aux(np.array([[-3.0, 3.0]]), bias=np.array([[1.0, 1.0]]))
+    >>> y, more["mask"]
+    (array([[0., 4.]]), array([[False,  True]]))
     """
     return relu_aux(acc + bias)
 
@@ -335,6 +426,12 @@ def gelu_aux(acc: Any) -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``pre``: what GELU was applied to.
+
+    Examples
+    --------
+    >>> y, more = gelu_aux(np.array([0.0, 100.0]))
+    >>> more["pre"]
+    array([  0., 100.])
     """
     return gelu(acc), {"pre": acc}
 
@@ -356,6 +453,12 @@ def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``pre``: what GELU was applied to.
+
+    Examples
+    --------
+    >>> y, more = bias_gelu_aux(np.array([[0.0, 100.0]]), bias=np.array([[0.0, 1.0]]))
+    >>> more["pre"]
+    array([[  0., 101.]])
     """
     return gelu_aux(acc + bias)
 
@@ -375,6 +478,11 @@ def drelu(acc: Any, *, x: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> drelu(np.array([2.0, 2.0]), x=np.array([-1.0, 1.0]))
+    array([0., 2.])
     """
     return np.where(x > 0, acc, np.zeros_like(acc))
 
@@ -394,6 +502,11 @@ def dgelu(acc: Any, *, x: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> dgelu(np.array([2.0, 2.0]), x=np.array([0.0, 100.0]))
+    array([1., 2.])
     """
     return acc * (0.5 * (1 + erf(x * math.sqrt(0.5))) + x * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * np.square(x))))
 
@@ -413,6 +526,11 @@ def dgelu_tanh(acc: Any, *, x: Any) -> Any:
     -------
     array
         Of the shape of ``acc``.
+
+    Examples
+    --------
+    >>> dgelu_tanh(np.array([2.0, 2.0]), x=np.array([0.0, 100.0]))
+    array([1., 2.])
     """
     t = np.tanh(_tanh_argument(x))
     slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * np.square(x))
@@ -438,6 +556,13 @@ def drelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``bgrad``: a vector.
+
+    Examples
+    --------
+    >>> y, more = drelu_bgrad(np.ones((2, 3)), x=np.array([[1.0, -1.0, 1.0]] * 2))
+    >>> y, more["bgrad"]
+    (array([[1., 0., 1.],
+           [1., 0., 1.]]), array([2., 2.]))
     """
     return _with_bias_gradient(drelu(acc, x=x), per)
 
@@ -461,6 +586,12 @@ def dgelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``bgrad``: a vector.
+
+    Examples
+    --------
+    >>> y, more = dgelu_bgrad(np.ones((2, 3)), x=np.zeros((2, 3)), per="column")
+    >>> more["bgrad"]
+    array([1., 1., 1.])
     """
     return _with_bias_gradient(dgelu(acc, x=x), per)
 
@@ -484,6 +615,12 @@ def dgelu_tanh_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``bgrad``: a vector.
+
+    Examples
+    --------
+    >>> y, more = dgelu_tanh_bgrad(np.ones((2, 3)), x=np.zeros((2, 3)))
+    >>> more["bgrad"]
+    array([1.5, 1.5])
     """
     return _with_bias_gradient(dgelu_tanh(acc, x=x), per)
 
@@ -505,6 +642,12 @@ def bgrad_a(acc: Any, *, a: Any) -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``bgrad``: a vector.
+
+    Examples
+    --------
+    >>> c, more = cuteblas.matmul(np.ones((2, 3)), np.ones((3, 4)), epilogue=bgrad_a())
+    >>> more["bgrad"]
+    array([3., 3.])
     """
     return acc, {"bgrad": a.sum(axis=-1)}
 
@@ -526,6 +669,12 @@ def bgrad_b(acc: Any, *, b: Any) -> Any:
         Of the shape of ``acc``.
     outputs : dict
         ``bgrad``: a vector.
+
+    Examples
+    --------
+    >>> c, more = cuteblas.matmul(np.ones((2, 3)), np.ones((3, 4)), epilogue=bgrad_b())
+    >>> more["bgrad"]
+    array([3., 3., 3., 3.])
     """
     return acc, {"bgrad": b.sum(axis=-2)}
 

@@ -65,6 +65,11 @@ def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure
     -------
     Figure
         The picture.
+
+    Examples
+    --------
+    >>> layout_picture(Layout((4, 8), (8, 1))).svg()[:4]
+    '<svg'
     """
     rows, columns = _extents(x)
     layout = x.layout if isinstance(x, Tensor) else x
@@ -108,6 +113,11 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
     Right of each row and below each column is the number of wavefronts that a warp takes to read it (its first 32 elements, one
     per lane), as ``xN``, with a warning if that is more than necessary. Frames show, in the worst column, elements that are read
     together from different words of one bank.
+
+    Examples
+    --------
+    >>> bank_picture(Layout((32, 32), (32, 1)), 4).svg()[:4]
+    '<svg'
     """
     rows, columns = _extents(layout)
     report = bank_report(layout, element_bytes)
@@ -175,6 +185,11 @@ def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
     -------
     Figure
         The picture.
+
+    Examples
+    --------
+    >>> tv_picture(Layout((2, 2), (1, 2)), (2, 2)).title
+    '(2,2):(1,2) -> (2,2)'
     """
     extents = tile_extents(tile, tv)
     return _together(f"{tv} -> {spell(tile)}" if title is None else title, ((_tv_grid("", tv, extents),),))
@@ -197,6 +212,12 @@ def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) 
     -------
     Figure
         The picture.
+
+    Examples
+    --------
+    >>> picture = copy_picture(Layout(((2, 4), 4), ((16, 1), 4)), Layout((8, 4), (4, 1)), (4, 8))
+    >>> picture.title
+    '((2,4),4):((16,1),4) => (8,4):(4,1)'
     """
     extents = tile_extents(tile, source)
     return _together(f"{source} => {target}" if title is None else title,
@@ -225,6 +246,12 @@ def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str 
     ------
     LayoutError
         If the shape has not three extents, or an operand reaches outside of its tile.
+
+    Examples
+    --------
+    >>> a, b = Layout(((4, 8), (2, 2)), ((32, 1), (16, 8))), Layout(((4, 8), 2), ((16, 1), 8))
+    >>> mma_picture(a, b, a, (16, 8, 8)).title
+    'C (16,8) += A (16,8) B (8,8)^T'
     """
     if not isinstance(inttuple(shape, "mma_picture"), tuple) or len(shape) != 3 or not all(isinstance(x, int) for x in shape):
         raise LayoutError("mma_picture", "the shape is (M, N, K)", shape)
@@ -251,6 +278,11 @@ def draw(x: Any) -> Figure:
     ------
     LayoutError
         If it cannot be drawn.
+
+    Examples
+    --------
+    >>> draw(Layout((4, 8), (8, 1))).title
+    '(4,8):(8,1)'
     """
     if isinstance(x, Figure):
         return x
@@ -283,6 +315,11 @@ def to_svg(x: Any) -> str:
     -------
     str
         An SVG document.
+
+    Examples
+    --------
+    >>> to_svg(Layout((2, 2)))[:4]
+    '<svg'
     """
     return draw(x).svg()
 
@@ -299,5 +336,10 @@ def to_latex(x: Any) -> str:
     -------
     str
         A document for LaTeX with TikZ.
+
+    Examples
+    --------
+    >>> to_latex(Layout((2, 2))).splitlines()[0]
+    '\\\\documentclass[border=2pt]{standalone}'
     """
     return draw(x).latex()

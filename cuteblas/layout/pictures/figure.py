@@ -26,6 +26,12 @@ class Figure:
         Arranged as written, in rows; grids in a row or column share their cells' edges.
     notes : tuple of str
         Lines below.
+
+    Examples
+    --------
+    >>> figure = layout_picture(Layout((4, 8), (8, 1)))
+    >>> figure.title, figure.svg()[:4]
+    ('(4,8):(8,1)', '<svg')
     """
 
     title: str

@@ -1,0 +1,42 @@
+"""Names of the API reference have an example in their docstrings, and the examples run."""
+
+import importlib
+import inspect
+import re
+from doctest import ELLIPSIS, DocTestParser, DocTestRunner
+
+import numpy as np
+import pytest
+
+import cuteblas
+from tests.test_site import API, MODULES, entries
+
+
+def found(module, name):
+    """What a page of the reference calls ``name`` or ``part.name``."""
+    part, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(f"{module}.{part}" if part else module), last)
+
+
+WITHOUT = {"cuteblas.codegen", "cuteblas.emulator", "cuteblas.planning", "cuteblas.runtime"}
+NAMES = [(module, name) for module in MODULES if module not in WITHOUT
+         for name in entries((API / f"{module}.rst").read_text(encoding="utf-8"))]
+
+
+def names_of(module):
+    """What examples may use without an import: the names of the module, NumPy and the package."""
+    subject = importlib.import_module(module)
+    return {name: getattr(subject, name) for name in getattr(subject, "__all__", ())} | {"np": np, "cuteblas": cuteblas}
+
+
+@pytest.mark.parametrize("module, name", NAMES, ids=lambda x: x)
+def test_examples(module, name):
+    subject = found(module, name)
+    text = inspect.getdoc(subject) or ""
+    assert re.search(r"^\s*>>> ", text, re.M), "no example"
+    if "ml_dtypes" in text:
+        pytest.importorskip("ml_dtypes", reason="ml_dtypes, which the example uses, is not installed")
+    test = DocTestParser().get_doctest(text, names_of(module), f"{module}.{name}", None, 0)
+    output = []
+    DocTestRunner(optionflags=ELLIPSIS).run(test, out=output.append)
+    assert not output, "".join(output)
