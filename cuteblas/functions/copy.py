@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import BY_NUMPY, check_variant, refuse_variant
+from .algorithms import Algorithm, check_variant, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_call, repeaters
 from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
+from .routing import ARRAYS, COPY, Resolved, by_numpy, delegate, numpy_computes, resolve, route_of
 from .settings import current_backend
 
 __all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
@@ -57,78 +58,70 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
         return new
     if (call := own_call(a, out)) is not None:
         return call(copy, (a, order, subok), {"out": out, "variant": variant})
-    kind = kind_of(a)
     check_variant(variant, "copy")
     if out is not None:
         checked_order(order)
         return _into(a, out, variant)
-    if kind != "cupy" and current_backend() == "numpy":
-        refuse_variant(variant, BY_NUMPY)
-        return _by_numpy("copy", "numpy", np.copy, a, order, subok)
-    layout = checked_order(order)
-    if kind == "cupy":
-        return _arranged("copy", a, layout, variant)
-    reason = f"{type(a).__name__} stays what it is" if subok and kind in ("subclass", "foreign") else None
-    array = np.asarray(a)
-    reason = reason or why_not_words(array.dtype)
-    if reason is not None:
-        refuse_variant(variant, reason)
-        return _by_numpy("copy", f"delegated to NumPy: {reason}", np.copy, a, order, subok)
-    return _arranged("copy", array, layout, variant)
+    if variant is None and numpy_computes(a):
+        return by_numpy("copy", "numpy", np.copy, a, order, subok)
+    resolved = resolve("copy", (a,), rules=COPY)
+    if not isinstance(resolved, str):
+        layout = checked_order(order)
+        stays = subok and kind_of(a) in ("subclass", "foreign")
+        reason = f"{type(a).__name__} stays what it is" if stays else why_not_words(resolved.memories[0].dtype)
+        if reason is None:
+            return _arranged("copy", resolved, layout, variant)
+        resolved = route_of(reason)
+    return delegate("copy", resolved, np.copy, (a, order, subok), {}, Algorithm(variant=variant))
 
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
     """``out[...] = a`` with the answer ``out``."""
-    kinds = kind_of(a), kind_of(out)
-    if kinds[1] not in ("numpy", "subclass", "cupy"):
-        raise TypeError("'out' must be an array")
-    if "cupy" in kinds:
-        return _into_on_gpu(a, out, variant)
-    array = np.asarray(a)
-    check_out(array, out)
-    if not out.flags.writeable:
-        raise ValueError("output array is read-only")
-    reason = None if current_backend() == "numpy" else why_not_words(array.dtype)
-    if current_backend() == "numpy" or reason is not None:
-        refuse_variant(variant, reason or BY_NUMPY)
-        if array.strides != out.strides and np.may_share_memory(array, out):
-            array = array.copy()                # numpy.copyto looks at the signs of strides alone
-        np.copyto(out, array)
-        tally("copy", "calls", "numpy" if reason is None else f"delegated to NumPy: {reason}").tick()
-        return out
-    from .engines import EMULATOR
-    from .pipeline import Execution
-
-    Execution("copy", EMULATOR).copy_into(array, out, variant)
-    return out
-
-
-def _into_on_gpu(a: Any, out: Any, variant: str | None) -> Any:
-    """The same where one of both is a CuPy array."""
-    from .engines.cuda import CUDA, require_one_device
-    from .pipeline import Execution
-
+    if variant is None and kind_of(out) in ARRAYS and numpy_computes(a, out):
+        return by_numpy("copy", "numpy", _copy_into_by_numpy, np.asarray(a), out)
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
     head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id, variant) if in_place else ("copy", "out", variant)
-    if (repeated := repeaters.get(type(out))) is None or repeated(head, inputs, out) is None:
-        require_one_device("copy", {"the array": a, "out": out})
-        check_out(a, out)
-        with CUDA.on_device_of(out):
-            run = Execution("copy", CUDA)
-            run.copy_into(a, out, variant)
-            run.remember(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
+    repeated = repeaters.get(type(out))
+    if repeated is not None and repeated(head, inputs, out) is not None:
+        return out
+    resolved = resolve("copy", (a,), out, rules=COPY)
+    array = np.asarray(a) if isinstance(resolved, str) else resolved.arrays[0]
+    if not isinstance(resolved, str):
+        _check_target(array, out)
+        reason = why_not_words(array.dtype)
+        if reason is None:
+            from .pipeline import Execution
+
+            with resolved.on_device():
+                run = Execution("copy", resolved.engine)
+                run.copy_into(array, out, variant)
+                run.remember(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
+            return out
+        resolved = route_of(reason)
+    return delegate("copy", resolved, _copy_into_by_numpy, (array, out), {}, Algorithm(variant=variant))
+
+
+def _check_target(a: Any, out: Any) -> None:
+    check_out(a, out)
+    if kind_of(out) != "cupy" and not out.flags.writeable:
+        raise ValueError("output array is read-only")
+
+
+def _copy_into_by_numpy(array: np.ndarray, out: np.ndarray) -> np.ndarray:
+    _check_target(array, out)
+    if array.strides != out.strides and np.may_share_memory(array, out):
+        array = array.copy()                    # numpy.copyto looks at the signs of strides alone
+    np.copyto(out, array)
     return out
 
 
-def _arranged(function: str, a: Any, order: str, variant: str | None) -> Any:
-    """A new array with the elements of ``a`` in an order."""
-    from .engines import engine_of
+def _arranged(function: str, resolved: Resolved, order: str, variant: str | None) -> Any:
+    """A new array with the elements of an array in an order."""
     from .pipeline import Execution
 
-    engine = engine_of(a)
-    with engine.on_device_of(a):
-        run = Execution(function, engine)
+    with resolved.on_device() as (a,):
+        run = Execution(function, resolved.engine)
         new = run.new_like(a, order, variant)
         run.remember((function, order, variant), (a,), None, new, ("src", "dst"))
     return new
@@ -229,26 +222,23 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
         return call(a, dtype, like=like)
     if (own := own_call(a)) is not None:
         return own(_contiguous, (function, call, order, a, dtype, variant), {})
-    if kind_of(a) == "cupy":
-        if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
-            return _of_type_on_gpu(function, a, order, target, variant)
-        if a.flags.c_contiguous if order == "C" else a.flags.f_contiguous:
+    if variant is None and numpy_computes(a):
+        return by_numpy(function, "numpy", call, a, dtype)
+    resolved = resolve(function, (a,), rules=COPY)
+    if not isinstance(resolved, str):
+        (array,), on_host = resolved.arrays, resolved.engine.on_host
+        reason = why_not_words(array.dtype)
+        if dtype is not None and (target := np.dtype(dtype)) != array.dtype:
+            if not on_host:
+                return _of_type_on_gpu(function, a, order, target, variant)
+            reason = f"changes {array.dtype} to {target}"
+        if reason is None:
+            if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
+                return _arranged(function, resolved, order, variant)
             tally(function, "calls", "nothing").tick()
-            return a if a.ndim else a.reshape(1)
-        return _arranged(function, a, order, variant)
-    if current_backend() == "numpy":
-        refuse_variant(variant, BY_NUMPY)
-        return _by_numpy(function, "numpy", call, a, dtype)
-    array = np.asarray(a)
-    reason = why_not_words(array.dtype)
-    if dtype is not None and np.dtype(dtype) != array.dtype:
-        reason = f"changes {array.dtype} to {np.dtype(dtype)}"
-    if reason is not None:
-        refuse_variant(variant, reason)
-        return _by_numpy(function, f"delegated to NumPy: {reason}", call, a, dtype)
-    if array.flags.c_contiguous if order == "C" else array.flags.f_contiguous:
-        return _by_numpy(function, "nothing", call, a)
-    return _arranged(function, array, order, variant)
+            return call(a) if on_host else a if a.ndim else a.reshape(1)
+        resolved = route_of(reason)
+    return delegate(function, resolved, call, (a, dtype), {}, Algorithm(variant=variant))
 
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:
@@ -314,12 +304,6 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
             _ITSELF[function]()
             return a
     return new
-
-
-def _by_numpy(function: str, route: str, call: Any, *arguments: Any) -> Any:
-    result = call(*arguments)
-    tally(function, "calls", route).tick()
-    return result
 
 
 def checked_order(order: Any) -> str:

@@ -12,13 +12,13 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from .algorithms import NATIVE, Algorithm, checked_algorithm, refuse_variant
+from .algorithms import Algorithm, checked_algorithm, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_types, repeaters
 from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
-from .routing import Resolved, by_numpy, key_of, plain_arrays, redispatched, refuse_number, refused, resolve, without_kernels
+from .routing import Resolved, by_numpy, delegate, key_of, refused, rehearsed, resolve, without_kernels
 from .settings import current_backend
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
@@ -114,20 +114,16 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
     named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
-    refuse_number(partial(_by_plain_numpy, operands), arrays, out)
-    resolved = resolve("einsum", arrays, out)
+    resolved = resolve("einsum", arrays, out, call=partial(_by_plain_numpy, operands))
     if isinstance(resolved, str):
-        if resolved == "numpy" and algorithm.precision not in NATIVE:
-            _rehearse(operands, arrays, out, optimize, algorithm, arguments)
-        result = redispatched(resolved, algorithm, partial(einsum, precision=precision, variant=variant), "einsum", operands,
-                           {"optimize": optimize, **named})
-        if result is not None:
-            return result
-        call = partial(_on_host, operands) if resolved == "numpy" else partial(_by_plain_numpy, operands)
-        return by_numpy("einsum", resolved, call, *arrays, optimize=optimize, **named)
+        def again(*arrays: Any, **named: Any) -> Any:
+            return einsum(*with_operands(operands, arrays), precision=precision, variant=variant, **named)
+
+        call = partial(_on_host if resolved == "numpy" else _by_plain_numpy, operands)
+        return delegate("einsum", resolved, call, arrays, {"optimize": optimize, **named}, algorithm,
+                        partial(_rehearse, operands, arrays, out, optimize, algorithm, arguments), again)
 
     call = partial(_by_plain_numpy, operands, optimize=optimize)
-
     memories, out_memory = resolved.memories, resolved.out_memory
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
     from .problems import has_kernels
@@ -147,12 +143,12 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     from .contractions import evaluate
     from .pipeline import Execution
 
-    with resolved.on_device():
+    with resolved.on_device() as placed:
         run = Execution("einsum", resolved.engine)
         settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
-        result = evaluate(run, settled, resolved.arrays, resolved.out, path, algorithm)
+        result = evaluate(run, settled, placed, resolved.out, path, algorithm)
         if head is not None:
-            run.remember(head, resolved.arrays, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
+            run.remember(head, placed, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
@@ -221,13 +217,12 @@ def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize:
         What the call would raise if kernels answered it.
     """
     from .contractions import evaluate
-    from .engines.emulator import REHEARSAL
     from .pipeline import Execution
     from .problems import has_kernels
 
-    if (arrays := plain_arrays(given, out)) is None:
+    if (resolved := rehearsed(given, out)) is None:
         return
-    memories, out_memory = [REHEARSAL.memory(x) for x in arrays], None if out is None else REHEARSAL.memory(out)
+    memories, out_memory = resolved.memories, resolved.out_memory
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or (out is None and _is_view(subscripts)):
         return
@@ -235,7 +230,7 @@ def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize:
     computed, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
     if has_kernels(computed) and computed.isnative:
         settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
-        evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, path, algorithm)
+        evaluate(Execution("rehearsal", resolved.engine), settled, resolved.arrays, out, path, algorithm)
 
 
 def _is_view(subscripts: Subscripts) -> bool:

@@ -14,7 +14,7 @@ from .dispatch import kind_of, own_call
 from .exact import words_for
 from .gufunc import MatmulArguments, single_out
 from .memory import Memory, overlap, strides_by_order
-from .routing import host_operands, resolve_on_gpu
+from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
 from .settings import current_backend, limited
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
       copies  none
       call    matmul: object (3, 4) @ float64 (4, 5) -> object (3, 5); .verbose() says more
     """
-    from .engines import EMULATOR, engine_of
+    from .engines import EMULATOR
 
     precision, out = checked_precision(precision), single_out(out)
     if (call := own_call(x1, x2, out, epilogue)) is not None:
@@ -185,21 +185,17 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
     card = device_for(device)
     if epilogue is not None:
         return _explain_fused(x1, x2, out, epilogue, precision, variant, card, arguments)
-    kinds = {kind_of(x) for x in (x1, x2, out)}
-    if "cupy" in kinds and "foreign" not in kinds:
-        resolve_on_gpu(x1, x2, out, arguments)
-        engine: Engine = engine_of(next(x for x in (x1, x2, out) if kind_of(x) == "cupy"))
-    else:
-        engine = EMULATOR
-        reason, x1, x2 = host_operands(x1, x2, out)
-        if reason is not None:
-            refuse_variant(variant, reason)
-            return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason}")
-    planned, runs_on = _place(engine, x1, card)
-    if runs_on.startswith("NumPy;") and not arguments and (words := words_for(x1, x2)) is not None:
+    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=EMULATOR, call=np.matmul)
+    if isinstance(resolved, str):
+        refuse_variant(variant, reason_of(resolved))
+        return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason_of(resolved)}")
+    if not resolved.engine.on_host:
+        resolve_matmul(x1, x2, out, arguments)
+    planned, runs_on = _place(resolved.engine, resolved.arrays[0], card)
+    if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
         runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
-    into = None if out is None else engine.memory(out)
-    return explain_product_of(engine.memory(x1), engine.memory(x2), into, planned, runs_on, precision, variant, arguments)
+    first, second = resolved.memories
+    return explain_product_of(first, second, resolved.out_memory, planned, runs_on, precision, variant, arguments)
 
 
 def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: DeviceInfo, runs_on: str, precision: str = "auto",
@@ -258,10 +254,10 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
     from .fused import fused_call
     from .pipeline import plan_for
 
-    engine, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
-    device, runs_on = _place(engine, call.arrays["a"], card)
+    resolved, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
+    device, runs_on = _place(resolved.engine, call.arrays["a"], card)
     shown = (f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
-             f"{_described(call.result if out is None else out)}")
+             f"{_described(call.result if resolved.out is None else resolved.out)}")
     copies = (*(reason for reason, _memory in casts), *call.copies)
     computed = np.dtype(call.problem.a.dtype)
     copying = sum(_copying_seconds(x, replace(x, dtype=computed), device) for _reason, x in casts)
@@ -298,24 +294,20 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     >>> explanation.family, explanation.copies
     ('transpose', ())
     """
-    from .engines import engine_of
+    from .engines import EMULATOR
 
     if (call := own_call(a, out)) is not None:
         return call(explain_copy, (a, order), {"out": out, "variant": variant, "device": device})
     order = checked_order(order)
     check_variant(variant, "copy")
     card = device_for(device)
-    if "cupy" in (kind_of(a), kind_of(out)):
-        from .engines.cuda import require_one_device
-
-        require_one_device("copy", {"the array": a} if out is None else {"the array": a, "out": out})
-    else:
-        a = np.asarray(a)
-    engine = engine_of(a)
-    planned, runs_on = _place(engine, a, card)
+    resolved = resolve("copy", (a,), out, rules=COPY, host=EMULATOR)
+    assert isinstance(resolved, Resolved)
+    (array,), (memory,) = resolved.arrays, resolved.memories
+    planned, runs_on = _place(resolved.engine, array, card)
     if out is not None:
-        check_out(a, out)
-    return explain_copy_of(engine.memory(a), None if out is None else engine.memory(out), planned, runs_on, order, variant)
+        check_out(array, out)
+    return explain_copy_of(memory, resolved.out_memory, planned, runs_on, order, variant)
 
 
 def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs_on: str, order: str = "C",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,43 +13,43 @@ from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
 from .algorithms import BY_NUMPY, check_variant, refuse_variant
 from .dispatch import Repeat, kind_of, own_call, repeaters
-from .engines import EMULATOR, Engine
+from .engines import EMULATOR
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
-from .gufunc import Product, resolve_product
+from .gufunc import Product
 from .memory import Memory
 from .pipeline import Execution
 from .problems import has_kernels, readable
-from .routing import host_operands, resolve_on_gpu
+from .routing import Resolved, reason_of, resolve_matmul
 from .settings import current_backend
 
 __all__ = ["fused_call", "fused_matmul"]
 
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
-               arguments: Mapping[str, Any]) -> tuple[Engine, GemmCall, list[tuple[str, Memory]]]:
+               arguments: Mapping[str, Any]) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
     """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or after it, each with its reason.
 
     Nothing is written.
     """
     calls: list[GemmCall] = []
     bound = as_bound(epilogue)
-    engine, product, x1, x2, place = _accepted(x1, x2, out, bound, arguments)
-    reader = _Reader("explain", engine)
+    resolved, product = _resolved(x1, x2, out, bound, arguments)
+    reader, out = _Reader("explain", resolved.engine), resolved.out
 
     def multiply(a: Any, b: Any, **others: Any) -> tuple[None, dict[str, Any]]:
         calls.append(prepare(reader, a, b, precision=precision, variant=variant, **others))
         return None, {}
 
-    with place:
-        _fused(reader, multiply, product, x1, x2, out, bound)
-    reasons = [(f"{name}: {readable(engine.memory(x), product.dtype).reason}", engine.memory(x))
-               for name, x in (("x1", x1), ("x2", x2)) if readable(engine.memory(x), product.dtype).reason]
+    with resolved.on_device() as arrays:
+        _fused(reader, multiply, product, arrays, out, bound)
+    reasons = [(f"{name}: {reason}", x) for name, x in zip(("x1", "x2"), resolved.memories, strict=True)
+               if (reason := readable(x, product.dtype).reason)]
     if out is not None and out.dtype != product.dtype:
-        reasons.append((f"out: is {out.dtype}, computed in {product.dtype}", engine.memory(out)))
-    return engine, calls[0], reasons
+        reasons.append((f"out: is {out.dtype}, computed in {product.dtype}", reader.memory(out)))
+    return resolved, calls[0], reasons
 
 
 class _Reader(Execution):
@@ -70,16 +69,16 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
     if (call := own_call(x1, x2, out, bound)) is not None:
         return call(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     check_variant(variant, "gemm")
-    engine, product, x1, x2, place = _accepted(x1, x2, out, bound, arguments)
-    run = Execution("matmul", engine)
+    resolved, product = _resolved(x1, x2, out, bound, arguments)
+    run, out = Execution("matmul", resolved.engine), resolved.out
     multiply: Callable[..., Any]
-    if engine.on_host and current_backend() == "numpy":
+    if resolved.engine.on_host and current_backend() == "numpy":
         refuse_variant(variant, BY_NUMPY)
         multiply = partial(gemm_by_numpy, function="matmul", precision=precision)
     else:
         multiply = partial(gemm, run, precision=precision, variant=variant)
-    with place:
-        result = _fused(run, multiply, product, x1, x2, out, bound)
+    with resolved.on_device() as arrays:
+        result = _fused(run, multiply, product, arrays, out, bound)
         if repeats and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None and not isinstance(result, tuple):
             repeat.remember(run, result)
     return result
@@ -119,27 +118,27 @@ def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repe
     return Repeat(repeated, head, tuple(arrays), out, (*roles, "c"), (1, 0, numbers))
 
 
-def _accepted(x1: Any, x2: Any, out: Any, bound: Bound,
-              arguments: Mapping[str, Any]) -> tuple[Engine, Product, Any, Any, AbstractContextManager[Any]]:
-    """The engine of the operands, NumPy's product, the operands as arrays, and what makes their device the current one."""
-    operands = {name: x for name, x in {"x1": x1, "x2": x2, "out": out, **bound.given}.items() if not is_choice(x)}
-    if "cupy" in {kind_of(x) for x in operands.values()}:
-        from .engines.cuda import CUDA, require_one_device
+def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, Any]) -> tuple[Resolved, Product]:
+    """The operands, and the product that NumPy makes of them.
 
-        require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
-        return CUDA, resolve_on_gpu(x1, x2, out, arguments), x1, x2, CUDA.on_device_of(x1)
-    reason, x1, x2 = host_operands(x1, x2, out)
+    Raises
+    ------
+    TypeError
+        If kernels do not take them.
+    """
+    given = {name: x for name, x in bound.given.items() if not is_choice(x)}
+    found = resolve_matmul(x1, x2, out, arguments, EMULATOR, given)
+    if not isinstance(found, str):
+        return found
     if kind_of(out) in ("scalar", "like") and out is not None:
         np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
-    if reason is not None:
-        raise TypeError(f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
-    product = resolve_product(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
-    if not has_kernels(product.dtype):
-        raise TypeError(f"kernels have no {product.dtype}, and so no epilogue")
-    return EMULATOR, product, x1, x2, EMULATOR.on_device_of(x1)
+    reason = reason_of(found)
+    raise TypeError(f"{reason}, and so no epilogue" if reason.startswith("kernels have no") else
+                    f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
-def _fused(run: Execution, multiply: Callable[..., Any], product: Product, x1: Any, x2: Any, out: Any, bound: Any) -> Any:
+def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any], out: Any, bound: Any) -> Any:
+    x1, x2 = arrays
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
     a, b = (_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
             for missing, (x, core) in enumerate(((x1, product.core1), (x2, product.core2))))

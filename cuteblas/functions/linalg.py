@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import AS_PLANNED, NATIVE, Algorithm, checked_algorithm
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
 from .counters import tally
 from .dot import dot_for, outer_for, settle_dot, tensordot_for
 from .exact import WITHOUT_BLAS
@@ -18,7 +18,7 @@ from .expressions import stand_in
 from .matmul import matmul as any_matmul
 from .matmul import rehearse_matmul
 from .memory import Memory, strides_by_order
-from .routing import by_numpy, plain_arrays, redispatched, rehearse_product, resolve, without_kernels
+from .routing import by_numpy, delegate, rehearse_product, rehearsed, resolve, without_kernels
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
 
@@ -132,7 +132,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     """
     resolved = resolve("linalg.outer", (x1, x2))
     if isinstance(resolved, str):
-        return by_numpy("linalg.outer", resolved, np.linalg.outer, x1, x2)
+        return delegate("linalg.outer", resolved, np.linalg.outer, (x1, x2), {})
     if any(len(x.shape) != 1 for x in resolved.memories):
         np.linalg.outer(*(stand_in(x) for x in resolved.memories))
     return outer_for("linalg.outer", *resolved.arrays)
@@ -169,21 +169,22 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
     operands, named = list(arrays), {} if out is None else {"out": out}
     count = len(arrays)
+
+    def call(*given: Any, **named: Any) -> Any:
+        return np.linalg.multi_dot(given, **named)
+
+    def again(*given: Any, **named: Any) -> Any:
+        return multi_dot(given, precision=precision, **named)
+
     resolved = resolve(function, operands, out) if count else "numpy"
     if isinstance(resolved, str):
-        if resolved == "numpy" and algorithm.precision not in NATIVE and count > 1:
-            _rehearse_chain(operands, out, algorithm)
-        if resolved == "numpy" and out is None and (result := _multiplied_on_host(operands)) is not None:
-            return result
-        result = redispatched(resolved, algorithm, lambda *given, **named: multi_dot(given, precision=precision, **named), function,
-                           tuple(operands), named)
-        return by_numpy(function, resolved, np.linalg.multi_dot, operands, **named) if result is None else result
+        return delegate(function, resolved, call, operands, named, algorithm, partial(_rehearse_chain, operands, out, algorithm),
+                        again, partial(_multiplied_on_host, operands, out))
     from .problems import has_kernels
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels(function, lambda *given, **out: np.linalg.multi_dot(given, **out), resolved, strange, operands,
-                               named)
+        return without_kernels(function, call, resolved, strange, operands, named)
     if count == 2:
         return dot_for(function, operands[0], operands[1], out, algorithm)
     ranks = [len(x.shape) for x in resolved.memories]
@@ -208,9 +209,9 @@ def _multiplied(tree: _Tree, matrices: Sequence[Any], ranks: Sequence[int], out:
     return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
 
 
-def _multiplied_on_host(arrays: Sequence[Any]) -> Any:
+def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
     """The product of a chain of NumPy arrays of types without a BLAS; ``None`` for any other, which is left to NumPy."""
-    if any(type(x) is not np.ndarray for x in arrays) or all(x.dtype.char not in WITHOUT_BLAS for x in arrays):
+    if out is not None or any(type(x) is not np.ndarray for x in arrays) or all(x.dtype.char not in WITHOUT_BLAS for x in arrays):
         return None
     ranks = [x.ndim for x in arrays]
     if len(ranks) < 3 or not _are_chain(ranks):
@@ -240,9 +241,10 @@ def _rehearse_chain(operands: Sequence[Any], out: Any, algorithm: Algorithm) -> 
     TypeError, ValueError
         What the call would raise if kernels answered it.
     """
-    arrays = plain_arrays(operands, out)
-    if arrays is None or (len(arrays) > 2 and not _are_chain([x.ndim for x in arrays])):
+    resolved = rehearsed(operands, out)
+    if resolved is None or len(operands) < 2 or (len(operands) > 2 and not _are_chain([x.ndim for x in resolved.arrays])):
         return
+    arrays = resolved.arrays
     matrices: Sequence[Any] = arrays if len(arrays) == 2 else _matrices(arrays)
 
     def product(chain: _Tree, out: Any = None) -> Any:
@@ -261,14 +263,16 @@ def _rehearse_power(a: Any, n: Any, algorithm: Algorithm) -> None:
     ValueError
         What the call would raise if kernels answered it.
     """
-    arrays = plain_arrays((a,), None)
+    resolved = rehearsed((a,), None)
     try:
         power = index(n)
     except TypeError:
         return
-    if arrays is None or arrays[0].ndim < 2 or arrays[0].shape[-1] != arrays[0].shape[-2] or abs(power) < 2:
+    if resolved is None:
         return
-    x = arrays[0]
+    x, = resolved.arrays
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2] or abs(power) < 2:
+        return
     if power < 0:
         inverse = np.linalg.inv(np.ones((1, 1), x.dtype))
         x = stand_in(Memory(x.shape, (), inverse.dtype))
@@ -337,14 +341,9 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
     function, algorithm = "linalg.matrix_power", checked_algorithm(precision)
     resolved = resolve(function, (a,))
     if isinstance(resolved, str):
-        if resolved == "numpy" and algorithm.precision not in NATIVE:
-            _rehearse_power(a, n, algorithm)
-        if resolved == "numpy" and type(a) is np.ndarray and a.dtype.char in WITHOUT_BLAS and type(n) is int and n > 1 \
-                and a.ndim > 1 and a.shape[-1] == a.shape[-2]:
-            tally(function, "calls", "matmul").tick()
-            return _powered(a, n, any_matmul)
-        result = redispatched(resolved, algorithm, partial(matrix_power, precision=precision), function, (a, n), {})
-        return by_numpy(function, resolved, np.linalg.matrix_power, a, n) if result is None else result
+        return delegate(function, resolved, np.linalg.matrix_power, (a, n), {}, algorithm,
+                        partial(_rehearse_power, a, n, algorithm), partial(matrix_power, precision=precision),
+                        partial(_powered_on_host, a, n))
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
@@ -368,6 +367,15 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
             x = resolved.engine.inverse(run.aligned(x))
         tally(function, "calls", "matmul").tick()
         return _powered(x, abs(power), partial(any_matmul, precision=precision))
+
+
+def _powered_on_host(a: Any, n: Any) -> Any:
+    """A power of NumPy arrays of a type without a BLAS; ``None`` for any other, which is left to NumPy."""
+    if type(a) is not np.ndarray or a.dtype.char not in WITHOUT_BLAS or type(n) is not int or n < 2 or a.ndim < 2 \
+            or a.shape[-1] != a.shape[-2]:
+        return None
+    tally("linalg.matrix_power", "calls", "matmul").tick()
+    return _powered(a, n, any_matmul)
 
 
 def _powered(x: Any, n: int, multiply: Callable[[Any, Any], Any]) -> Any:

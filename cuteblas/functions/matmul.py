@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
+from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
 from .counters import tally
-from .dispatch import fast_paths, kind_of, own_call, repeaters
+from .dispatch import fast_paths, own_call, repeaters
 from .exact import WITHOUT_BLAS
 from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, single_out
-from .routing import accepted, plain_arrays
+from .routing import delegate, numpy_computes, resolve_matmul
 from .settings import current_backend
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ def _on_host(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> Any:
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
-    if current_backend() == "numpy" and "cupy" not in {kind_of(x) for x in (x1, x2, out)}:
-        refuse_variant(variant, BY_NUMPY)
+    if variant is None and numpy_computes(x1, x2, out):         # without further questions
         if precision not in NATIVE:
             rehearse_matmul(x1, x2, out, precision, arguments)
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
@@ -130,27 +129,28 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         result = np.matmul(x1, x2, out=out, **arguments)
         _by_numpy.tick()
         return result
+    found = resolve_matmul(x1, x2, out, arguments)
+    if isinstance(found, str):
+        return delegate("matmul", found, np.matmul, (x1, x2), {"out": out, **arguments}, Algorithm(precision, variant))
     from .pipeline import Execution
     from .problems import stage
 
-    taken = accepted(x1, x2, out, arguments)
-    if isinstance(taken, str):
-        return _delegate(taken, x1, x2, out, arguments, variant)
-    engine, product, x1, x2, out = taken
-    with engine.on_device_of(x1):
-        run = Execution("matmul", engine)
-        memories = run.memory(x1), run.memory(x2), None if out is None else run.memory(out)
-        result = _run(run, x1, x2, out, stage(*memories, product, precision, variant))
+    resolved, product = found
+    (first, second), out = resolved.memories, resolved.out
+    with resolved.on_device() as arrays:
+        run = Execution("matmul", resolved.engine)
+        result = _run(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
-                run.remember(("matmul", name), (x1, x2), out, result, "abc")
-    return result[()] if engine.on_host and out is None and product.shape == () else result
+                run.remember(("matmul", name), arrays, out, result, "abc")
+    return result[()] if resolved.engine.on_host and out is None and product.shape == () else result
 
 
-def _run(run: Execution, x1: Any, x2: Any, out: Any, staging: Staging) -> Any:
+def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
     """Copy what must be copied, run the plan, and return ``out`` or the new array."""
     from .pipeline import plan_for
 
+    x1, x2 = arrays
     c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
     if staging.c.memory.size:
         plan = plan_for(staging.problem, run.engine.device(x1))
@@ -174,29 +174,14 @@ def rehearse_matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mappi
         What the call would raise if kernels answered it.
     """
     from .engines.emulator import REHEARSAL
-    from .gufunc import resolve_product
     from .pipeline import plan_for
-    from .problems import has_kernels, stage
+    from .problems import stage
 
-    if (arrays := plain_arrays((x1, x2), out)) is None:
+    found = resolve_matmul(x1, x2, out, arguments, REHEARSAL)
+    if isinstance(found, str):
         return
-    memories = REHEARSAL.memory(arrays[0]), REHEARSAL.memory(arrays[1]), None if out is None else REHEARSAL.memory(out)
-    product = resolve_product(*memories, arguments)
-    if has_kernels(product.dtype):
-        staging = stage(*memories, product, precision)
-        if staging.c.memory.size:
-            plan_for(staging.problem, REHEARSAL.device(arrays[0]))
-
-
-def _delegate(reason: str, x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], variant: str | None = None) -> Any:
-    """Let ``numpy.matmul`` answer, and count why.
-
-    Raises
-    ------
-    ValueError
-        If a kernel was asked for by name.
-    """
-    refuse_variant(variant, reason)
-    result = np.matmul(x1, x2, out=out, **arguments)
-    tally("matmul", "calls", f"delegated to NumPy: {reason}").tick()
-    return result
+    resolved, product = found
+    first, second = resolved.memories
+    staging = stage(first, second, resolved.out_memory, product, precision)
+    if staging.c.memory.size:
+        plan_for(staging.problem, resolved.engine.device(resolved.arrays[0]))

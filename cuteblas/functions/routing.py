@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,8 +23,9 @@ from .settings import current_backend
 if TYPE_CHECKING:
     from .engines import Engine
 
-__all__ = ["Accepted", "Resolved", "Settle", "accepted", "answer", "by_numpy", "host_operands", "key_of", "plain_arrays",
-           "redispatched", "refuse_number", "refused", "rehearse_product", "repeat", "resolve", "resolve_on_gpu", "without_kernels"]
+__all__ = ["ARRAYS", "COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "key_of", "numpy_computes",
+           "reason_of", "refused", "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of",
+           "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -33,16 +35,38 @@ _REDISPATCHED = "dispatched again"
 _DELEGATED = "delegated to NumPy: "
 
 
+class Rules(NamedTuple):
+    """What a function of NumPy asks of its operands before it converts them to arrays.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the operands, for refusals.
+    answered : str or None
+        What operands of other types may answer themselves in its place; ``None`` if they are all converted.
+    numbers : bool
+        Whether numbers and CuPy arrays may be operands of one call.
+    """
+
+    names: tuple[str, ...] = ()
+    answered: str | None = "NumPy's functions"
+    numbers: bool = True
+
+
+FUNCTION, UFUNC, COPY = Rules(), Rules(("x1", "x2"), "ufuncs"), Rules(("the array",), None, False)
+"""Functions (NEP 18), generalized ufuncs (NEP 13), and copies."""
+
+
 @dataclass(frozen=True)
 class Resolved:
-    """Arrays of a call that the kernels take.
+    """The operands of a call that kernels take.
 
     Attributes
     ----------
     engine : Engine
         What runs plans on them.
     arrays : tuple
-        The operands, all of them arrays of one library.
+        The operands: arrays of one library, and numbers.
     memories : tuple of Memory
         Their memory.
     out : array or None
@@ -59,70 +83,110 @@ class Resolved:
         """The memory of ``out``."""
         return None if self.out is None else self.engine.memory(self.out)
 
-    def on_device(self) -> AbstractContextManager[None]:
-        """Make the device of the arrays the current one."""
-        return self.engine.on_device_of(self.arrays[0]) if self.arrays else nullcontext()
+    @contextmanager
+    def on_device(self) -> Iterator[tuple[Any, ...]]:
+        """Make the device of the arrays the current one: there are the operands, numbers too, and none of them twice, because an
+        operand that is given twice may be two in a call like this one."""
+        if self.engine.on_host:
+            yield self.arrays
+            return
+        with self.engine.on_device_of(next(x for x in (*self.arrays, self.out) if kind_of(x) == "cupy")):
+            arrays = tuple(x if kind_of(x) == "cupy" else self.engine.number(np.asarray(x)) for x in self.arrays)
+            yield tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
 
 
-def resolve(function: str, operands: Sequence[Any], out: Any = None, **arguments: Any) -> Resolved | str:
-    """The arrays of a call that kernels take, or the route of one that goes to NumPy; the other arguments are for NumPy's refusals.
-
-    Raises
-    ------
-    ValueError
-        For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
-    """
-    if not own_types.keys().isdisjoint(map(type, (*operands, out))):
-        return _REDISPATCHED
-    kinds = [kind_of(x) for x in (*operands, out)]
-    for x, kind in zip((*operands, out), kinds, strict=True):
-        if kind == "foreign" or (kind == "like" and hasattr(type(x), "__array_function__")):
-            return f"{_DELEGATED}{type(x).__name__} answers NumPy's functions itself"
-    if "cupy" in kinds:
-        return _resolve_on_gpu(function, operands, out, arguments)
-    if current_backend() == "numpy":
-        return "numpy"
-    for x, kind in zip((*operands, out), kinds, strict=True):
-        if kind == "subclass":
-            return f"{_DELEGATED}{type(x).__name__} is a subclass of numpy.ndarray"
-    if out is not None and type(out) is not np.ndarray:
-        return f"{_DELEGATED}out is not an array"
-    from .engines import EMULATOR
-
-    arrays = tuple(np.asarray(x) for x in operands)
-    return Resolved(EMULATOR, arrays, tuple(EMULATOR.memory(x) for x in arrays), out)
+def numpy_computes(*operands: Any) -> bool:
+    """Whether a call stays with NumPy whatever it is: the backend is NumPy's own, and no operand is a CuPy array."""
+    return current_backend() == "numpy" and "cupy" not in {kind_of(x) for x in operands}
 
 
-_BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
-"""Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
+def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: Rules = FUNCTION, host: Engine | None = None,
+            call: Callable[..., Any] | None = None, arguments: Mapping[str, Any] = MappingProxyType({}),
+            given: Mapping[str, Any] = MappingProxyType({})) -> Resolved | str:
+    """Who takes a call, and on which arrays, by NumPy's rules: the operands that kernels take, or the route of a call that goes to
+    NumPy.
 
-
-def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, arguments: Mapping[str, Any]) -> Resolved:
-    """The arrays of a call of which one is a CuPy array; numbers are brought to its device.
+    Parameters
+    ----------
+    function : str
+        Its name.
+    operands : sequence
+        The operands.
+    out : array, optional
+        Receives the result.
+    rules : Rules
+        NumPy's for this function.
+    host : Engine, optional
+        What takes NumPy arrays; by default that of the backend, or NumPy itself.
+    call : callable, optional
+        NumPy's own, which refuses an ``out`` that is no array beside CuPy arrays in its words.
+    arguments : mapping
+        The others, for NumPy's refusals.
+    given : mapping
+        Further operands by name, which have to be on the same device.
 
     Raises
     ------
     TypeError
         If ``out`` is no array; what NumPy raises for an operand that is not, and that becomes none of numbers.
     ValueError
-        For operands on different devices, and for arrays on the host.
+        For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
     """
+    if rules is FUNCTION and not own_types.keys().isdisjoint(map(type, (*operands, out))):
+        return _REDISPATCHED
+    if rules is COPY and out is not None and kind_of(out) not in ARRAYS:
+        raise TypeError("'out' must be an array")
+    kinds = [kind_of(x) for x in (*operands, out, *given.values())]
+    by_numpy = host is None and "cupy" not in kinds and current_backend() == "numpy"
+    if by_numpy and rules is not FUNCTION:
+        return "numpy"
+    if rules.answered is not None:
+        for x, kind in zip((*operands, out), kinds, strict=False):
+            if kind == "foreign" or (rules is FUNCTION and kind == "like" and hasattr(type(x), "__array_function__")):
+                return route_of(f"{type(x).__name__} answers {rules.answered} itself")
+    if "cupy" in kinds:
+        return _resolve_on_gpu(function, operands, out, rules, call, arguments, given)
+    if by_numpy:
+        return "numpy"
+    if rules.answered is not None:
+        for x, kind in zip((*operands, out), kinds, strict=False):
+            if kind == "subclass":
+                return route_of(f"{type(x).__name__} is a subclass of numpy.ndarray")
+        if out is not None and type(out) is not np.ndarray:
+            return route_of("out is not an array")
+    from .engines import EMULATOR
+
+    engine = EMULATOR if host is None else host
+    arrays = tuple(np.asarray(x) for x in operands)
+    return Resolved(engine, arrays, tuple(engine.memory(x) for x in arrays), out)
+
+
+ARRAYS = frozenset({"cupy", "numpy", "subclass"})
+"""Kinds of operands that can receive a result."""
+
+_BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
+"""Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
+
+
+def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rules, call: Callable[..., Any] | None,
+                    arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Resolved:
+    """The operands of a call of which one is a CuPy array: see :func:`resolve`."""
     from .engines.cuda import CUDA, require_one_device
 
     if out is ... and function in UFUNCS:
         out = None
-    if out is not None and kind_of(out) not in ("cupy", "numpy", "subclass"):
+    if out is not None and kind_of(out) not in ARRAYS:
+        if call is not None:
+            call(*(stand_in(Memory(x.shape, (), np.dtype(bool))) if kind_of(x) == "cupy" else x for x in operands), out=out)
         raise TypeError("'out' must be an array")
     if function in _BY_OPERANDS and any(map(_is_no_array, operands)):
         small = (np.zeros([min(n, 2) for n in x.shape], x.dtype) if kind_of(x) == "cupy" else x for x in operands)
         getattr(np, function)(*small, **arguments)
-    named = {f"operand {i}": x for i, x in enumerate(operands) if kind_of(x) != "scalar"} | ({} if out is None else {"out": out})
-    require_one_device(function, named)
-    with CUDA.on_device_of(next(iter(named.values()))):
-        arrays = tuple(CUDA.number(np.asarray(x)) if kind_of(x) == "scalar" else x for x in operands)
-        # An operand that is given twice may be two in a call like this one.
-        arrays = tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
-    return Resolved(CUDA, arrays, tuple(CUDA.memory(x) for x in arrays), out)
+    names = rules.names or [f"operand {i}" for i in range(len(operands))]
+    named = {**dict(zip(names, operands, strict=True)), **({} if out is None else {"out": out}), **given}
+    require_one_device(function, {name: x for name, x in named.items() if not (rules.numbers and kind_of(x) == "scalar")})
+    memories = (CUDA.memory(x) if kind_of(x) == "cupy" else Memory((), (), np.asarray(x).dtype) for x in operands)
+    return Resolved(CUDA, tuple(operands), tuple(memories), out)
 
 
 def _is_no_array(x: Any) -> bool:
@@ -130,31 +194,44 @@ def _is_no_array(x: Any) -> bool:
     return kind_of(x) == "like" and not isinstance(x, (list, tuple)) and np.asarray(x).dtype.kind not in "biufc"
 
 
-def refuse_number(call: Callable[..., Any], operands: Sequence[Any], out: Any) -> None:
-    """Refuse an ``out`` that is no array beside CuPy arrays, in the words that NumPy has for this function.
+def route_of(reason: str) -> str:
+    """The route of a call that no kernel takes, for a reason."""
+    return _DELEGATED + reason
 
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
-    if out is not None and kind_of(out) in ("scalar", "like") and "cupy" in map(kind_of, operands):
-        shown = (stand_in(Memory(x.shape, (), np.dtype(bool))) if kind_of(x) == "cupy" else x for x in operands)
-        call(*shown, out=out)
+
+def reason_of(route: str) -> str:
+    """Why no kernel takes a call of this route."""
+    return BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED)
 
 
 def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any, **arguments: Any) -> Any:
     """Let NumPy answer, and count the route."""
     result = call(*operands, **arguments)
-    if route != _REDISPATCHED:
-        tally(function, "calls", route).tick()
+    tally(function, "calls", route).tick()
     return result
 
 
-def redispatched(route: str, algorithm: Algorithm, call: Callable[..., Any], function: str, operands: tuple[Any, ...],
-              named: Mapping[str, Any]) -> Any:
-    """The result of a call that is told how to compute and comes back with what arrays of a type of ours hold; ``None`` for any
-    other, which NumPy may have.
+def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequence[Any], named: Mapping[str, Any],
+             algorithm: Algorithm = AS_PLANNED, rehearse: Callable[[], Any] | None = None,
+             again: Callable[..., Any] | None = None, by_blas: Callable[[], Any] | None = None) -> Any:
+    """Let NumPy answer a call that kernels do not take.
+
+    Parameters
+    ----------
+    function, route
+        Its name, and what is counted.
+    call : callable
+        NumPy's own.
+    operands, named
+        What it gets.
+    algorithm : Algorithm
+        What was asked for.
+    rehearse : callable, optional
+        What plans the call as kernels would compute it, and raises what they would.
+    again : callable, optional
+        The same function with this algorithm, for what arrays of our own type hold. NumPy would come back without it.
+    by_blas : callable, optional
+        What computes products of types for which NumPy has only loops, and counts them; it returns ``None`` for others.
 
     Raises
     ------
@@ -162,10 +239,18 @@ def redispatched(route: str, algorithm: Algorithm, call: Callable[..., Any], fun
         If a kernel was asked for by name.
     """
     if route == _REDISPATCHED:
-        answers = own_call(*operands, named.get("out")) if algorithm != AS_PLANNED else None
-        return None if answers is None else answers(call, operands, dict(named))
-    refuse_variant(algorithm.variant, BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED))
-    return None
+        if algorithm != AS_PLANNED and (answers := own_call(*operands, named.get("out"))) is not None:
+            return answers(again, tuple(operands), dict(named))
+        return call(*operands, **named)
+    if rehearse is not None and route == "numpy" and algorithm.precision not in NATIVE:
+        rehearse()
+    if algorithm.variant is not None:
+        refuse_variant(algorithm.variant, reason_of(route))
+    if by_blas is not None and route == "numpy" and (result := by_blas()) is not None:
+        return result
+    result = call(*operands, **named)
+    tally(function, "calls", route).tick()
+    return result
 
 
 def repeat(function: str, call: Callable[..., Any], operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
@@ -220,17 +305,13 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     if result is not None:
         return result
     named = arguments if out is None else {"out": out, **arguments}
-    refuse_number(call, operands, out)
-    resolved = resolve(function, operands, out, **arguments)
+    resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
-        if resolved == "numpy" and algorithm.precision not in NATIVE:
-            rehearse_product(settle, operands, out, algorithm, arguments)
-
         def again(*operands: Any, out: Any = None, **named: Any) -> Any:
             return answer(function, call, settle, operands, out, algorithm, **named)
 
-        result = redispatched(resolved, algorithm, again, function, tuple(operands), named)
-        return by_numpy(function, resolved, call, *operands, **named) if result is None else result
+        return delegate(function, resolved, call, operands, named, algorithm,
+                        partial(rehearse_product, settle, operands, out, algorithm, arguments), again)
     from .contractions import evaluate
     from .pipeline import Execution
     from .problems import has_kernels
@@ -243,11 +324,11 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         return refused(function, call, resolved, operands, named, algorithm)
     if not has_kernels(settled.dtype):
         return without_kernels(function, call, resolved, settled.dtype, operands, named, algorithm)
-    with resolved.on_device():
+    with resolved.on_device() as arrays:
         run = Execution(function, resolved.engine)
-        result = evaluate(run, settled, resolved.arrays, resolved.out, algorithm=algorithm)
+        result = evaluate(run, settled, arrays, resolved.out, algorithm=algorithm)
         if head is not None:
-            run.remember(head, resolved.arrays, resolved.out, result, "abc")
+            run.remember(head, arrays, resolved.out, result, "abc")
     return result
 
 
@@ -265,26 +346,24 @@ def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorith
         What the call would raise if kernels answered it.
     """
     from .contractions import evaluate
-    from .engines.emulator import REHEARSAL
     from .pipeline import Execution
     from .problems import has_kernels
 
-    if (arrays := plain_arrays(operands, out)) is None:
+    if (resolved := rehearsed(operands, out)) is None:
         return None
-    settled = settle(*map(REHEARSAL.memory, arrays), None if out is None else REHEARSAL.memory(out), **arguments)
+    settled = settle(*resolved.memories, resolved.out_memory, **arguments)
     if settled is None or not has_kernels(settled.dtype):
         return None
-    return evaluate(Execution("rehearsal", REHEARSAL), settled, arrays, out, algorithm=algorithm)
+    return evaluate(Execution("rehearsal", resolved.engine), settled, resolved.arrays, out, algorithm=algorithm)
 
 
-def plain_arrays(operands: Sequence[Any], out: Any) -> tuple[np.ndarray, ...] | None:
-    """The arrays on the host that kernels would take; ``None`` if they would take none."""
+def rehearsed(operands: Sequence[Any], out: Any) -> Resolved | None:
+    """The operands of a call on the host for a plan that does not run; ``None`` if kernels would not take them."""
+    from .engines.emulator import REHEARSAL
     from .problems import has_kernels
 
-    if any(kind_of(x) not in ("numpy", "scalar", "like") for x in operands) or not (out is None or type(out) is np.ndarray):
-        return None
-    arrays = tuple(np.asarray(x) for x in operands)
-    return arrays if all(has_kernels(x.dtype) for x in arrays) else None
+    resolved = resolve("rehearsal", operands, out, host=REHEARSAL)
+    return None if isinstance(resolved, str) or not all(has_kernels(x.dtype) for x in resolved.memories) else resolved
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
@@ -333,7 +412,7 @@ def refused(function: str, call: Callable[..., Any], resolved: Resolved, operand
     call(*(stand_in(x) for x in resolved.memories), **shown)
     if resolved.engine.on_host:
         refuse_variant(algorithm.variant, "NumPy alone knows what this means")
-        return by_numpy(function, f"{_DELEGATED}it alone knows what this means", call, *operands, **named)
+        return by_numpy(function, route_of("it alone knows what this means"), call, *operands, **named)
     raise TypeError(f"{function} has no kernel on the GPU for what NumPy makes of the shapes "
                     f"{' and '.join(str(x.shape) for x in resolved.memories)}")
 
@@ -349,79 +428,31 @@ def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved,
     """
     if resolved.engine.on_host:
         refuse_variant(algorithm.variant, f"kernels have no {dtype}")
-        return by_numpy(function, f"{_DELEGATED}kernels have no {dtype}", call, *operands, **named)
+        return by_numpy(function, route_of(f"kernels have no {dtype}"), call, *operands, **named)
     raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, computed in "
                     f"{dtype}")
 
 
-# -- matmul -----------------------------------------------------------------------------------------------------------------------
-class Accepted(NamedTuple):
-    """A product of matrices that NumPy accepts and kernels take."""
-
-    engine: Engine
-    product: Product
-    x1: Any
-    x2: Any
-    out: Any
-
-
-def accepted(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Accepted | str:
-    """The engine of a call of ``matmul``, its arrays and NumPy's product; or why NumPy itself has to answer it.
+def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], host: Engine | None = None,
+                   given: Mapping[str, Any] = MappingProxyType({})) -> tuple[Resolved, Product] | str:
+    """The operands of a call of ``matmul`` and the product that NumPy makes of them, or the route of one that goes to NumPy: see
+    :func:`resolve`.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words; for CuPy arrays as :func:`resolve_on_gpu`.
+        What ``numpy.matmul`` raises, in its words; for types without a kernel on the GPU.
     """
-    from .engines import EMULATOR
+    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul, given=given)
+    if isinstance(resolved, str):
+        return resolved
     from .problems import has_kernels
 
-    if "cupy" in {kind_of(x) for x in (x1, x2, out)}:
-        from .engines.cuda import CUDA
-
-        out = None if out is ... and "matmul" in UFUNCS else out
-        for x in (x1, x2, out):
-            if kind_of(x) == "foreign":
-                return f"{type(x).__name__} answers ufuncs itself"
-        return Accepted(CUDA, resolve_on_gpu(x1, x2, out, arguments), x1, x2, out)
-    reason, x1, x2 = host_operands(x1, x2, out)
-    if reason is not None:
-        return reason
-    product = resolve_product(EMULATOR.memory(x1), EMULATOR.memory(x2), None if out is None else EMULATOR.memory(out), arguments)
-    return Accepted(EMULATOR, product, x1, x2, out) if has_kernels(product.dtype) else f"kernels have no {product.dtype}"
-
-
-def host_operands(x1: Any, x2: Any, out: Any) -> tuple[str | None, Any, Any]:
-    """Operands on the host as NumPy arrays; or, unchanged, with the reason why NumPy itself has to take them."""
-    for x in (x1, x2, out):
-        kind = kind_of(x)
-        if kind == "foreign":
-            return f"{type(x).__name__} answers ufuncs itself", x1, x2
-        if kind == "subclass":
-            return f"{type(x).__name__} is a subclass of numpy.ndarray", x1, x2
-    if out is not None and type(out) is not np.ndarray:
-        return "out is not an array", x1, x2
-    return None, np.asarray(x1), np.asarray(x2)
-
-
-def resolve_on_gpu(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any]) -> Product:
-    """The product of operands of which one is a CuPy array: all are on one device, and kernels have its type.
-
-    Raises
-    ------
-    TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words; also for operands on different devices.
-    """
-    from .engines.cuda import CUDA, require_one_device
-    from .problems import has_kernels
-
-    if out is not None and kind_of(out) in ("scalar", "like"):
-        np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
-    operands = {"x1": x1, "x2": x2} | ({} if out is None else {"out": out})
-    require_one_device("matmul", {name: x for name, x in operands.items() if kind_of(x) != "scalar"})
-    first, second = (CUDA.memory(x) if kind_of(x) == "cupy" else Memory((), (), np.asarray(x).dtype) for x in (x1, x2))
-    product = resolve_product(first, second, None if out is None else CUDA.memory(out), arguments)
-    if not has_kernels(product.dtype) or not all(x.dtype.isnative for x in operands.values()):
-        raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(str(x.dtype) for x in operands.values())}, "
-                        f"computed in {product.dtype}")
-    return product
+    first, second = resolved.memories
+    product = resolve_product(first, second, resolved.out_memory, arguments)
+    if resolved.engine.on_host:
+        return (resolved, product) if has_kernels(product.dtype) else route_of(f"kernels have no {product.dtype}")
+    dtypes = [x.dtype for x in (first, second, resolved.out_memory) if x is not None]
+    if not has_kernels(product.dtype) or not all(dtype.isnative for dtype in dtypes):
+        raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(map(str, dtypes))}, computed in {product.dtype}")
+    return resolved, product

@@ -17,6 +17,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.functions import pipeline, routing  # noqa: E402
 from cuteblas.functions.engines import cuda, repeats  # noqa: E402
+from cuteblas.functions.gufunc import UFUNCS  # noqa: E402
 
 from . import reference  # noqa: E402
 from .agreement import agree, twin  # noqa: E402
@@ -352,6 +353,23 @@ def test_sums_that_are_doubled_after_the_product(precision):
     """A sum along one operand alone, which an algorithm cannot read, is halved first; the launch after it doubles by its alpha."""
     x, y = np.float32([1, 2]), np.broadcast_to(np.float32([3]), (2,))
     assert float(on_host(cuteblas.inner(on_gpu(x), on_gpu(y), precision=precision))) == 9
+
+
+def test_a_call_is_resolved_before_anything_runs(monkeypatch):
+    """A number is brought to the device when NumPy has accepted the call."""
+    monkeypatch.setattr(cuda.Cuda, "number", None)
+    for name in ("vecdot", "matmul"):
+        with pytest.raises(ValueError, match=f"^{name}: Input operand 1 does not have enough dimensions"):
+            getattr(cuteblas, name)(on_gpu(np.ones(2)), 3)
+    with pytest.raises(TypeError, match="dot has no kernel on the GPU for float64 and object"):
+        cuteblas.dot(on_gpu(np.ones(2)), 2**70)
+
+
+@pytest.mark.skipif(not UFUNCS, reason="NumPy takes no out=... yet")
+def test_explain_resolves_as_matmul_does():
+    x = on_gpu(np.ones((2, 2)))
+    assert cuteblas.explain(x, x, out=...).plan == cuteblas.explain(x, x).plan
+    assert cuteblas.explain(x, x, epilogue="relu", out=...).plan == cuteblas.explain(x, x, epilogue="relu").plan
 
 
 @pytest.mark.parametrize("bad", [slice(1), None, "x", {}, object()])

@@ -54,6 +54,9 @@ def test_arguments_are_resolved():
         cuteblas.explain(np.ones((2, 2)), np.ones((2, 2)), precision="exact")
     with pytest.raises(ValueError, match="order must be one of"):
         cuteblas.explain_copy(np.ones(3), order="Z")
+    for call in (cuteblas.explain_copy, cuteblas.copy):
+        with pytest.raises(TypeError, match="'out' must be an array"):
+            call(np.ones(3), out=3)
     assert cuteblas.explain(np.ones((2, 3, 4)), np.ones((4, 5)), axes=[(0, 2), (0, 1), (0, 1)]).plan.problem.k == 4
 
 
