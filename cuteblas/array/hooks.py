@@ -17,7 +17,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import wraps
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -28,20 +27,20 @@ from cupy import _core
 
 from .. import runtime
 from .._forks import surviving
-from ..functions.counters import stats, tally
+from ..functions.counters import tally
 from ..functions.dispatch import kind_of
 from ..functions.dot import dot, tensordot
 from ..functions.engines.repeats import repeated
 from ..functions.matmul import matmul
 from ..functions.problems import has_kernels
 from ..functions.routing import repeat
+from .patches import Patch, noted_as_checks
 
-__all__ = ["HERE", "MADE_BY_CHECKS", "PATCHES", "SWITCH", "Patch", "Switch", "check"]
+__all__ = ["HERE", "PATCHES", "SWITCH", "Switch", "check", "link", "unlink"]
 
 HERE: ContextVar[bool] = ContextVar("cuteblas_enabled", default=False)
 """Whether this thread or task is inside ``with cuteblas.enabled()``."""
 
-_ABSENT: Any = object()
 _FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
 # Compute types that a user has to ask CuPy for, and that are faster than float32 because they are less accurate.
 _LESS_ACCURATE = frozenset({3, 6, 7})       # FP16, BF16, TF32
@@ -92,8 +91,7 @@ class Switch:
         except RuntimeError as error:
             self.pending = False
             self.refused = str(error)
-            for patch in PATCHES:
-                patch.unlink()
+            unlink()
             warnings.warn(self.refused, RuntimeWarning, stacklevel=4)
         finally:
             _checking.release()
@@ -102,58 +100,6 @@ class Switch:
 
 _checking = surviving(Lock())
 SWITCH = Switch()
-
-
-class Patch:
-    """An attribute of CuPy and the hook that takes its place.
-
-    Parameters
-    ----------
-    place : str
-        The attribute, in words.
-    owner : object
-        What it is an attribute of.
-    name : str
-        Its name there.
-    hook : callable
-        Ours.
-    function : str
-        The function on whose account calls are counted that go on to CuPy.
-
-    Attributes
-    ----------
-    original : callable
-        What was there when the hook took its place.
-    """
-
-    def __init__(self, place: str, owner: Any, name: str, hook: Callable[..., Any], function: str):
-        self.place = place
-        self.function = function
-        self.original: Callable[..., Any] = getattr(owner, name)
-        self.hook = wraps(self.original)(hook)
-        self._owner = owner
-        self._name = name
-        self._before = _ABSENT
-        self._linked = False
-
-    def link(self) -> None:
-        """Put the hook in its place, unless it is still reached."""
-        if not self._linked:
-            self._before = vars(self._owner).get(self._name, _ABSENT)
-            self.original = getattr(self._owner, self._name)
-            setattr(self._owner, self._name, self.hook)
-            self._linked = True
-
-    def unlink(self) -> None:
-        """Restore the original. A patch that has been put over the hook since stays: it may call the hook, which then passes
-        everything on."""
-        if vars(self._owner).get(self._name) is not self.hook:
-            return
-        if self._before is _ABSENT:
-            delattr(self._owner, self._name)
-        else:
-            setattr(self._owner, self._name, self._before)
-        self._linked = False
 
 
 # -- the hooks: what was served before is served by one look-up --------------------------------------------------------------------
@@ -312,30 +258,42 @@ def _answers(x: Any) -> bool:
     return kind_of(x) == "foreign" and not any(hasattr(type(x), name) for name in _READ_BY_CUPY)
 
 
+def link() -> None:
+    """Put the hooks in their places."""
+    for patch in PATCHES:
+        patch.link()
+
+
+def unlink() -> None:
+    """Restore what was there before."""
+    for patch in PATCHES:
+        patch.unlink()
+
+
 # -- the self-test ---------------------------------------------------------------------------------------------------------------
 _ROWS, _INNER, _COLUMNS = 5, 7, 3
 
 
 def check() -> None:
-    """Send a small product through every hook, on the current device. ``stats`` counts these products; :data:`MADE_BY_CHECKS` has
-    them apart.
+    """Send a small product through every hook, on the current device. ``stats`` counts these products;
+    :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart.
 
     Raises
     ------
     RuntimeError
         If one does not arrive, if a result is not that of NumPy, or if the kernels cannot run here.
     """
-    before, watching, token = stats(), SWITCH.watch, HERE.set(True)
+    watching, token = SWITCH.watch, HERE.set(True)
     try:
-        _require_gpu()
-        for patch in PATCHES:
-            _check(patch)
+        with noted_as_checks():
+            _require_gpu()
+            for patch in PATCHES:
+                _check(patch)
     except Exception as error:
         raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
     finally:
         SWITCH.watch = watching
         HERE.reset(token)
-        _note_difference(before, stats())
     SWITCH.checked = True
 
 
@@ -359,15 +317,3 @@ def _check(patch: Patch) -> None:
         raise RuntimeError(f"in CuPy {cupy.__version__}, calls do not arrive at the hook of {patch.place}")
     if not np.array_equal(cupy.asnumpy(result), x @ y):
         raise RuntimeError(f"a product through {patch.place} is not that of NumPy")
-
-
-MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
-"""How many products the self-tests made, by function and route."""
-
-
-def _note_difference(before: dict[str, Any], after: dict[str, Any]) -> None:
-    for function, groups in after.items():
-        for route, count in groups.get("calls", {}).items():
-            made = count - before.get(function, {}).get("calls", {}).get(route, 0)
-            if made > 0:
-                MADE_BY_CHECKS[function, route] = MADE_BY_CHECKS.get((function, route), 0) + made

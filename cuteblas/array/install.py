@@ -1,11 +1,12 @@
-"""Transparent products: CuPy's own ``@``, ``matmul``, ``dot`` and ``tensordot``, served by the kernels."""
+"""Transparent products: CuPy's and NumPy's own ``@``, ``matmul``, ``dot``, ``tensordot`` ..., served by this package."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -21,45 +22,65 @@ __all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environ
 _VARIABLE = "CUTEBLAS_INSTALL"
 
 _lock = surviving(RLock())
-_blocks = 0             # how many ``with enabled()`` are open, in all threads
+_MODULES = {"cupy": f"{__package__}.hooks", "numpy": f"{__package__}.numpy_hooks"}
+_blocks: Counter[str] = Counter()               # how many ``with enabled()`` are open, in all threads
 
 
-def install() -> None:
-    """Let CuPy's products run on the kernels, in all threads, until :func:`uninstall`.
+def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
+    """Let CuPy's products run on the kernels, or NumPy's through this package, in all threads, until :func:`uninstall`.
 
-    Four attributes of CuPy are replaced; programs need no change, and modules that have imported ``matmul`` from CuPy before are
-    served too. A call that the kernels do not take goes to what was there before, and ``cuteblas.stats`` counts it with the reason.
-    The first time in a process, a small product is sent through every hook and compared with NumPy's. Installing twice is the same
-    as once.
+    Programs need no change. In CuPy, four attributes are replaced, and modules that have imported ``matmul`` from it before are
+    served too. In NumPy, the loops of ``matmul`` (``a @ b``), ``vecdot``, ``matvec`` and ``vecmat`` are replaced under all their
+    names, and attributes such as ``numpy.dot`` and ``numpy.einsum``, which a module that has imported them by name before does not
+    see. A call that is not taken goes to what was there before, and ``cuteblas.stats`` counts it with the reason. The first time in
+    a process, a small product is sent through every hook and compared with NumPy's. Installing twice is the same as once.
+
+    Parameters
+    ----------
+    cupy : bool, optional
+        Install into CuPy: by default unless ``numpy`` is asked for.
+    numpy : bool
+        Install into NumPy. Calls on NumPy arrays then run as those of the functions of this package: ``cuteblas.backend`` decides
+        where.
 
     Returns
     -------
     None
-        CuPy is changed.
+        CuPy or NumPy is changed.
 
     Raises
     ------
     RuntimeError
-        If the kernels cannot serve CuPy here; the message says why, and CuPy is as it was.
+        If it is not possible here; the message says why, and both are as they were.
+    ValueError
+        If neither is asked for.
 
     Examples
     --------
-    >>> cuteblas.install()  # doctest: +SKIP
-    >>> c = cupy.matmul(a, b)  # doctest: +SKIP
+    >>> cuteblas.install(numpy=True)
+    >>> c = numpy.eye(3) @ numpy.eye(3)
     >>> cuteblas.uninstall()
     """
-    hooks = _imported_hooks()
+    libraries = _asked_for(cupy, numpy)
     with _lock:
-        _put_in_place_and_check(hooks)
-        hooks.SWITCH.everywhere, hooks.SWITCH.pending, hooks.SWITCH.refused = True, False, None
+        _put_in_place_and_check(libraries)
+        for hooks in libraries.values():
+            hooks.SWITCH.everywhere = True
+        if "cupy" in libraries:
+            libraries["cupy"].SWITCH.pending, libraries["cupy"].SWITCH.refused = False, None
 
 
 @contextmanager
-def enabled() -> Iterator[None]:
-    """Let CuPy's products run on the kernels inside a ``with`` block, for this thread or task.
+def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
+    """Let CuPy's products run on the kernels, or NumPy's through this package, inside a ``with`` block, for this thread or task.
 
     Other threads are not affected, and neither are threads that are started inside the block: :func:`install` is for those. Blocks
     may be nested.
+
+    Parameters
+    ----------
+    cupy, numpy : bool
+        As of :func:`install`.
 
     Returns
     -------
@@ -68,37 +89,38 @@ def enabled() -> Iterator[None]:
 
     Raises
     ------
-    RuntimeError
+    RuntimeError, ValueError
         As :func:`install`.
 
     Examples
     --------
-    >>> with cuteblas.enabled():  # doctest: +SKIP
+    >>> a = numpy.ones((3, 2))
+    >>> with cuteblas.enabled(numpy=True):
     ...     c = a.T @ a
     """
-    global _blocks
-    hooks = _imported_hooks()
+    libraries = _asked_for(cupy, numpy)
     with _lock:
-        _put_in_place_and_check(hooks)
-        _blocks += 1
-    token = hooks.HERE.set(True)
+        _put_in_place_and_check(libraries)
+        _blocks.update([*libraries])
+    tokens = [(hooks.HERE, hooks.HERE.set(True)) for hooks in libraries.values()]
     try:
         yield
     finally:
-        hooks.HERE.reset(token)
+        for here, token in tokens:
+            here.reset(token)
         with _lock:
-            _blocks -= 1
-            _release(hooks)
+            _blocks.subtract([*libraries])
+            _release()
 
 
 def uninstall() -> None:
-    """Undo :func:`install`, ``CUTEBLAS_INSTALL`` included: every attribute of CuPy is again what it was, once no ``with enabled()``
-    is open in any thread. Without :func:`install` before, nothing happens.
+    """Undo :func:`install`, ``CUTEBLAS_INSTALL`` included: every attribute of CuPy and NumPy and every loop is again what it was,
+    once no ``with enabled()`` is open in any thread. Without :func:`install` before, nothing happens.
 
     Returns
     -------
     None
-        CuPy is as it was.
+        CuPy and NumPy are as they were.
 
     Examples
     --------
@@ -106,16 +128,18 @@ def uninstall() -> None:
     """
     with _lock:
         _AT_IMPORT.leave()
-        hooks: Any = sys.modules.get(f"{__package__}.hooks")
-        if hooks is not None:
-            hooks.SWITCH.everywhere = hooks.SWITCH.pending = False
-            _release(hooks)
+        for hooks in _imported().values():
+            hooks.SWITCH.everywhere = False
+            if hasattr(hooks.SWITCH, "pending"):
+                hooks.SWITCH.pending = False
+        _release()
 
 
-def installed() -> bool:
-    """Whether :func:`install` is in force, or will be from CuPy's import or first product on."""
-    hooks: Any = sys.modules.get(f"{__package__}.hooks")
-    return _AT_IMPORT in sys.meta_path or (hooks is not None and (hooks.SWITCH.everywhere or hooks.SWITCH.pending))
+def installed(library: str = "cupy") -> bool:
+    """Whether :func:`install` is in force in ``"cupy"`` or ``"numpy"``, or will be from CuPy's import or first product on."""
+    hooks: Any = _imported().get(library)
+    waiting = library == "cupy" and (_AT_IMPORT in sys.meta_path or (hooks is not None and hooks.SWITCH.pending))
+    return waiting or (hooks is not None and hooks.SWITCH.everywhere)
 
 
 def install_with_cupy(then: Callable[[], object] | None = None) -> None:
@@ -138,60 +162,76 @@ def install_with_cupy(then: Callable[[], object] | None = None) -> None:
 
 
 def obey_environment() -> None:
-    """Install with CuPy if the variable ``CUTEBLAS_INSTALL`` is 1."""
+    """Install what the variable ``CUTEBLAS_INSTALL`` names: ``cupy`` or ``1`` with CuPy, ``numpy`` now."""
     wish = os.environ.get(_VARIABLE, "")
-    if wish == "1":
+    wishes = {"cupy" if each == "1" else each for each in wish.replace(" ", "").split(",")} - {"", "0"}
+    if not wishes <= _MODULES.keys():
+        warnings.warn(f"{_VARIABLE} is {wish!r}; cupy (or 1) installs cuteblas into CuPy, numpy into NumPy, cupy,numpy into both, "
+                      f"0 into none", RuntimeWarning, stacklevel=2)
+        return
+    if "cupy" in wishes:
         install_with_cupy()
-    elif wish not in ("", "0"):
-        warnings.warn(f"{_VARIABLE} is {wish!r}; 1 installs cuteblas into CuPy, 0 does not", RuntimeWarning, stacklevel=2)
-
-
-def _imported_hooks() -> Any:
-    """The module of the hooks, imported if need be. CuPy is imported first and without the lock: its import may be what
-    :class:`_AtImport` waits for, in this thread or in another one."""
-    try:
-        import_module("cupy")
-        return import_module(f"{__package__}.hooks")
-    except (ImportError, AttributeError) as error:
-        from ..runtime import why_unavailable
-
-        raise RuntimeError(f"cuteblas cannot be installed: {why_unavailable() or error}") from error
-
-
-def _put_in_place_and_check(hooks: Any) -> None:
-    _link(hooks)
-    if not hooks.SWITCH.checked:
+    if "numpy" in wishes:
         try:
-            hooks.check()
-        except BaseException:
-            _release(hooks)
-            raise
+            install(numpy=True)
+        except RuntimeError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+
+
+def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
+    """The modules of the hooks, imported if need be. CuPy is imported first and without the lock: its import may be what
+    :class:`_AtImport` waits for, in this thread or in another one."""
+    asked: dict[str, Any] = {}
+    if cupy if cupy is not None else not numpy:
+        try:
+            import_module("cupy")
+            asked["cupy"] = import_module(_MODULES["cupy"])
+        except (ImportError, AttributeError) as error:
+            from ..runtime import why_unavailable
+
+            raise RuntimeError(f"cuteblas cannot be installed: {why_unavailable() or error}") from error
+    if numpy:
+        asked["numpy"] = import_module(_MODULES["numpy"])
+    if not asked:
+        raise ValueError("install into CuPy, NumPy or both")
+    return asked
+
+
+def _imported() -> dict[str, Any]:
+    """The modules of the hooks that have been used."""
+    return {library: sys.modules[name] for library, name in _MODULES.items() if name in sys.modules}
+
+
+def _put_in_place_and_check(libraries: Mapping[str, Any]) -> None:
+    try:
+        for hooks in libraries.values():
+            hooks.link()
+            if not hooks.SWITCH.checked:
+                hooks.check()
+    except BaseException:
+        _release()
+        raise
 
 
 def _put_in_place() -> None:
     """Hooks that the first product checks."""
     try:
-        hooks: Any = import_module(f"{__package__}.hooks")
+        hooks: Any = import_module(_MODULES["cupy"])
     except (ImportError, AttributeError) as error:
         warnings.warn(f"cuteblas cannot be installed: {error}", RuntimeWarning, stacklevel=2)
         return
     with _lock:
-        _link(hooks)
+        hooks.link()
         hooks.SWITCH.pending = not hooks.SWITCH.everywhere
     while _AT_IMPORT.then:
         _AT_IMPORT.then.pop()()
 
 
-def _link(hooks: Any) -> None:
-    for patch in hooks.PATCHES:
-        patch.link()
-
-
-def _release(hooks: Any) -> None:
-    """Remove the hooks if they are no longer needed."""
-    if not (_blocks or hooks.SWITCH.everywhere or hooks.SWITCH.pending):
-        for patch in hooks.PATCHES:
-            patch.unlink()
+def _release() -> None:
+    """Remove the hooks that are no longer needed."""
+    for library, hooks in _imported().items():
+        if not (_blocks[library] or installed(library)):
+            hooks.unlink()
 
 
 class _AtImport(MetaPathFinder):

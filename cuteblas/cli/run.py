@@ -17,6 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..array.install import install_with_cupy
+from ..array.patches import MADE_BY_CHECKS
 from ..functions import stats
 from .command import PROGRAM, ended
 from .comparison import CallCounter, compared
@@ -175,7 +176,7 @@ def report() -> str:
     refused = hooks.SWITCH.refused if hooks is not None else "the hooks did not fit CuPy"
     if refused is not None:
         return wrapped(f"CuPy ran all products: {refused}")
-    counts = _counts(stats(), Counter(hooks.MADE_BY_CHECKS))
+    counts = _counts(stats(), Counter(MADE_BY_CHECKS))
     if not counts:
         return "cuteblas: the program has made no product of CuPy arrays"
     calls = [(function, route, n) for (function, group, route), n in counts.items() if group == "calls"]

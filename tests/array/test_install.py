@@ -20,7 +20,7 @@ from cuteblas import runtime
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.array import hooks  # noqa: E402
+from cuteblas.array import hooks, patches  # noqa: E402
 from cuteblas.array.install import install_with_cupy, installed, obey_environment  # noqa: E402
 from cuteblas.functions.engines import cuda, repeats  # noqa: E402
 
@@ -49,7 +49,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cupy, "asarray", on_gpu)
     monkeypatch.setattr(cupy, "asnumpy", on_host)
     monkeypatch.setattr(hooks, "SWITCH", hooks.Switch())
-    monkeypatch.setattr(hooks, "MADE_BY_CHECKS", {})
+    monkeypatch.setattr(patches, "MADE_BY_CHECKS", {})
     cuteblas.reset_stats()
     yield
     cuteblas.uninstall()
@@ -83,8 +83,8 @@ def operands(*shapes: tuple[int, ...], dtype: str = "f4") -> list:
 def served() -> dict[str, dict[str, int]]:
     """Calls by function and route, without those of the self-test."""
     return {function: left for function, groups in cuteblas.stats().items()
-            if (left := {route: n - hooks.MADE_BY_CHECKS.get((function, route), 0) for route, n in groups["calls"].items()
-                         if n != hooks.MADE_BY_CHECKS.get((function, route), 0)})}
+            if (left := {route: n - patches.MADE_BY_CHECKS.get((function, route), 0) for route, n in groups["calls"].items()
+                         if n != patches.MADE_BY_CHECKS.get((function, route), 0)})}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -491,19 +491,19 @@ def test_reasons_not_to_install(monkeypatch, name, value, reason):
 
 def test_the_self_test_is_made_once(monkeypatch):
     cuteblas.install()
-    made = dict(hooks.MADE_BY_CHECKS)
+    made = dict(patches.MADE_BY_CHECKS)
     assert made == {("matmul", "reference"): 8}
     cuteblas.uninstall()
     with cuteblas.enabled():
         pass
-    assert hooks.MADE_BY_CHECKS == made == {("matmul", "reference"): cuteblas.stats()["matmul"]["calls"]["reference"]}
+    assert patches.MADE_BY_CHECKS == made == {("matmul", "reference"): cuteblas.stats()["matmul"]["calls"]["reference"]}
 
 
 # -- with CuPy's import ------------------------------------------------------------------------------------------------------------
 def test_the_first_product_checks(by_cupy):
     pristine = attributes()
     install_with_cupy()
-    assert installed() and attributes() != pristine and not hooks.MADE_BY_CHECKS
+    assert installed() and attributes() != pristine and not patches.MADE_BY_CHECKS
     a, b = operands((3, 4), (4, 5))
     cupy.matmul(a, b)
     assert by_cupy == [] and served() == {"matmul": {"reference": 1}} and hooks.SWITCH.everywhere
@@ -612,7 +612,7 @@ print(installed())
 
 def test_wishes_that_are_not_understood(monkeypatch):
     monkeypatch.setenv("CUTEBLAS_INSTALL", "yes")
-    with pytest.warns(RuntimeWarning, match="CUTEBLAS_INSTALL is 'yes'; 1 installs"):
+    with pytest.warns(RuntimeWarning, match="CUTEBLAS_INSTALL is 'yes'; cupy .or 1. installs"):
         obey_environment()
     assert not installed()
 

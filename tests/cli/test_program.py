@@ -142,7 +142,7 @@ def on_the_host(monkeypatch):
     pytest.importorskip("cupy", reason="CuPy is not installed")
     import cupy
 
-    from cuteblas.array import hooks
+    from cuteblas.array import hooks, patches
     from cuteblas.functions.engines import cuda, repeats
 
     from ..functions import host_cupy, reference
@@ -160,7 +160,7 @@ def on_the_host(monkeypatch):
     for owner, name in ((cupy.ndarray, "__matmul__"), (cupy.ndarray, "dot"), (cupy.matmul, "_try_fastcall_func")):
         monkeypatch.setattr(owner, name, by_cupy, raising=False)
     monkeypatch.setattr(hooks, "SWITCH", hooks.Switch())
-    monkeypatch.setattr(hooks, "MADE_BY_CHECKS", {})
+    monkeypatch.setattr(patches, "MADE_BY_CHECKS", {})
     at_end = []
     monkeypatch.setattr(atexit, "register", at_end.append)
     monkeypatch.setattr(atexit, "unregister", at_end.remove)

@@ -1,0 +1,307 @@
+"""The places where programs reach NumPy's products and copies, and what serves them while cuteblas is installed.
+
+================================================================  ==================================================================
+place                                                             called by
+================================================================  ==================================================================
+the loops of ``matmul``, ``vecdot``, ``matvec`` and ``vecmat``    ``a @ b``, ``a @= b``, and these functions under all their names
+attributes of ``numpy`` and ``numpy.linalg``: :data:`FUNCTIONS`   ``np.dot(a, b)``; modules that imported a name before have the
+                                                                  original
+================================================================  ==================================================================
+
+Each passes calls of plain arrays on to the function of the same name in this package, which decides where they run. Calls that come
+from this package itself reach NumPy's own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+
+from ..functions import ascontiguousarray, asfortranarray, copy, dot, einsum, inner, kron, matvec, tensordot, vdot, vecmat
+from ..functions.counters import tally
+from ..functions.linalg import matrix_power, multi_dot
+from ..functions.linalg import tensordot as tensordot_of_linalg
+from ..functions.matmul import matmul
+from ..functions.vecdot import vecdot
+from .numpy_loops import TYPES, Call, Loop, raised_elsewhere, why_unavailable
+from .patches import Patch, noted_as_checks
+
+__all__ = ["FUNCTIONS", "HERE", "LOOPS", "SWITCH", "Function", "Switch", "as_a_program", "check", "link", "unlink"]
+
+HERE: ContextVar[bool] = ContextVar("cuteblas_enabled_numpy", default=False)
+"""Whether this thread or task is inside ``with cuteblas.enabled(numpy=True)``."""
+
+_LEAST = {"with BLAS": 1 << 25, "without": 1 << 15}
+"""Multiplications in one call of a loop, by its type; calls of fewer are left to NumPy at once."""
+_BLAS_TYPES = "fdFD"
+_OWN = __name__.partition(".")[0] + "."
+
+
+class Switch:
+    """Whether calls are served, and who watches them.
+
+    Attributes
+    ----------
+    everywhere : bool
+        In every thread.
+    checked : bool
+        A call through every place was served and compared with NumPy's.
+    watch : callable or None
+        Told of every call that arrives: the ufunc or the :class:`Function`, and its arguments, by position and by name.
+    """
+
+    __slots__ = ("checked", "everywhere", "watch")
+
+    def __init__(self) -> None:
+        self.everywhere = False
+        self.checked = False
+        self.watch: Callable[[Any, tuple, Mapping[str, Any]], None] | None = None
+
+
+SWITCH = Switch()
+as_a_program: Callable[..., Any] = eval("lambda function, *args, **named: function(*args, **named)", {})
+"""Call a function as a program does: not from a module of this package."""
+
+
+def _from_here(frame: Any) -> bool:
+    """Whether it is this package that calls NumPy."""
+    return str(frame.f_globals.get("__name__")).startswith(_OWN)
+
+
+def _delegated(function: str, error: BaseException) -> None:
+    reason = "no memory" if isinstance(error, MemoryError) else f"{type(error).__name__} where NumPy has none"
+    tally(function, "calls", f"delegated to NumPy: {reason}").tick()
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------------------
+_PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": matmul, "vecdot": vecdot, "matvec": matvec, "vecmat": vecmat}
+
+
+class _Memory:
+    """Memory that an array is made of without a copy."""
+
+    __slots__ = ("__array_interface__",)
+
+    def __init__(self, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], address: int, read_only: bool):
+        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape, "strides": strides,
+                                    "data": (address, read_only)}
+
+
+def _serve(loop: Loop, products: int, arguments: Callable[[], Call]) -> bool:
+    if not (SWITCH.everywhere or HERE.get()) or _from_here(sys._getframe(2)):
+        return False
+    a, b, c = (np.asarray(_Memory(dtype, shape, strides, address, read_only)) for dtype, read_only, shape, strides, address
+               in zip(loop.dtypes, (True, True, False), *arguments(), strict=True))
+    if SWITCH.watch is not None:
+        SWITCH.watch(loop.ufunc, (a, b), {})
+    if products < loop.least:
+        return False
+    _PRODUCTS[loop.ufunc.__name__](a, b, c)
+    return True
+
+
+LOOPS = [Loop(ufunc, types, _LEAST["with BLAS" if types[0] in _BLAS_TYPES else "without"], SWITCH, _serve,
+              lambda loop, error: _delegated(loop.ufunc.__name__, error))
+         for ufunc in (np.matmul, np.vecdot, np.matvec, np.vecmat) for types in ufunc.types if set(types) <= {*TYPES, *"->"}]
+
+
+# -- attributes -------------------------------------------------------------------------------------------------------------------
+_NDARRAY = np.ndarray
+_PLAIN = frozenset({int, bool, str, type(None), type})
+
+
+def _elements(arguments: Iterable[Any]) -> int:
+    """How many elements all arrays have; -1 if there is something that could answer a function of NumPy's itself (NEP 18), or be
+    taken otherwise by ours."""
+    total = 0
+    for x in arguments:
+        kind = type(x)
+        if kind is _NDARRAY:
+            total += x.size
+        elif kind is tuple or kind is list:
+            if (inner := _elements(x)) < 0:
+                return -1
+            total += inner
+        elif kind not in _PLAIN and not isinstance(x, np.dtype):
+            return -1
+    return total
+
+
+def _terms(arguments: Iterable[Any]) -> int:
+    """How many terms the sums of all elements of a product of all arrays have at most; -1 as :func:`_elements`."""
+    total = 1
+    for x in arguments:
+        if type(x) is _NDARRAY:
+            total *= x.size
+        elif _elements((x,)) < 0:
+            return -1
+    return total
+
+
+class Function:
+    """What takes the place of a function of NumPy's.
+
+    It equals that: NumPy's dispatch (NEP 18) looks functions up in tables of other packages, which may have been made while this
+    was in its place.
+
+    Parameters
+    ----------
+    place : str
+        The name in NumPy, with its module.
+    ours : callable
+        The function of this package.
+    measure : callable
+        How much the arrays in a tuple of arguments come to; negative if the call is not for us.
+    least : int
+        Calls with less are left to NumPy at once.
+    foreign : frozenset of str
+        Arguments that NumPy does not have.
+
+    Attributes
+    ----------
+    patch : Patch
+        What puts it there.
+    """
+
+    def __init__(self, place: str, ours: Callable[..., Any], measure: Callable[[Iterable[Any]], int], least: int,
+                 foreign: frozenset[str] = frozenset({"precision", "variant"})):
+        module, _, name = place.rpartition(".")
+        self._place, self._ours, self._first = f"{module}:{name}", ours, resolve_name(place)
+        self._measure, self._least, self._foreign = measure, least, foreign
+        self.patch = Patch(place, resolve_name(module), name, self, name)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        original = self.patch.original
+        if not (SWITCH.everywhere or HERE.get()) or (much := self._measure((*args, *named.values()) if named else args)) < 0 \
+                or (much < self._least and SWITCH.watch is None) or (named and not self._foreign.isdisjoint(named)) \
+                or _from_here(sys._getframe(1)):
+            return original(*args, **named)
+        if SWITCH.watch is not None:
+            SWITCH.watch(self, args, named)
+            if much < self._least:
+                return original(*args, **named)
+        try:
+            return self._ours(*args, **named)
+        except Exception as error:
+            if raised_elsewhere(error):
+                raise
+            failure = error
+        result = original(*args, **named)               # if it refuses the call as well, its exception is what the program gets
+        _delegated(self.patch.function, failure)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_first"], name)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._first
+
+    def __hash__(self) -> int:
+        return hash(self._first)
+
+    def __repr__(self) -> str:
+        return f"{self._first!r}, served by cuteblas"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return resolve_name, (self._place,)
+
+
+_PRODUCTS_BY_NAME: dict[str, Callable[..., Any]] = {
+    "dot": dot, "inner": inner, "vdot": vdot, "tensordot": tensordot, "kron": kron, "linalg.multi_dot": multi_dot,
+    "linalg.matrix_power": matrix_power, "linalg.tensordot": tensordot_of_linalg}
+_COPIES: dict[str, Callable[..., Any]] = {"copy": copy, "ascontiguousarray": ascontiguousarray, "asfortranarray": asfortranarray}
+FUNCTIONS = [Function("numpy.einsum", einsum, _terms, 1 << 17),
+             *[Function(f"numpy.{name}", ours, _elements, 1 << 10) for name, ours in _PRODUCTS_BY_NAME.items()],
+             *[Function(f"numpy.{name}", ours, _elements, 1 << 12, frozenset({"out", "variant"}))
+               for name, ours in _COPIES.items()]]
+"""The attributes that are replaced."""
+
+
+def link() -> None:
+    """Put everything in its place.
+
+    Raises
+    ------
+    RuntimeError
+        If that is not possible here; NumPy is as it was.
+    """
+    if (reason := why_unavailable()) is not None:
+        raise RuntimeError(f"cuteblas cannot be installed: {reason}")
+    for loop in LOOPS:
+        loop.link()
+    for function in FUNCTIONS:
+        function.patch.link()
+
+
+def unlink() -> None:
+    """Restore what was there before."""
+    for loop in LOOPS:
+        loop.unlink()
+    for function in FUNCTIONS:
+        function.patch.unlink()
+
+
+atexit.register(unlink)                 # threads that the end of the process stops are not to be in a loop of ours
+
+
+# -- the self-test ---------------------------------------------------------------------------------------------------------------
+def check() -> None:
+    """Send a product or copy through every place. ``stats`` counts these; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them
+    apart.
+
+    Raises
+    ------
+    RuntimeError
+        If one does not arrive, or if a result is not that of NumPy.
+    """
+    x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
+    calls: list[tuple[Any, tuple[Any, ...]]] = [(loop.ufunc, _operands(loop.ufunc, x)) for loop in LOOPS if loop.types[0] == "b"]
+    calls += [(function, _operands(function, x)) for function in FUNCTIONS]
+    watching, token = SWITCH.watch, HERE.set(True)
+    try:
+        with noted_as_checks():
+            for function, arguments in calls:
+                _check(function, arguments)
+    except Exception as error:
+        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
+    finally:
+        SWITCH.watch = watching
+        HERE.reset(token)
+    SWITCH.checked = True
+
+
+def _operands(function: Any, x: np.ndarray) -> tuple[Any, ...]:
+    match function.__name__:
+        case "vecdot":
+            return x, x
+        case "matvec":
+            return x, x[0]
+        case "vecmat":
+            return x[0], x
+        case "einsum":
+            return "ij,jk->ki", x, x
+        case "matrix_power":
+            return x, 3
+        case "multi_dot":
+            return ([x, x, x],)
+        case "copy" | "ascontiguousarray" | "asfortranarray":
+            return (x.T,)
+        case "kron":
+            return x[:20, :30], x[:30, :20]
+    return x, x
+
+
+def _check(function: Any, arguments: tuple[Any, ...]) -> None:
+    arrived: list[Any] = []
+    SWITCH.watch = lambda place, operands, named: arrived.append(place)
+    result, name = as_a_program(function, *arguments), function.__name__
+    if function not in arrived:
+        raise RuntimeError(f"in NumPy {np.__version__}, calls of {name} do not arrive")
+    if not np.array_equal(result, function(*arguments)):
+        raise RuntimeError(f"a result of {name} is not that of NumPy")

@@ -1,0 +1,237 @@
+"""The inner loops of NumPy's generalized ufuncs, replaced through NumPy's C API (``PyUFunc_ReplaceLoopBySignature``).
+
+NumPy calls a loop with four pointers: to the addresses of operands and result; to the number of products and the extents of their
+core dimensions; to the strides, in bytes, of each array from one product to the next and then along its core dimensions; and one
+that is the loop's own. By then everything else has been done: types are cast, elements aligned, ``out`` and operands are apart,
+and batches broadcast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["TYPES", "Call", "Loop", "raised_elsewhere", "why_unavailable"]
+
+TYPES = "?bBhHiIlLqQefdFD"
+"""Type characters of the loops that are replaced: those that have kernels."""
+
+_AT_ONCE = 1 << 15              # multiplications; the original loop of fewer is not worth a release of the interpreter's lock
+_REPLACE = 30                   # the place of PyUFunc_ReplaceLoopBySignature in the table of NumPy's C API
+
+_Words = ctypes.POINTER(ctypes.c_ssize_t)
+_LOOP = None, ctypes.c_void_p, _Words, _Words, ctypes.c_void_p
+_Entered = ctypes.CFUNCTYPE(*_LOOP)
+_Held = ctypes.PYFUNCTYPE(*_LOOP)               # keeps the interpreter's lock
+_Pointer = ctypes.c_void_p
+
+
+class Call(NamedTuple):
+    """What a loop is called with: extents and strides, in bytes, of both operands and the result, and where they begin.
+
+    Attributes
+    ----------
+    shapes, strides : tuple of tuple of int
+        Of each array; the first axis counts the products, if there are several.
+    addresses : tuple of int
+        Of each array.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    addresses: tuple[int, ...]
+
+
+def why_unavailable() -> str | None:
+    """Why loops cannot be replaced in this interpreter; ``None`` if they can."""
+    api = getattr(ctypes, "pythonapi", None)
+    if api is None:
+        return "this Python has no C API"
+    current, main = api.PyInterpreterState_Get, api.PyInterpreterState_Main
+    current.restype = main.restype = ctypes.c_void_p
+    if current() != main():
+        return "loops of NumPy are replaced in the main interpreter only"       # what they call would run in another one
+    try:
+        _replacer()
+    except (AttributeError, ImportError, ValueError) as error:
+        return f"NumPy {np.__version__} has no C API for it: {error}"
+    return None
+
+
+def _replacer() -> Callable[..., int]:
+    from numpy._core._multiarray_umath import _UFUNC_API  # type: ignore[import-not-found]
+
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = _Pointer, [ctypes.py_object, ctypes.c_char_p]
+    table = (_Pointer * (_REPLACE + 1)).from_address(pointer(_UFUNC_API, None))
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, _Pointer, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(_Pointer))
+    return prototype(table[_REPLACE] or 0)
+
+
+class Loop:
+    """One loop of a generalized ufunc of two operands, and ours that takes its place.
+
+    Parameters
+    ----------
+    ufunc : numpy.ufunc
+        Whose it is.
+    types : str
+        Its types, as in ``ufunc.types``.
+    least : int
+        Multiplications; fewer are left to the original.
+    switch : object
+        While its attribute ``watch`` is not ``None``, those are served too.
+    serve : callable
+        A function of this loop, the multiplications and a function that returns the :class:`Call`: ``True`` if it has
+        computed the products, else the original does.
+    failed : callable
+        Told of the loop and the exception that ended ``serve``, after the original has computed the products.
+    """
+
+    def __init__(self, ufunc: np.ufunc, types: str, least: int, switch: Any, serve: Callable[[Loop, int, Callable[[], Call]], bool],
+                 failed: Callable[[Loop, BaseException], None]):
+        self.ufunc, self.types, self.least = ufunc, types, least
+        self.dtypes = tuple(map(np.dtype, types.replace("->", "")))
+        self._switch, self._serve, self._failed = switch, serve, failed
+        names: dict[str, int] = {}
+        self._core = tuple(tuple(names.setdefault(name, len(names)) for name in part.replace("?", "").split(",") if name)
+                           for part in str(ufunc.signature).replace("->", ",").replace(" ", "")[1:-1].split("),("))
+        self._axes = len(names)
+        # typedef struct {PyObject_HEAD int nin, nout, nargs, identity; PyUFuncGenericFunction *functions; ...} PyUFuncObject
+        functions = _Pointer.from_address(id(ufunc) + object.__basicsize__ + 4 * ctypes.sizeof(ctypes.c_int))
+        self._place = _Pointer.from_address((functions.value or 0) + ufunc.types.index(types) * ctypes.sizeof(_Pointer))
+        self._ours: dict[int, Any] = {}                 # by the original
+
+    def link(self) -> None:
+        """Put ours in the place of the loop that is there.
+
+        Raises
+        ------
+        RuntimeError
+            If NumPy does not have it where its headers say.
+        """
+        current = self._there()
+        if current in map(_address, self._ours.values()):
+            return
+        if current not in self._ours:
+            self._ours[current] = ours = _Entered(self._around(current))
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(ours))      # NumPy may have it longer than this module lasts
+        if self._replace(_address(self._ours[current])) != current:
+            self._replace(current)
+            raise RuntimeError(f"NumPy {np.__version__} has the loops of {self.ufunc.__name__} where they were not looked for")
+
+    def unlink(self) -> None:
+        """Restore the original. A loop that has been put over ours since stays: it may call ours, which then passes everything
+        on."""
+        for original, ours in self._ours.items():
+            if self._there() == _address(ours):
+                self._replace(original)
+                return
+
+    def linked(self) -> bool:
+        """Whether NumPy calls ours."""
+        return self._there() in map(_address, self._ours.values())
+
+    def _there(self) -> int:
+        return self._place.value or 0
+
+    def _replace(self, loop: int) -> int:
+        before = _Pointer()
+        numbers = (ctypes.c_int * len(self.dtypes))(*[dtype.num for dtype in self.dtypes])
+        _replacer()(self.ufunc, loop, numbers, ctypes.byref(before))
+        return before.value or 0
+
+    def call(self, arrays: int, extents: Any, strides: Any) -> Call:
+        """What the pointers say."""
+        several, core = (extents[0],) if extents[0] != 1 else (), extents[1:1 + self._axes]
+        count = 3
+        shapes, along = [], []
+        for i, axes in enumerate(self._core):
+            shapes.append((*several, *[core[axis] for axis in axes]))
+            along.append((*strides[i:i + len(several)], *strides[count:count + len(axes)]))
+            count += len(axes)
+        return Call(tuple(shapes), tuple(along), tuple((ctypes.c_ssize_t * 3).from_address(arrays)))
+
+    def _around(self, original: int) -> Callable[..., None]:
+        """Our loop. Nothing may leave it, so whatever happens, the original computes the products."""
+        held, released, serve, failed = _Held(original), _Entered(original), self._serve, self._failed
+        matrix, vector, call, least, switch = self._axes > 2, self._axes == 1, self.call, self.least, self._switch
+
+        def loop(arrays: int, extents: Any, strides: Any, data: int) -> None:
+            try:
+                if matrix:
+                    products = extents[0] * extents[1] * extents[2] * extents[3]
+                else:
+                    products = extents[0] * extents[1] * (vector or extents[2])
+                if products < least and switch.watch is None:
+                    if products < _AT_ONCE:
+                        held(arrays, extents, strides, data)
+                    else:
+                        released(arrays, extents, strides, data)
+                elif not serve(self, products, lambda: call(arrays, extents, strides)):
+                    released(arrays, extents, strides, data)
+            except BaseException as error:
+                released(arrays, extents, strides, data)
+                if raised_elsewhere(error):
+                    _RAISED_LATER[get_ident()] = _as_class(error)
+                else:
+                    failed(self, error)
+
+        return _without_interrupts_at_its_start(loop)
+
+
+def _address(loop: Any) -> int:
+    return ctypes.cast(loop, _Pointer).value or 0
+
+
+# -- exceptions of signals --------------------------------------------------------------------------------------------------------
+def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
+    """The function, without the check for signals before its first statement, where no ``try`` catches what a handler raises.
+
+    Python makes the check in RESUME, unless its argument says that the function goes on after an ``await`` (3).
+    """
+    from dis import opmap
+
+    code = bytearray(function.__code__.co_code)
+    places = [i for i in range(0, len(code), 2) if code[i] == opmap["RESUME"] and code[i + 1] == 0]
+    for place in places:
+        code[place + 1] = 3
+    function.__code__ = function.__code__.replace(co_code=bytes(code))
+    return function
+
+
+def raised_elsewhere(error: BaseException) -> bool:
+    """Whether an exception is none of ours: that of an interrupt, or of a handler of signals."""
+    if not isinstance(error, Exception) or _LATER in error.__dict__:
+        return True
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in handlers:
+        trace = trace.tb_next
+    return trace is not None
+
+
+def _as_class(error: BaseException) -> type[BaseException]:
+    """A class whose only instance is ``error``."""
+    error.__dict__[_LATER] = True       # it may pass another loop, and has a new traceback then
+    return type("Raised", (BaseException,), {"__new__": lambda kind: error})
+
+
+_LATER = "_cuteblas_raised_later"
+
+
+class _Setting:
+    """``_RAISED_LATER[thread] = class`` has an exception raised in a thread as soon as its program goes on. Python looks for such
+    exceptions after calls; there is none after an assignment, so it is not raised in the loop that makes it."""
+
+    if hasattr(ctypes, "pythonapi"):
+        __setitem__ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
+            ("PyThreadState_SetAsyncExc", ctypes.pythonapi))
+
+
+_RAISED_LATER: Any = _Setting()

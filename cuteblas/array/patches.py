@@ -1,0 +1,84 @@
+"""Attributes of another library that are replaced for a while, and the products that are made to check what took their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from ..functions.counters import stats
+
+__all__ = ["MADE_BY_CHECKS", "Patch", "noted_as_checks"]
+
+_ABSENT: Any = object()
+
+
+class Patch:
+    """An attribute of another library and the hook that takes its place.
+
+    Parameters
+    ----------
+    place : str
+        The attribute, in words.
+    owner : object
+        What it is an attribute of.
+    name : str
+        Its name there.
+    hook : callable
+        Ours.
+    function : str
+        The function on whose account calls are counted that go on to the original.
+
+    Attributes
+    ----------
+    original : callable
+        What was there when the hook took its place.
+    """
+
+    def __init__(self, place: str, owner: Any, name: str, hook: Callable[..., Any], function: str):
+        self.place = place
+        self.function = function
+        self.original: Callable[..., Any] = getattr(owner, name)
+        self.hook = wraps(self.original)(hook)
+        self._owner = owner
+        self._name = name
+        self._before = _ABSENT
+        self._linked = False
+
+    def link(self) -> None:
+        """Put the hook in its place, unless it is still reached: through a patch that was put over it."""
+        if not self._linked or getattr(self._owner, self._name) is self.original:       # restored by another hand, as by a reload
+            self._before = vars(self._owner).get(self._name, _ABSENT)
+            self.original = getattr(self._owner, self._name)
+            setattr(self._owner, self._name, self.hook)
+            self._linked = True
+
+    def unlink(self) -> None:
+        """Restore the original. A patch that has been put over the hook since stays: it may call the hook, which then passes
+        everything on."""
+        if vars(self._owner).get(self._name) is not self.hook:
+            return
+        if self._before is _ABSENT:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self._before)
+        self._linked = False
+
+
+MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
+"""How many products the self-tests made, by function and route."""
+
+
+@contextmanager
+def noted_as_checks() -> Iterator[None]:
+    """Note what is counted inside a ``with`` block in :data:`MADE_BY_CHECKS`."""
+    before = stats()
+    try:
+        yield
+    finally:
+        for function, groups in stats().items():
+            for route, count in groups.get("calls", {}).items():
+                made = count - before.get(function, {}).get("calls", {}).get(route, 0)
+                if made > 0:
+                    MADE_BY_CHECKS[function, route] = MADE_BY_CHECKS.get((function, route), 0) + made
