@@ -58,7 +58,7 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
     Examples
     --------
     >>> cuteblas.install(numpy=True)
-    >>> c = numpy.eye(3) @ numpy.eye(3)
+    >>> c = np.eye(3) @ np.eye(3)
     >>> cuteblas.uninstall()
     """
     libraries = _asked_for(cupy, numpy)
@@ -94,7 +94,7 @@ def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
 
     Examples
     --------
-    >>> a = numpy.ones((3, 2))
+    >>> a = np.ones((3, 2))
     >>> with cuteblas.enabled(numpy=True):
     ...     c = a.T @ a
     """
