@@ -21,7 +21,14 @@ _SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20      # stand for extents and s
 
 
 def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
-    """Global-memory sectors (32 bytes) that one warp's access touches, and the fewest that its bytes allow."""
+    """Global-memory sectors (32 bytes) that one warp's access touches, and the fewest that its bytes allow.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.access import sectors
+    >>> sectors([4 * lane for lane in range(32)], 4), sectors([128 * lane for lane in range(32)], 4)
+    ((4, 4), (32, 4))
+    """
     touched = {s for a in addresses for s in range(a // _SECTOR_BYTES, (a + nbytes - 1) // _SECTOR_BYTES + 1)}
     return len(touched), -(-len(set(addresses)) * nbytes // _SECTOR_BYTES)
 
@@ -38,6 +45,18 @@ class AccessCounter:
         Named integers of the source and what they stand for.
     parameters : dict
         Values that stand for the kernel's integer parameters; every other variable is zero.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.copies import Vector
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S, r = Tensor(k.pointer("S", "float32"), Layout((32, 8), (8, 1))), k.registers("r", "float32", Layout(1))
+    >>> k.do("load_global", r(0), S(k.thread, 0), of=1)
+    >>> k.count(S(k.thread, 0), 1, "load_global", S)
+    >>> k.build().facts
+    {'global load S': '4 bytes a lane: 32 sectors of at least 4'}
     """
 
     threads: int

@@ -20,6 +20,12 @@ class Feature:
         Whether all that came later have it too.
     suffix : str
         What is added to the name of the architecture that code with it is compiled for.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.architectures import Feature
+    >>> Feature((90,)).on
+    (90,)
     """
 
     on: tuple[int, ...]
@@ -60,6 +66,12 @@ class Capabilities:
         Matrix multiplications of warpgroups, from shared memory.
     float64_tensor_cores : bool
         Those with twice the rate of the float64 unit, which round every multiply-add as it does.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.architectures import capabilities
+    >>> capabilities("sm_90a").wgmma, capabilities("sm_80").wgmma
+    (True, False)
     """
 
     async_copies: bool
@@ -77,6 +89,12 @@ def number_of(arch: str) -> int:
     ------
     ValueError
         If it is not written so.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.architectures import number_of
+    >>> number_of("sm_90a"), number_of("sm_80")
+    (90, 80)
     """
     digits = arch.removeprefix("sm_").rstrip("af")
     if not arch.startswith("sm_") or not digits.isdigit():
@@ -95,6 +113,7 @@ def capabilities(arch: str) -> Capabilities:
 
     Examples
     --------
+    >>> from cuteblas.codegen.architectures import capabilities
     >>> capabilities("sm_90").wgmma, capabilities("sm_100").wgmma, capabilities("sm_100").tma
     (True, False, True)
     """
@@ -107,6 +126,7 @@ def oldest_with(feature: str) -> str:
 
     Examples
     --------
+    >>> from cuteblas.codegen.architectures import oldest_with
     >>> oldest_with("tma"), oldest_with("wgmma")
     ('sm_90', 'sm_90a')
     """
@@ -118,6 +138,7 @@ def why_lacking(feature: str, arch: str) -> str | None:
 
     Examples
     --------
+    >>> from cuteblas.codegen.architectures import why_lacking
     >>> why_lacking("wgmma", "sm_80"), why_lacking("wgmma", "sm_90")
     ('wgmma exists on sm_90 alone, not on sm_80', None)
     """

@@ -32,14 +32,39 @@ _CONDITION = 2                      # how strongly the condition of ?: binds
 
 
 class CopyAtom(Protocol):
-    """How a tensor is copied: by which instructions, with which predicates."""
+    """How a tensor is copied: by which instructions, with which predicates.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.codegen.copies import Vector
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S, r = Tensor(k.pointer("S", "float32"), Layout(4)), k.registers("r", "float32", Layout(4))
+    >>> k.copy(Vector(4), S, r)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::load_global<4>(&r[0], &S[0]);'
+    """
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
         """Write the copy of all of ``source``."""
 
 
 class GemmAtom(Protocol):
-    """How matrices are multiplied: by which instructions, with which thread-value layouts."""
+    """How matrices are multiplied: by which instructions, with which thread-value layouts.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.codegen.fma import Fma
+    >>> from cuteblas.layout import Layout
+    >>> k = KernelBuilder("example", threads=32)
+    >>> a, b = (k.registers(name, "float32", Layout((2, 1))) for name in "ab")
+    >>> c = k.registers("c", "float32", Layout(((2, 2), 1, 1)))
+    >>> k.gemm(Fma(), c, a, b)
+    >>> k.build().body.splitlines()[-4].strip()
+    'cb::mac(c[at + j * 2], a[at], b[j]);'
+    """
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """Write ``c += a b^T``."""
@@ -57,6 +82,15 @@ class Guard:
         Exclusive upper bounds, one for each coordinate; ``None`` where nothing needs checking.
     halo : bool
         Whether coordinates may be negative, where nothing exists either; then single elements are copied.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import Guard, KernelBuilder
+    >>> from cuteblas.layout import make_identity_tensor
+    >>> k = KernelBuilder("example", threads=32)
+    >>> M, N = k.integer("M"), k.integer("N")
+    >>> print(Guard(make_identity_tensor((32, 16)), (M, N)).at((3, 5)))
+    3 < M && 5 < N
     """
 
     coordinates: Tensor
@@ -106,6 +140,30 @@ class KernelBuilder:
     waits : bool
         Whether it may begin while the launch before it in the stream still runs: it waits for that one to end before it does
         anything, and lets the next one begin.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.codegen.copies import Vector
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> k = KernelBuilder("doubled", threads=32, waits=False)
+    >>> S, D = Tensor(k.pointer("S", "float32"), Layout(32)), Tensor(k.pointer("D", "float32", const=False), Layout(32))
+    >>> r = k.registers("r", "float32", Layout(1))
+    >>> k.do("load_global", r(0), S(k.thread), of=1)
+    >>> k.assign(r(0), r(0) + r(0))
+    >>> k.do("store_global", D(k.thread), r(0), of=1)
+    >>> body = k.build().body
+    >>> print(body[body.index("extern"):])
+    extern "C" __global__ void __launch_bounds__(32)
+    doubled(float const* S, float* D)
+    {
+      int const tid = threadIdx.x;
+      alignas(16) float r[1];
+      cb::load_global<1>(&r[0], &S[tid]);
+      r[0] = r[0] + r[0];
+      cb::store_global<1>(&D[tid], &r[0]);
+    }
+    <BLANKLINE>
     """
 
     def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1, wide: bool = False,

@@ -32,6 +32,20 @@ class Vector:
     ----------
     width : int
         Elements of a vector.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.copies import Vector
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S, r = Tensor(k.pointer("S", "float32"), Layout(8)), k.registers("r", "float32", Layout(8))
+    >>> k.copy(Vector(4), S, r)
+    >>> print("\\n".join(k.build().body.splitlines()[-5:-1]))
+    #pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        cb::load_global<4>(&r[i * 4], &S[i * 4]);
+      }
     """
 
     width: int = 1
@@ -81,6 +95,19 @@ class Vector:
 class CpAsync(Vector):
     """Copies from global to shared memory that threads do not wait for (``cp.async``): :meth:`KernelBuilder.commit` closes a group
     of them, :meth:`KernelBuilder.wait` waits. Else as :class:`Vector`.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.copies import CpAsync
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S, sS = Tensor(k.pointer("S", "float32"), Layout(4)), k.shared("sS", "float32", Layout(4))
+    >>> k.copy(CpAsync(4), S, sS)
+    >>> k.commit()
+    >>> k.wait(0)
+    >>> k.build().body.splitlines()[-4].strip()
+    'cb::cp_async<4>(&sS[0], &S[0], true);'
     """
 
     _calls: ClassVar[Mapping[tuple[str, str], str]] = {("gmem", "smem"): "cp_async"}
@@ -91,6 +118,12 @@ class CpAsync(Vector):
 class Covering(Vector):
     """Loads from shared memory of which a part may never have been written: words that cover a run which begins anywhere, of which
     what is not of the run is cut off. Else as :class:`Vector`.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.copies import Covering
+    >>> Covering(4).width
+    4
     """
 
     _calls: ClassVar[Mapping[tuple[str, str], str]] = {("smem", "rmem"): "load_covering"}
@@ -107,6 +140,12 @@ class Ldmatrix:
     ----------
     transposed : bool
         Whether lanes get pairs of a column instead of pairs of a row.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.copies import Ldmatrix
+    >>> Ldmatrix(transposed=True)
+    Ldmatrix(transposed=True)
     """
 
     transposed: bool = False
@@ -142,6 +181,16 @@ class StoreAsync:
         Of the block. It must have begun, and may not end before the word is there.
     barrier : Element
         The mbarrier on which this completes, by its address in this block; that of the other one is used.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.copies import StoreAsync
+    >>> from cuteblas.codegen.mbarrier import Mbarriers
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90", cluster=2)
+    >>> barrier = Mbarriers(k, "came", 1, arrivals=1).at(0)
+    >>> StoreAsync(1, barrier).rank
+    1
     """
 
     rank: IntLike
@@ -163,7 +212,17 @@ class StoreAsync:
 
 
 def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> None:
-    """Refuse predicates of an atom that has none: the hardware knows what exists, or all does."""
+    """Refuse predicates of an atom that has none: the hardware knows what exists, or all does.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.copies import Ldmatrix, refuse_predicates
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> refuse_predicates(Ldmatrix(), None, k.thread.eq(0))
+    Traceback (most recent call last):
+    cuteblas.codegen.errors.CodegenError: Ldmatrix copies without predicates: write it under a condition
+    """
     if guard is not None or when is not True:
         raise CodegenError(f"{type(atom).__name__} copies without predicates: write it under a condition")
 

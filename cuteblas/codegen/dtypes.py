@@ -42,6 +42,13 @@ class DType:
         Whether kernels multiply elements; if not, they move and convert them.
     prelude : str
         The part of the prelude that declares the C++ type.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.dtypes import dtype
+    >>> half = dtype("float16")
+    >>> half.bytes, half.ctype, half.accumulator
+    (2, 'cb::half', 'float32')
     """
 
     name: str
@@ -140,6 +147,12 @@ def dtype(name: str) -> DType:
     ------
     TypeError
         If kernels have no such element type.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.dtypes import dtype
+    >>> dtype("complex64").bytes
+    8
     """
     try:
         return DTYPES[name]
@@ -149,7 +162,14 @@ def dtype(name: str) -> DType:
 
 @lru_cache(maxsize=256)                 # numpy.dtype.name is spelled anew at every question
 def element_of(numpy_dtype: Any) -> DType | None:
-    """The row of a ``numpy.dtype``, whatever its byte order; ``None`` if kernels have no such element type."""
+    """The row of a ``numpy.dtype``, whatever its byte order; ``None`` if kernels have no such element type.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.dtypes import element_of
+    >>> element_of(np.dtype("float32")).name, element_of(np.dtype("datetime64[s]")) is None
+    ('float32', True)
+    """
     row = DTYPES.get(numpy_dtype.name)
     return row if row is not None and row.package else None
 
@@ -164,6 +184,12 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     TypeError
         If there is none: bool and complex numbers do not mix with other types, integers do not mix with real numbers, float64 would
         be rounded twice on the way to a shorter result, and some types are not multiplied.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.dtypes import accumulator_of
+    >>> accumulator_of("float16", "float16", "float16"), accumulator_of("int8", "int8", "int32")
+    ('float32', 'int32')
     """
     kinds = [dtype(name) for name in (a, b, c)]
     if idle := next((d for d in kinds[:2] if not d.is_multiplied), None):

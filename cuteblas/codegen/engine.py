@@ -22,7 +22,17 @@ Space = Literal["gmem", "smem", "rmem"]
 
 @dataclass(frozen=True)
 class Element(Value):
-    """One element of a tensor in a generated kernel: a value, and a place."""
+    """One element of a tensor in a generated kernel: a value, and a place.
+
+    Examples
+    --------
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> r = k.registers("r", "float32", Layout((2, 4)))
+    >>> r(1, 2).index
+    5
+    """
 
     pointer: Pointer
     index: IntLike
@@ -62,6 +72,15 @@ class Pointer:
         The allocation that ``name`` points into and the offset of ``name`` from its start, for analysis.
     const : bool
         Whether the kernel only reads through it.
+
+    Examples
+    --------
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> A = k.pointer("A", "float32")
+    >>> A.space, A.dtype.name, (A + 4).offset
+    ('gmem', 'float32', 4)
     """
 
     space: Space
@@ -91,6 +110,13 @@ def static_extents(tensor: Tensor) -> tuple[int, ...]:
     ------
     CodegenError
         If one is not known when the kernel is generated.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.engine import static_extents
+    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
+    >>> static_extents(Tensor(counting_iterator(), Layout((4, (2, 3)))))
+    (4, 6)
     """
     layout = tensor.layout
     extents = tuple(size(layout[i]) for i in range(rank(layout)))

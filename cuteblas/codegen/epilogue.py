@@ -31,7 +31,14 @@ _LONGEST_TEXT = 400                     # a value that is used twice is spelled 
 
 
 def epilogue_role(name: str) -> str:
-    """The kernel parameter, and the role of the argument, that belongs to a name of an epilogue."""
+    """The kernel parameter, and the role of the argument, that belongs to a name of an epilogue.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.epilogue import epilogue_role
+    >>> epilogue_role("bias")
+    'epi_bias'
+    """
     return f"epi_{name}"
 
 
@@ -56,6 +63,13 @@ class Node:
         A hash of everything that the value depends on.
     depth : int
         The longest chain of values that ends here.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.epilogue import Node
+    >>> acc, x = Node("acc", "float32"), Node("operand", "float32", name="x")
+    >>> print(Node("add", "float32", (acc, x)))
+    add(acc, x)
     """
 
     op: str
@@ -118,6 +132,13 @@ class EpilogueGraph:
         What is rounded to C's type and written.
     outputs : tuple of (str, Node)
         Auxiliary matrices of C's extents, by name.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.epilogue import EpilogueGraph, Node
+    >>> acc = Node("acc", "float32")
+    >>> print(EpilogueGraph("squared", Node("multiply", "float32", (acc, acc))).result)
+    multiply(acc, acc)
     """
 
     name: str
@@ -178,7 +199,15 @@ def _from_rows(name: str, rows: list[tuple], result: int, outputs: list[tuple[st
 
 
 def literal(value: bool | int | float | complex, name: str) -> Term:
-    """A number as a value of an element type, rounded to it once."""
+    """A number as a value of an element type, rounded to it once.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.epilogue import literal
+    >>> from cuteblas.codegen.values import rendered
+    >>> rendered(literal(0.1, "float32")).c
+    'static_cast<float>(0.1)'
+    """
     kind = dtype(name)
     if kind.is_complex:
         real, imag = (literal(x, kind.part.name) for x in (complex(value).real, complex(value).imag))
@@ -207,6 +236,18 @@ def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) 
         What is computed.
     leaf : callable
         A leaf that is no constant, in its type.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.epilogue import EpilogueGraph, Node, emit
+    >>> from cuteblas.codegen.values import local
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> acc = Node("acc", "float32")
+    >>> graph = EpilogueGraph("squared", Node("multiply", "float32", (acc, acc)))
+    >>> result, = emit(k, graph, lambda node: local(str(node), node.dtype))
+    >>> k.build().body.splitlines()[-2].strip()
+    'float const e1 = cb::multiply(e0, e0);'
     """
     names: dict[Node, Value] = {}
     for node in graph.nodes:

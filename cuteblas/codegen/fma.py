@@ -26,6 +26,18 @@ class Fma:
         Whether elements are conjugated.
     in_order : bool
         Whether, in float32, the compiler keeps this order, for which the assembler is asked to move less.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.codegen.fma import Fma
+    >>> from cuteblas.layout import Layout
+    >>> k = KernelBuilder("example", threads=32)
+    >>> a, b = (k.registers(name, "float32", Layout((2, 1))) for name in "ab")
+    >>> c = k.registers("c", "float32", Layout(((2, 2), 1, 1)))
+    >>> k.gemm(Fma(), c, a, b)
+    >>> k.build().body.splitlines()[-4].strip()
+    'cb::mac(c[at + j * 2], a[at], b[j]);'
     """
 
     conj_a: bool = False

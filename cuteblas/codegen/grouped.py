@@ -24,7 +24,16 @@ WORD_BYTES = 8
 
 
 def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
-    """Where in a row each of its members begins, and how long the row is, in words: members and rows are aligned to their size."""
+    """Where in a row each of its members begins, and how long the row is, in words: members and rows are aligned to their size.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.grouped import TableBuilder, word_offsets
+    >>> k = TableBuilder("example", threads=32)
+    >>> A, N = k.pointer("A", "float32"), k.integer("N")
+    >>> word_offsets(k.build().row)
+    ((0, 1), 2)
+    """
     offsets, end = [], 0
     for member in row:
         words = -(-member.dtype.bytes // WORD_BYTES) if member.kind == "scalar" else 1
@@ -46,6 +55,15 @@ class TableBuilder(KernelBuilder):
         As of :class:`KernelBuilder`.
     inline : sequence of str
         Pointers to numbers that stand in the row themselves.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.grouped import TableBuilder
+    >>> k = TableBuilder("example", threads=32)
+    >>> A, N = k.pointer("A", "float32"), k.integer("N")
+    >>> kernel = k.build()
+    >>> [q.name for q in kernel.params], [q.name for q in kernel.row]
+    (['table', 'entries', 'levels', 'row_words'], ['A', 'N'])
     """
 
     def __init__(self, name: str, threads: int, *, inline: Sequence[str] = (), **options: object):
@@ -113,7 +131,15 @@ class TableBuilder(KernelBuilder):
 
 
 def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:
-    """The beginning of a table, from the numbers of blocks of its problems; and the number of all blocks."""
+    """The beginning of a table, from the numbers of blocks of its problems; and the number of all blocks.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.grouped import first_blocks
+    >>> first, blocks = first_blocks([4, 2, 5])
+    >>> first[:3], blocks
+    ([0, 4, 6], 11)
+    """
     entries = 1 << max(1, (len(blocks) - 1).bit_length())
     before, total = [], 0
     for count in blocks:

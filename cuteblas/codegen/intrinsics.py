@@ -41,6 +41,12 @@ class Parameter:
         Whether what is at an address is only read.
     optional, several : bool
         Whether it may be left out; whether more may follow.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.intrinsics import intrinsic
+    >>> [p.kind for p in intrinsic("load_global").parameters]
+    ['address', 'address', 'value']
     """
 
     type: str
@@ -77,6 +83,13 @@ class Intrinsic:
         The header of the emulator that has its twin.
     needs : tuple of Use
         What its own text calls in another part of the prelude.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.intrinsics import intrinsic
+    >>> row = intrinsic("load_global")
+    >>> row.arch, len(row.parameters)
+    ('sm_70', 3)
     """
 
     name: str
@@ -328,6 +341,12 @@ def intrinsic(name: str) -> Intrinsic:
     ------
     CodegenError
         If there is none.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.intrinsics import intrinsic
+    >>> intrinsic("wgmma_commit").arch
+    'sm_90a'
     """
     row = INTRINSICS.get(name)
     if row is None:
@@ -340,7 +359,15 @@ _TYPES = {row.ctype: row for row in DTYPES.values()}
 
 def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[Use]]:
     """What is called of each part of the prelude, directly or by what is called; all is built on the part ``"core"``. Types have
-    parts too: those of template arguments, and those that are named besides."""
+    parts too: those of template arguments, and those that are named besides.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.intrinsics import parts_of
+    >>> from cuteblas.codegen.values import Use
+    >>> sorted(parts_of([Use("mbarrier_init"), Use("wgmma_commit")]))
+    ['core', 'hopper']
+    """
     waiting = list(uses)
     named = {*types, *(_TYPES[argument] for use in waiting for argument in use.of if argument in _TYPES)}
     parts: dict[str, set[Use]] = {"core": set(), **{row.prelude: set() for row in named}}
@@ -362,6 +389,13 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
     ------
     CodegenError
         If the arguments are not what its row says.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.intrinsics import called
+    >>> from cuteblas.codegen.values import local
+    >>> called("add", (), (local("x", "float32"), local("y", "float32"))).c
+    'cb::add(x, y)'
     """
     row = intrinsic(name)
     template = row.template(of)
@@ -391,6 +425,12 @@ def result_of(name: str, elements: tuple[str, ...]) -> DType | None:
     ------
     CodegenError
         If it does not take them.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.intrinsics import result_of
+    >>> result_of("add", ("float32", "float32")).name
+    'float32'
     """
     return called(name, (), tuple(local("x", element) for element in elements)).dtype
 

@@ -41,6 +41,13 @@ class TensorMapSpec:
     References
     ----------
     CUDA driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "Tensor Data Movement".
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.dtypes import dtype
+    >>> from cuteblas.codegen.kernel import TensorMapSpec
+    >>> TensorMapSpec(dtype("float16"), shape=(1000, 500), strides=(2000,), box=(64, 64), swizzle=128).box
+    (64, 64)
     """
 
     dtype: DType
@@ -74,6 +81,14 @@ class Param:
 
     ``kind`` is ``"pointer"`` (to elements of ``dtype``; ``const`` if the kernel only reads through it), ``"scalar"`` (a value of
     ``dtype``) or ``"tensor_map"`` (128 bytes, a ``__grid_constant__``).
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> n = k.integer("N")
+    >>> k.build().params[0].kind
+    'scalar'
     """
 
     name: str
@@ -120,6 +135,15 @@ class GeneratedKernel:
         What of a plan's values parameters take; one that is not there takes the value of its own name.
     tensors : mapping of str to TensorParam
         The tensors that the kernel takes.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> A, N = k.pointer("A", "float32"), k.integer("N")
+    >>> kernel = k.build()
+    >>> kernel.name, kernel.threads, [q.name for q in kernel.params], "__global__" in kernel.body
+    ('example', 32, ['A', 'N'], True)
     """
 
     name: str

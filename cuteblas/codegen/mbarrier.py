@@ -23,6 +23,16 @@ class Mbarriers:
         Number of barriers.
     arrivals : int
         That complete a phase of each.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mbarrier import Mbarriers
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90")
+    >>> came = Mbarriers(k, "came", 2, arrivals=1)
+    >>> came.expect(1, 512)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::mbarrier_arrive_expect_tx(&came[1], 512);'
     """
 
     def __init__(self, k: KernelBuilder, name: str, count: int, arrivals: int):
@@ -54,7 +64,19 @@ class Mbarriers:
 
 
 def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
-    """Initialise barriers and make them visible to the asynchronous proxy; one thread does this, before all others meet it."""
+    """Initialise barriers and make them visible to the asynchronous proxy; one thread does this, before all others meet it.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mbarrier import Mbarriers, initialise
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90")
+    >>> came = Mbarriers(k, "came", 1, arrivals=1)
+    >>> with k.when(k.thread.eq(0)):
+    ...     initialise(k, came)
+    >>> [line.strip() for line in k.build().body.splitlines() if "mbarrier_init" in line]
+    ['cb::mbarrier_init(&came[0], 1);', 'cb::mbarrier_init_fence();']
+    """
     for array in barriers:
         for index in range(array.count):
             k.do("mbarrier_init", array.at(index), array.arrivals)
@@ -62,5 +84,15 @@ def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
 
 
 def fence_proxy_async(k: KernelBuilder) -> None:
-    """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of those that it meets at a barrier."""
+    """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of those that it meets at a barrier.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mbarrier import fence_proxy_async
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90")
+    >>> fence_proxy_async(k)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::fence_proxy_async();'
+    """
     k.do("fence_proxy_async")

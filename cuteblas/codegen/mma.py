@@ -52,6 +52,15 @@ class MmaAtom:
     References
     ----------
     PTX ISA, "Matrix Fragments for mma".
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mma import mma_atom
+    >>> atom = mma_atom("float16", "sm_90")
+    >>> atom.shape, atom.accumulator
+    ((16, 8, 16), 'float32')
+    >>> print(atom.tv_c)
+    ((4,8),(2,2)):((32,1),(16,8))
     """
 
     element: str
@@ -122,7 +131,14 @@ MMA_ATOMS = (
 
 
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
-    """The instruction for a type on an architecture, or ``None`` if it has none."""
+    """The instruction for a type on an architecture, or ``None`` if it has none.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mma import mma_atom
+    >>> mma_atom("float16", "sm_90").shape, mma_atom("float32", "sm_90") is None
+    ((16, 8, 16), True)
+    """
     return next((a for a in MMA_ATOMS if a.element == element and number_of(a.arch) <= number_of(arch)), None)
 
 
@@ -145,6 +161,13 @@ class WarpMma:
         Atoms that a warp owns along (M, N).
     conj_b : bool
         Whether a product conjugates elements of B, which are complex.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mma import WarpMma, mma_atom
+    >>> mma = WarpMma(mma_atom("float16", "sm_90"), warps=(2, 2), atoms=(2, 4))
+    >>> mma.tile
+    (64, 64)
     """
 
     atom: MmaAtom
@@ -250,6 +273,12 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
     the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes:
     there, 32-byte chunks are permuted. 128-bit elements are loaded 2 along the rows of the operand and 4 along K by 8 lanes: single
     ones are permuted where rows run along K, pairs where they do not.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mma import operand_tile
+    >>> print(operand_tile(128, 64, "float16", k_major=True))
+    S<3,3,3> o 0 o (128,(64,1)):(64,(1,8192))
     """
     item = dtype(element).bytes
     contiguous = depth if k_major else extent

@@ -29,7 +29,16 @@ __all__ = ["by_coordinate", "tabulated"]
 
 
 def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
-    """A tensor whose modes are nested, as one with flat modes of these extents; a tensor without nested modes stays as it is."""
+    """A tensor whose modes are nested, as one with flat modes of these extents; a tensor without nested modes stays as it is.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.nested import by_coordinate
+    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
+    >>> x = by_coordinate(Tensor(counting_iterator(), Layout(((2, 3), 4), ((1, 8), 2))), (6, 4))
+    >>> x(3, 1)
+    11
+    """
     layout = tensor.layout
     if not any(isinstance(extent, tuple) for extent in layout.shape):
         return tensor
@@ -69,6 +78,16 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
     ComposedLayout
         From the same coordinates to the same offsets. Its inner part counts entries of arrays, coordinates of modes that are still
         to be evaluated, and (last) ordinary strides.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.nested import by_coordinate, tabulated
+    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> x = by_coordinate(Tensor(counting_iterator(), Layout(((2, 3), 4), ((1, 8), 2))), (6, 4))
+    >>> tabulated(k, "x", x.layout)(3, 1)
+    11
     """
     nested: tuple[Layout, ...] = tuple(layout.outer)  # type: ignore[arg-type]
     inner = layout.inner

@@ -16,6 +16,14 @@ class PairBuilder(KernelBuilder):
 
     The kernel's own parameters are ``blocks_first``, the blocks of the first launch, then each parameter ``x`` of the kernel for
     one as ``x0`` and ``x1``.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.paired import PairBuilder
+    >>> k = PairBuilder("example", threads=32)
+    >>> A = k.pointer("A", "float32")
+    >>> [q.name for q in k.build().params]
+    ['blocks_first', 'A0', 'A1']
     """
 
     def __init__(self, name: str, threads: int, **options: object):

@@ -23,6 +23,18 @@ class RingIndex:
         What the stage is called.
     start : int
         The first one.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.pipeline import RingIndex
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> at = RingIndex(k, 3, "at")
+    >>> at.advance()
+    >>> print("\\n".join(k.build().body.splitlines()[-4:-1]))
+      int const tid = threadIdx.x;
+      int at = 0;
+      at = at == 2 ? 0 : at + 1;
     """
 
     def __init__(self, k: KernelBuilder, stages: int, name: str, start: int = 0):
@@ -45,6 +57,20 @@ class PipelineState(RingIndex):
     ----------
     k, stages, name
         See :class:`RingIndex`.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.pipeline import PipelineState
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=64, arch="sm_90")
+    >>> stage = PipelineState(k, 3, "stage")
+    >>> stage.advance()
+    >>> print("\\n".join(k.build().body.splitlines()[-6:-1]))
+      int const tid = threadIdx.x;
+      int stage = 0;
+      int parity = 0;
+      parity = stage == 2 ? parity ^ 1 : parity;
+      stage = stage == 2 ? 0 : stage + 1;
     """
 
     def __init__(self, k: KernelBuilder, stages: int, name: str):
@@ -79,6 +105,17 @@ class Pipeline:
     References
     ----------
     CUTLASS, "Synchronization primitives": ``PipelineTmaAsync``, ``PipelineState``.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.pipeline import Pipeline
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=64, arch="sm_90")
+    >>> pipeline = Pipeline(k, stages=3, filled=32, emptied=32)
+    >>> stage = pipeline.state()
+    >>> pipeline.acquire(stage)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::mbarrier_wait(&empty[stage], parity ^ 1);'
     """
 
     def __init__(self, k: KernelBuilder, stages: int, filled: int, emptied: int, names: tuple[str, str] = ("full", "empty"),

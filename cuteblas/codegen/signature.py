@@ -57,6 +57,15 @@ class TensorParam:
         What strides are known not to be below.
     extents : tuple of str
         The names by which the extents of its modes are bound, empty where they are not; known once it is declared.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.signature import TensorParam
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> A, = k.tensors(TensorParam("A", "mk", "float32", (None, 1)), modes="mk")
+    >>> [q.name for q in k.build().params]
+    ['A', 'M', 'K', 'dA_m']
     """
 
     name: str
@@ -102,6 +111,15 @@ class GlobalTensor:
         By mode; nested where modes are.
     batch, batch_strides : tuple
         Extents of the batch modes and its strides there, innermost first.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.signature import TensorParam
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> A, = k.tensors(TensorParam("A", "mk", "float32", (None, 1)), modes="mk")
+    >>> print(A.at().layout)
+    (M,K):(dA_m,1)
     """
 
     param: TensorParam
@@ -149,6 +167,12 @@ class View:
         Strides of the batch modes, innermost first.
     map : object, optional
         What the tensor map parameter takes.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.signature import View
+    >>> View("a", (100, 1)).strides
+    (100, 1)
     """
 
     memory: Any = None
@@ -175,6 +199,12 @@ class Part:
         What divides the value.
     extent : str
         Of a stride, the name of the mode's extent, if that is bound: where there is but one element, any stride will do.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.signature import Part
+    >>> Part("A", "stride", at=0)
+    Part(of='A', kind='stride', at=0, leaf=None, multiple=1, extent='')
     """
 
     of: str
@@ -199,6 +229,15 @@ class Declarations:
         Extents of modes, by the names of modes.
     batch : dict
         Extents of the batch modes, by suffix.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.signature import TensorParam
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> A, = k.tensors(TensorParam("A", "mk", "float32", (None, 1)), modes="mk")
+    >>> k.extent("m"), [q.name for q in k.build().params]
+    (M, ['A', 'M', 'K', 'dA_m'])
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
@@ -210,7 +249,17 @@ class Declarations:
 def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable[str] = "", batch: int = 0,
             multiples: Mapping[str, int] | None = None, nested: Mapping[str, int] | None = None,
             suffix: str = "") -> tuple[GlobalTensor, ...]:
-    """Declare tensors together: see :meth:`~cuteblas.codegen.builder.KernelBuilder.tensors`."""
+    """Declare tensors together: see :meth:`~cuteblas.codegen.builder.KernelBuilder.tensors`.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.signature import TensorParam, declare
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> A, B = declare(k, [TensorParam("A", "mk", "float32", (None, 1)), TensorParam("B", "nk", "float32", (None, 1))])
+    >>> [q.name for q in k.build().params]
+    ['A', 'B', 'dA_m', 'dB_n']
+    """
     known, multiples, counts = k.declarations, multiples or {}, nested or {}
     if twice := [t.name for i, t in enumerate(tensors) if t.name in {*known.tensors, *(other.name for other in tensors[:i])}]:
         raise TypeError(f"{k.name} has two tensors with the name {twice[0]}")
@@ -275,6 +324,17 @@ class Signature:
         What each of them takes.
     tensors : mapping
         The tensors among what is bound, by name.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.signature import TensorParam
+    >>> from cuteblas.codegen.signature import View
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> A, = k.tensors(TensorParam("A", "mk", "float32", (None, 1)), modes="mk")
+    >>> signature = k.build().signature
+    >>> signature.bind({"A": View("a", (100, 1))}, M=64, K=100)
+    ('a', 64, 100, 100)
     """
 
     kernel: str

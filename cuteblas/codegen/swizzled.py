@@ -19,13 +19,27 @@ SPANS = {1: 32, 2: 64, 3: 128}
 
 
 def swizzle_over(span: int, element: str) -> Swizzle:
-    """The hardware's swizzle over rows of 128, 64 or 32 bytes."""
+    """The hardware's swizzle over rows of 128, 64 or 32 bytes.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.swizzled import swizzle_over
+    >>> print(swizzle_over(128, "float16"))
+    S<3,3,3>
+    """
     bits = {nbytes: bits for bits, nbytes in SPANS.items()}[span]
     return Swizzle(bits, (CHUNK // dtype(element).bytes).bit_length() - 1, 3)
 
 
 def longest_row(extent: int, element: str) -> int:
-    """Bytes of the longest row that divides an extent of contiguous elements, or of the longest of all."""
+    """Bytes of the longest row that divides an extent of contiguous elements, or of the longest of all.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.swizzled import longest_row
+    >>> longest_row(64, "float16"), longest_row(32, "float16"), longest_row(96, "float16")
+    (128, 64, 64)
+    """
     return next((span for span in sorted(SPANS.values(), reverse=True) if extent * dtype(element).bytes % span == 0), ROW_BYTES)
 
 
@@ -34,6 +48,12 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_byt
 
     Rows have 128 bytes: 64 elements of a 16-bit type, 32 of a 32-bit one. K-major: slabs of one row along K, each ``extent`` rows.
     MN-major: slabs of one row along M (or N), each ``depth`` rows, which may also have 64 or 32 bytes.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.swizzled import operand_layout
+    >>> print(operand_layout(128, 64, "float16", k_major=True))
+    S<3,3,3> o 0 o (128,64):(64,1)
     """
     row = row_bytes // dtype(element).bytes
     if k_major:

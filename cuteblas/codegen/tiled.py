@@ -57,6 +57,14 @@ def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[in
     ------
     CodegenError
         If ``threads`` is no bijection, so that the tile would not be covered exactly once.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.tiled import raked_tv
+    >>> from cuteblas.layout import Layout
+    >>> tv, tile = raked_tv(Layout((2, 4)), (4, 1))
+    >>> print(tv, tile)
+    (8,(4,1)):(4,(1,8)) (8, 4)
     """
     extents = tuple(size(threads[i]) for i in range(len(threads)))
     tile = tuple(t * v for t, v in zip(extents, values, strict=True))
@@ -82,6 +90,15 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
         ``((thread), (values))`` -> position in the tile.
     thread : IntLike
         The thread's number.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.tiled import partition, raked_tv
+    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
+    >>> tv, tile = raked_tv(Layout((2, 4)), (4, 1))
+    >>> part = partition(Tensor(counting_iterator(), Layout((8, 8))), tile, tv, 3)
+    >>> print(part.layout)
+    ((4,1),1,2):((1,0),0,32)
     """
     def by_thread(layout: Layout) -> Layout:
         tiled = zipped_divide(layout, tile)
@@ -100,6 +117,17 @@ class TiledCopy:
         Thread coordinate in the tile -> thread number.
     values : tuple of int
         Extents of the tile that each thread moves at a time.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.tiled import TiledCopy
+    >>> from cuteblas.layout import Layout, Tensor, counting_iterator
+    >>> copy = TiledCopy(Layout((8, 16)), values=(4, 1))
+    >>> copy.tile
+    (32, 16)
+    >>> part = copy.partition(Tensor(counting_iterator(), Layout((64, 16))), 9)
+    >>> [part((i, 0), 1, 0) for i in range(4)]
+    [100, 101, 102, 103]
     """
 
     threads: Layout
@@ -144,6 +172,14 @@ class TiledMma:
         ``(tm, tn)`` -> thread number.
     values : tuple of int
         Extents (vm, vn) of the tile of C that each thread owns at a time.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.tiled import TiledMma
+    >>> from cuteblas.layout import Layout
+    >>> mma = TiledMma(Layout((16, 16)), (4, 4))
+    >>> mma.tile
+    (64, 64)
     """
 
     threads: Layout

@@ -34,6 +34,14 @@ class TmaBox:
         the identity ``Swizzle(0, 0, 0)``.
     most : int
         Elements that a box has along a mode at most.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.swizzled import operand_layout
+    >>> from cuteblas.codegen.tma import TmaBox
+    >>> box = TmaBox("float16", operand_layout(128, 64, "float16", True))
+    >>> box.box, box.swizzle, box.nbytes
+    ((64, 128), 128, 16384)
     """
 
     element: str
@@ -182,6 +190,19 @@ class TmaLoad:
     extent : IntLike, optional
         Of the tensor along the first mode of the tile, if what comes from beyond it is not used: a box that begins there brings
         the last one before it instead, which takes less time than zeros.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mbarrier import Mbarriers
+    >>> from cuteblas.codegen.tma import TmaBox, TmaLoad
+    >>> from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90")
+    >>> box = TmaBox("float32", ComposedLayout(Swizzle(0, 0, 0), 0, Layout((32, 8))))
+    >>> tile, came = k.shared("tile", "float32", box.layout), Mbarriers(k, "came", 1, arrivals=1)
+    >>> k.copy(TmaLoad(k.tensor_map("map"), box, came.at(0)), make_identity_tensor((32, 8)), tile)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::tma_load(&tile[0], &map, &came[0], 0, 0);'
     """
 
     tensor_map: str
@@ -213,6 +234,17 @@ class TmaStore:
         Of the tensor.
     box : TmaBox
         How its tiles are moved.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.tma import TmaBox, TmaStore
+    >>> from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90")
+    >>> box = TmaBox("float32", ComposedLayout(Swizzle(0, 0, 0), 0, Layout((32, 8))))
+    >>> k.copy(TmaStore(k.tensor_map("map"), box), k.shared("tile", "float32", box.layout), make_identity_tensor((32, 8)))
+    >>> [line.strip() for line in k.build().body.splitlines() if "tma_store" in line]
+    ['cb::tma_store(&map, &tile[0], 0, 0);', 'cb::tma_store_commit();']
     """
 
     tensor_map: str
@@ -227,10 +259,30 @@ class TmaStore:
 
 
 def tma_prefetch(k: KernelBuilder, tensor_map: str) -> None:
-    """Fetch a tensor map before it is used."""
+    """Fetch a tensor map before it is used.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.tma import tma_prefetch
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90")
+    >>> tma_prefetch(k, k.tensor_map("map"))
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::tma_prefetch(&map);'
+    """
     k.do("tma_prefetch", tensor_map)
 
 
 def tma_store_wait(k: KernelBuilder, pending: int = 0) -> None:
-    """Wait until at most ``pending`` groups of this thread's stores still read shared memory."""
+    """Wait until at most ``pending`` groups of this thread's stores still read shared memory.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.tma import tma_store_wait
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_90")
+    >>> tma_store_wait(k)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::tma_store_wait_read<0>();'
+    """
     k.do("tma_store_wait_read", of=pending)

@@ -24,14 +24,28 @@ _BOOL = dtype("bool")
 
 
 class Use(NamedTuple):
-    """That a kernel calls a device function, with these template arguments as C++."""
+    """That a kernel calls a device function, with these template arguments as C++.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import Use
+    >>> Use("load_global", ("4",)).name
+    'load_global'
+    """
 
     name: str
     of: tuple[str, ...] = ()
 
 
 class Rendered(NamedTuple):
-    """A value as C++: its text, its type (``None``: an integer, of whatever type), how strongly it binds, and what it calls."""
+    """A value as C++: its text, its type (``None``: an integer, of whatever type), how strongly it binds, and what it calls.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import local, rendered
+    >>> rendered(local("x", "float32") + local("y", "float32")).c
+    'x + y'
+    """
 
     c: str
     dtype: DType | None
@@ -47,6 +61,13 @@ class Value:
     """A value, with the operators of C++; ``==`` stays Python's: see :meth:`equals`.
 
     Of bools, ``&``, ``|`` and ``~`` are ``&&``, ``||`` and ``!``.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import local, rendered
+    >>> x, y = local("x", "float32"), local("y", "float32")
+    >>> rendered(x * y + x).c, rendered(x < y).c, rendered(x.equals(y)).c
+    ('x * y + x', 'x < y', 'x == y')
     """
 
     def rendered(self) -> Rendered:
@@ -139,7 +160,15 @@ Operand: TypeAlias = Value | Expr | bool | int | float
 
 @dataclass(frozen=True, eq=False)
 class Term(Value):
-    """A value that is spelled out."""
+    """A value that is spelled out.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import local, rendered
+    >>> x = local("x", "float32")
+    >>> rendered((x + x) * x).c
+    '(x + x) * x'
+    """
 
     spelled: Rendered
 
@@ -148,7 +177,14 @@ class Term(Value):
 
 
 def local(name: str, element: str) -> Term:
-    """A variable of a kernel, by its name."""
+    """A variable of a kernel, by its name.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import local, rendered
+    >>> rendered(-local("x", "float32")).c
+    '-x'
+    """
     return Term(Rendered(name, dtype(element)))
 
 
@@ -159,6 +195,13 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
     ------
     CodegenError
         If that type has no such number.
+
+    Examples
+    --------
+    >>> from cuteblas.layout import Var
+    >>> from cuteblas.codegen.values import rendered
+    >>> rendered(4 * Var("i") + 1).c
+    'i * 4 + 1'
     """
     if isinstance(x, Value):
         return x.rendered()
@@ -216,7 +259,15 @@ def _part(x: Value, name: str) -> Term:
 
 
 def choose(condition: Operand, x: Operand, y: Operand, element: str | None = None) -> Term:
-    """``x`` if a condition holds, else ``y``; two numbers need the type."""
+    """``x`` if a condition holds, else ``y``; two numbers need the type.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import choose, local, rendered
+    >>> x = local("x", "float32")
+    >>> rendered(choose(x < 0, -x, x)).c
+    'x < 0 ? -x : x'
+    """
     like = None if element is None else dtype(element)
     test = rendered(condition)
     if like is None:
@@ -227,32 +278,72 @@ def choose(condition: Operand, x: Operand, y: Operand, element: str | None = Non
 
 
 def number(x: bool | int | float, element: str) -> Term:
-    """A number of a certain type."""
+    """A number of a certain type.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import number, rendered
+    >>> rendered(number(1, "float64")).c
+    '1'
+    """
     kind = dtype(element)
     return Term(rendered(x, kind)._replace(dtype=kind))
 
 
 def integer(x: IntLike) -> Term:
-    """An index expression as a value, for the operators of values."""
+    """An index expression as a value, for the operators of values.
+
+    Examples
+    --------
+    >>> from cuteblas.layout import Var
+    >>> from cuteblas.codegen.values import integer, rendered
+    >>> rendered(integer(Var("i") + 1) < Var("n")).c
+    'i + 1 < n'
+    """
     return Term(rendered(x))
 
 
 def cast(x: Operand, element: str) -> Term:
-    """A value as one of another type of C++, as ``static_cast`` has it; :meth:`KernelBuilder.convert` rounds as NumPy does."""
+    """A value as one of another type of C++, as ``static_cast`` has it; :meth:`KernelBuilder.convert` rounds as NumPy does.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import cast, local, rendered
+    >>> rendered(cast(local("x", "float32"), "float64")).c
+    'static_cast<double>(x)'
+    """
     kind = dtype(element)
     a = rendered(x, kind)
     return Term(Rendered(f"static_cast<{kind.ctype}>({a.c})", kind, _ATOM, a.uses))
 
 
 def complex_of(element: str, re: Operand, im: Operand) -> Term:
-    """A complex number from its parts."""
+    """A complex number from its parts.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.values import complex_of, local, rendered
+    >>> rendered(complex_of("complex64", local("re", "float32"), local("im", "float32"))).c
+    'cb::complex<float>{re, im}'
+    """
     kind = dtype(element)
     a, b = (rendered(x, kind.part) for x in (re, im))
     return Term(Rendered(f"{kind.ctype}{{{a.c}, {b.c}}}", kind, _ATOM, a.uses | b.uses))
 
 
 def run_of(first: Value, count: int) -> Term:
-    """Several elements of a fragment, as an array of their own; the first of them tells where it begins."""
+    """Several elements of a fragment, as an array of their own; the first of them tells where it begins.
+
+    Examples
+    --------
+    >>> from cuteblas.layout import Layout
+    >>> from cuteblas.codegen.values import run_of, rendered
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32)
+    >>> r = k.registers("r", "float32", Layout(8))
+    >>> rendered(run_of(r(4), 4)).c
+    'reinterpret_cast<float (&)[4]>(r[4])'
+    """
     a = first.rendered()
     assert a.dtype is not None
     return Term(Rendered(f"reinterpret_cast<{a.dtype.ctype} (&)[{count}]>({a.c})", a.dtype, _ATOM, a.uses))

@@ -38,6 +38,14 @@ class WgmmaOperand:
         The (MN, K) tile that one instruction (or several along K) reads; that of :func:`operand_layout`.
     k_major : bool
         Which mode is contiguous.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.swizzled import operand_layout
+    >>> from cuteblas.codegen.wgmma import WgmmaOperand
+    >>> operand = WgmmaOperand("float16", operand_layout(64, 64, "float16", True), True)
+    >>> operand.row_bytes, operand.offsets
+    (128, (16, 1024))
     """
 
     element: str
@@ -113,7 +121,15 @@ def _times(stride: Any, factor: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Descriptor(Value):
-    """The matrix descriptor of what begins some bytes after what another one describes."""
+    """The matrix descriptor of what begins some bytes after what another one describes.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import Descriptor
+    >>> from cuteblas.codegen.values import local, rendered
+    >>> rendered(Descriptor(local("first", "uint64"), 32)).c
+    'cb::wgmma_descriptor_advance(first, 32)'
+    """
 
     first: Value
     offset: IntLike
@@ -124,7 +140,16 @@ class Descriptor(Value):
 
 @dataclass(frozen=True)
 class Descriptors:
-    """The engine of operands in shared memory: descriptors, by how many bytes further they begin than the first."""
+    """The engine of operands in shared memory: descriptors, by how many bytes further they begin than the first.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import Descriptors
+    >>> from cuteblas.codegen.values import local, rendered
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> rendered(Tensor(Descriptors(local("first", "uint64")), Layout(4, 32))(2)).c
+    'cb::wgmma_descriptor_advance(first, 64)'
+    """
 
     first: Value
     offset: IntLike = 0
@@ -148,6 +173,13 @@ class WgmmaAtom:
         ``"float16"``, ``"bfloat16"`` or ``"tfloat32"``.
     k_major_a, k_major_b : bool
         Which mode of A and B is contiguous in shared memory; of ``"tfloat32"`` it is K.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import WgmmaAtom
+    >>> atom = WgmmaAtom(128, "float16")
+    >>> print(atom.tv_c)
+    ((4,8,4),(2,2,16)):((128,1,16),(64,8,512))
     """
 
     n: int
@@ -207,6 +239,12 @@ class WgmmaMma:
         Neighbouring columns of accumulators that make an element of C: 2 if they are real and imaginary parts.
     accumulate : bool
         Whether the first instructions of a product add to what the accumulators hold, or overwrite it.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import WgmmaAtom, WgmmaMma
+    >>> WgmmaMma((WgmmaAtom(128, "float16"),), groups=2).tile
+    (128, 128)
     """
 
     atoms: tuple[WgmmaAtom, ...]
@@ -275,6 +313,12 @@ class WgmmaRegisterMma:
         Which mode of B is contiguous in shared memory.
     accumulate : bool
         Whether an instruction adds to what the accumulators hold, or overwrites it.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import WgmmaRegisterMma
+    >>> WgmmaRegisterMma(32, 2, True).tile
+    (128, 32)
     """
 
     columns: int
@@ -346,20 +390,61 @@ class WgmmaRegisterMma:
 
 
 def wgmma_fence(k: KernelBuilder) -> None:
-    """Order accesses to registers before the instructions that follow."""
+    """Order accesses to registers before the instructions that follow.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import wgmma_fence
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=128, arch="sm_90a")
+    >>> wgmma_fence(k)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::wgmma_fence();'
+    """
     k.do("wgmma_fence")
 
 
 def wgmma_commit(k: KernelBuilder) -> None:
-    """Close the group of instructions issued so far."""
+    """Close the group of instructions issued so far.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import wgmma_commit
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=128, arch="sm_90a")
+    >>> wgmma_commit(k)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::wgmma_commit();'
+    """
     k.do("wgmma_commit")
 
 
 def wgmma_wait(k: KernelBuilder, pending: int) -> None:
-    """Wait until at most ``pending`` groups of this warpgroup's instructions are unfinished."""
+    """Wait until at most ``pending`` groups of this warpgroup's instructions are unfinished.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import wgmma_wait
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=128, arch="sm_90a")
+    >>> wgmma_wait(k, 0)
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::wgmma_wait<0>();'
+    """
     k.do("wgmma_wait", of=pending)
 
 
 def wgmma_delivered(k: KernelBuilder, accumulators: Tensor) -> None:
-    """What was waited for is in these registers: the compiler moves no use of them before this."""
+    """What was waited for is in these registers: the compiler moves no use of them before this.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.wgmma import wgmma_delivered
+    >>> from cuteblas.layout import Layout
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=128, arch="sm_90a")
+    >>> wgmma_delivered(k, k.registers("acc", "float32", Layout(4)))
+    >>> k.build().body.splitlines()[-2].strip()
+    'cb::wgmma_delivered(acc);'
+    """
     k.do("wgmma_delivered", accumulators)

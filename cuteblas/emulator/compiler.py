@@ -39,12 +39,26 @@ def _compiler() -> tuple[str, str] | None:
 
 
 def available() -> bool:
-    """Whether kernels can run in the emulator on this machine."""
+    """Whether kernels can run in the emulator on this machine.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> emulator.available() == (emulator.why_unavailable() is None)
+    True
+    """
     return why_unavailable() is None
 
 
 def why_unavailable() -> str | None:
-    """What the emulator lacks on this machine and how to get it, or None if it lacks nothing."""
+    """What the emulator lacks on this machine and how to get it, or None if it lacks nothing.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> emulator.available() == (emulator.why_unavailable() is None)
+    True
+    """
     if sys.platform == "win32":
         return "the emulator needs Linux or macOS (on Windows: the Windows Subsystem for Linux)"
     if sys.maxsize < 2**32:

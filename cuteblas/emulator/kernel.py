@@ -46,6 +46,13 @@ class Pointer:
         Whether it may be written.
     owner : object
         Kept alive as long as the pointer.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> x = np.zeros(10, np.float32)
+    >>> emulator.pointer(x).nbytes, emulator.pointer(x, writable=False).writable
+    (40, False)
     """
 
     address: int
@@ -68,6 +75,13 @@ def pointer(array: np.ndarray, *, writable: bool | None = None) -> Pointer:
         Of any strides; negative ones are fine.
     writable : bool, optional
         Whether the kernel may write; by default whether NumPy may.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> x = np.zeros(10, np.float32)
+    >>> emulator.pointer(x).nbytes, emulator.pointer(x, writable=False).writable
+    (40, False)
     """
     low, high = byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
     return Pointer(array.ctypes.data, low, high - low, array.flags.writeable if writable is None else writable, array)
@@ -81,6 +95,14 @@ class Table(Pointer):
     ----------
     targets : tuple of Pointer
         The memory that words point into.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> x = np.zeros(2, np.int64)
+    >>> p = emulator.pointer(x)
+    >>> emulator.Table(p.address, p.base, p.nbytes, targets=(emulator.pointer(np.zeros(4)),)).nbytes
+    16
     """
 
     targets: tuple[Pointer, ...] = ()
@@ -111,6 +133,21 @@ class AccessCount:
     ideal : int
         The fewest transactions that could have moved as many different bytes. ``transactions / ideal`` is 1 without bank conflicts
         and with whole sectors.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S, D = Tensor(k.pointer("S", "int32"), Layout(32)), Tensor(k.pointer("D", "int32", const=False), Layout(32))
+    >>> r = k.registers("r", "int32", Layout(1))
+    >>> k.do("load_global", r(0), S(31 - k.thread), of=1)
+    >>> k.do("store_global", D(k.thread), r(0), of=1)
+    >>> x, y = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
+    >>> counts = emulator.compile(k.build()).launch((1,), [emulator.pointer(x), emulator.pointer(y)], count=True)
+    >>> [(count.write, count.transactions, count.ideal) for count in counts]
+    [(False, 4, 4), (True, 4, 4)]
     """
 
     line: int
@@ -178,6 +215,23 @@ def compile(kernel: GeneratedKernel) -> EmulatedKernel:
     ------
     CompilerError
         If there is no compiler, or if it refuses the kernel.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S, D = Tensor(k.pointer("S", "int32"), Layout(32)), Tensor(k.pointer("D", "int32", const=False), Layout(32))
+    >>> r = k.registers("r", "int32", Layout(1))
+    >>> k.do("load_global", r(0), S(31 - k.thread), of=1)
+    >>> k.do("store_global", D(k.thread), r(0), of=1)
+    >>> x, y = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
+    >>> compiled = emulator.compile(k.build())
+    >>> compiled.launch((1,), [emulator.pointer(x), emulator.pointer(y)])
+    ()
+    >>> y[:4]
+    array([31, 30, 29, 28], dtype=int32)
     """
     return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.registers)
 
@@ -225,6 +279,23 @@ class EmulatedKernel:
     ----------
     name, body, params, threads, shared_bytes, cluster
         Those of the :class:`~cuteblas.codegen.kernel.GeneratedKernel`.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S, D = Tensor(k.pointer("S", "int32"), Layout(32)), Tensor(k.pointer("D", "int32", const=False), Layout(32))
+    >>> r = k.registers("r", "int32", Layout(1))
+    >>> k.do("load_global", r(0), S(31 - k.thread), of=1)
+    >>> k.do("store_global", D(k.thread), r(0), of=1)
+    >>> x, y = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
+    >>> compiled = emulator.compile(k.build())
+    >>> compiled.launch((1,), [emulator.pointer(x), emulator.pointer(y)])
+    ()
+    >>> y[:4]
+    array([31, 30, 29, 28], dtype=int32)
     """
 
     name: str

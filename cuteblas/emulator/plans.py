@@ -43,6 +43,16 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
         If a kernel does something wrong.
     KeyError
         If the plan names an operand that is not there.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+    >>> plan = plan_gemm(GemmProblem(8, 8, 8, *[Operand("float32", (8, 1))] * 3), H200)
+    >>> a, b, c = np.eye(8, dtype=np.float32), np.arange(64, dtype=np.float32).reshape(8, 8), np.zeros((8, 8), np.float32)
+    >>> emulator.run(plan, {"a": a, "b": b, "c": c})
+    >>> np.array_equal(c, a @ b.T)
+    True
     """
     memory = {role: pointer(array) for role, array in operands.items()}
     if targets := tuple(map(pointer, reached)):

@@ -22,6 +22,11 @@ class Argument:
 
     ``role`` names what the call supplies; ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is
     the tensor map of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
+
+    Examples
+    --------
+    >>> Argument(value=3), Argument(role="a").role
+    (Argument(role=None, value=3, tensor_map=None, offset=0), 'a')
     """
 
     role: Role | None = None
@@ -33,6 +38,14 @@ class Argument:
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: the kernel, the grid (blocks along x, y, z) and an argument for each of the kernel's parameters.
+
+    Examples
+    --------
+    >>> half = Operand("float16", (4096, 1))
+    >>> problem = GemmProblem(4096, 4096, 4096, a=half, b=half, c=half)
+    >>> launch = plan_gemm(problem, H200).launches[0]
+    >>> len(launch.grid), len(launch.arguments) == len(launch.kernel.params)
+    (3, True)
     """
 
     kernel: GeneratedKernel
@@ -81,6 +94,16 @@ class Plan:
         Operands that its launches copy first, and why.
     fallback : str
         What slower kernel computes this, or some of it, and why: a faster family refused it, or the device decides by the elements.
+
+    Examples
+    --------
+    >>> half = Operand("float16", (4096, 1))
+    >>> problem = GemmProblem(4096, 4096, 4096, a=half, b=half, c=half)
+    >>> plan = plan_gemm(problem, H200)
+    >>> plan.family, plan.copied
+    ('gemm_wgmma', ())
+    >>> "__global__" in plan.launches[0].kernel.body
+    True
     """
 
     problem: Problem

@@ -39,6 +39,11 @@ class Operand:
         Whether elements are conjugated as they are read.
     alignment : int
         The largest power of two, at most 16 (bytes), that divides the address of the first element.
+
+    Examples
+    --------
+    >>> Operand("float32", strides=(1, 100)).strides
+    (1, 100)
     """
 
     dtype: str
@@ -94,6 +99,13 @@ class GemmProblem:
         NumPy's name of the type in which products are summed, of alpha and of beta, if it is not the usual one.
     fusion : Fusion, optional
         The epilogue.
+
+    Examples
+    --------
+    >>> half = Operand("float16", (4096, 1))
+    >>> problem = GemmProblem(4096, 4096, 4096, a=half, b=half, c=half)
+    >>> problem.m, problem.precision
+    (4096, 'auto')
     """
 
     m: int
@@ -183,6 +195,12 @@ class CopyProblem:
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
     in_place : bool
         Whether source and target begin at one address: then the elements of ``dst`` change places.
+
+    Examples
+    --------
+    >>> problem = CopyProblem((8192, 8192), src_strides=(1, 8192), dst_strides=(8192, 1), itemsize=4)
+    >>> plan_copy(problem, H200).family
+    'transpose'
     """
 
     shape: tuple[int, ...]
@@ -217,6 +235,11 @@ class Storage:
         Whether elements are conjugated as they are read.
     alignment : int
         The largest power of two, at most 16 (bytes), that divides the address of the first element.
+
+    Examples
+    --------
+    >>> Storage("float32").dtype
+    'float32'
     """
 
     dtype: str
@@ -248,6 +271,13 @@ class ContractionProblem:
         As of a :class:`GemmProblem`.
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
+
+    Examples
+    --------
+    >>> problem = ContractionProblem(m=((4, 6, 5),), n=((5, 1, 1),), k=((6, 1, 5),),
+    ...                              a=Storage("float32"), b=Storage("float32"), c=Storage("float32"))
+    >>> problem.roles
+    ('a', 'b', 'c')
     """
 
     m: Modes
@@ -292,6 +322,12 @@ class ReductionProblem:
         What is done along j; the largest and the smallest of numbers among which there is a NaN is NaN.
     compute : str, optional
         NumPy's name of the type of everything between X and R; by default that in which products of X's type are summed.
+
+    Examples
+    --------
+    >>> problem = ReductionProblem(1000, 5000, Operand("float32", (5000, 1)), Operand("float32", (1, 0)))
+    >>> problem.op
+    'sum'
     """
 
     i: int
@@ -341,6 +377,11 @@ class DeviceInfo:
         Bytes of scratch memory that a plan may ask for at most.
     costs : Costs, optional
         The numbers that planners estimate with; by default those that are shipped for a card of this name, or an H200's.
+
+    Examples
+    --------
+    >>> H200.arch, H200.multiprocessors
+    ('sm_90', 132)
     """
 
     name: str

@@ -81,6 +81,12 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
         If X cannot be reduced in these types.
     ValueError
         For the largest or smallest of nothing, an unknown operation, or more blocks than a grid can have.
+
+    Examples
+    --------
+    >>> problem = ReductionProblem(1000, 5000, Operand("float32", (5000, 1)), Operand("float32", (1, 0)))
+    >>> plan_reduction(problem, H200).family
+    'reduce'
     """
     _check(problem)
     if 0 in (problem.i, *problem.batch):

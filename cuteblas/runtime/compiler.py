@@ -31,12 +31,23 @@ def compiler_version() -> str:
     ------
     MissingDependency
         If there is no NVRTC.
+
+    Examples
+    --------
+    >>> int(compiler_version().split(".")[0]) >= 12
+    True
     """
     return _nvrtc()[0]
 
 
 def supported_architectures() -> tuple[str, ...]:
-    """The architectures that the installed NVRTC compiles for, oldest first; CUDA 13 begins at ``sm_75``."""
+    """The architectures that the installed NVRTC compiles for, oldest first; CUDA 13 begins at ``sm_75``.
+
+    Examples
+    --------
+    >>> "sm_90" in supported_architectures()
+    True
+    """
     return tuple(f"sm_{number}" for number in _nvrtc()[1])
 
 
@@ -66,6 +77,13 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
         If NVRTC refuses the source or does not know the architecture.
     MissingDependency
         If cuda.core or NVRTC are not installed.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> kernel = KernelBuilder("example", threads=32).build()
+    >>> compile(kernel, "sm_90")[1:4]
+    b'ELF'
     """
     core, utils = require("cuda.core"), require("cuda.core.utils")
     if arch.removesuffix("a") not in supported_architectures():

@@ -15,7 +15,14 @@ __all__ = ["available", "capturing", "device_info", "is_captured", "why_unavaila
 
 
 def why_unavailable() -> str | None:
-    """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Determined once per process."""
+    """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Determined once per process.
+
+    Examples
+    --------
+    >>> reason = why_unavailable()
+    >>> reason is None or isinstance(reason, str)
+    True
+    """
     return REFUSAL if orphaned() else _why_unavailable()
 
 
@@ -43,7 +50,13 @@ def _why_unavailable() -> str | None:
 
 
 def available() -> bool:
-    """Whether kernels can run on a GPU here."""
+    """Whether kernels can run on a GPU here.
+
+    Examples
+    --------
+    >>> available() == (why_unavailable() is None)
+    True
+    """
     return why_unavailable() is None
 
 
@@ -61,6 +74,10 @@ def device_info(ordinal: int | None = None) -> DeviceInfo:
         If CuPy is not installed.
     RuntimeError
         In a process that was forked from one that had used CUDA.
+
+    Examples
+    --------
+    >>> device_info().arch  # doctest: +SKIP
     """
     use_cuda()
     if ordinal is None:
@@ -89,7 +106,12 @@ def _device_info(ordinal: int) -> DeviceInfo:
 
 
 def capturing() -> bool:
-    """Whether CuPy's current stream is being captured into a CUDA graph."""
+    """Whether CuPy's current stream is being captured into a CUDA graph.
+
+    Examples
+    --------
+    >>> capturing()  # doctest: +SKIP
+    """
     cuda = require("cupy").cuda
     return is_captured(cuda.runtime, cuda.get_current_stream().ptr)
 

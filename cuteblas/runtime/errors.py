@@ -17,11 +17,23 @@ _importing = surviving(RLock())         # cuda.core puts another module in its p
 
 
 class MissingDependency(ImportError):
-    """A package or library that running on a GPU needs is not installed; the message says how to get it."""
+    """A package or library that running on a GPU needs is not installed; the message says how to get it.
+
+    Examples
+    --------
+    >>> issubclass(MissingDependency, ImportError)
+    True
+    """
 
 
 class DriverError(RuntimeError):
-    """The CUDA driver refused a call; the message has its name and text for the error."""
+    """The CUDA driver refused a call; the message has its name and text for the error.
+
+    Examples
+    --------
+    >>> issubclass(DriverError, RuntimeError)
+    True
+    """
 
 
 class CompileError(RuntimeError):
@@ -37,6 +49,17 @@ class CompileError(RuntimeError):
         What reported it, or why the compiler was not called.
     log : str
         The compiler's lines; empty if the compiler was not reached.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> kernel = KernelBuilder("example", threads=32).build()
+    >>> try:
+    ...     cubin = compile(replace(kernel, body="nonsense"), "sm_90", fresh=True)
+    ... except CompileError as error:
+    ...     error.kernel, error.arch
+    ('example', 'sm_90')
     """
 
     def __init__(self, kernel: str, arch: str, reason: str, log: str = ""):

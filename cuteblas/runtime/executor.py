@@ -79,6 +79,11 @@ class Executor:
     -----
     The driver copies arguments while it is being called, but a second thread could overwrite them just before. Therefore every call
     takes an argument block from a list, makes one if the list is empty, and puts it back.
+
+    Examples
+    --------
+    >>> ready = executor(cuteblas.explain(a, b).plan)  # doctest: +SKIP
+    >>> ready.plan.family  # doctest: +SKIP
     """
 
     def __init__(self, plan: Plan, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any],
@@ -186,6 +191,10 @@ def executor(plan: Plan) -> Executor:
         If a kernel has to be loaded while CuPy's current stream is being captured.
     CompileError, DriverError, MissingDependency
         If the compiler or the driver refuses a kernel, or is missing.
+
+    Examples
+    --------
+    >>> executor(cuteblas.explain(a, b).plan).launch(addresses, stream)  # doctest: +SKIP
     """
     if not plan.launches:
         return Executor(plan, 0, (), lambda *_: None)
@@ -199,5 +208,10 @@ def executor(plan: Plan) -> Executor:
 
 
 def warmup(plan: Plan) -> None:
-    """Compile and load a plan's kernels on the current device, so that its first launch may be in a captured stream."""
+    """Compile and load a plan's kernels on the current device, so that its first launch may be in a captured stream.
+
+    Examples
+    --------
+    >>> warmup(cuteblas.explain(a, b).plan)  # doctest: +SKIP
+    """
     executor(plan)

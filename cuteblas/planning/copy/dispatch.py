@@ -92,6 +92,13 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     ValueError
         For an element size other than 1, 2, 4, 8 or 16 bytes, more blocks than a grid can have, or a permutation in place that is
         no transposition of square matrices.
+
+    Examples
+    --------
+    >>> problem = CopyProblem((8192, 8192), src_strides=(1, 8192), dst_strides=(8192, 1), itemsize=4)
+    >>> plan = plan_copy(problem, H200)
+    >>> plan.family, len(plan.launches)
+    ('transpose', 1)
     """
     if problem.itemsize not in (1, 2, 4, 8, 16):
         raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")

@@ -173,6 +173,13 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         If kernels have no such element type.
     ValueError
         If the operands' types differ, for an unknown precision, or more blocks than a grid can have.
+
+    Examples
+    --------
+    >>> problem = ContractionProblem(m=((4, 6, 5),), n=((5, 1, 1),), k=((6, 1, 5),),
+    ...                              a=Storage("float32"), b=Storage("float32"), c=Storage("float32"))
+    >>> len(plan_contraction(problem, H200).launches)
+    1
     """
     if problem.variant is not None and (named := variant(problem.variant, "contraction", "gemm")).operation == "contraction":
         return named.plan(problem, device)
