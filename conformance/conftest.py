@@ -1,4 +1,4 @@
-"""Suites from outside, on any backend: ``pytest conformance --backend numpy|definition|emulator|cuda``.
+"""Suites from outside, on any backend: ``pytest conformance --backend numpy|definition|emulator|cuda|cuda-host``.
 
 At the end a table is printed with a row for each suite; docs/conformance.md has it for every backend.
 """
@@ -28,7 +28,8 @@ _ON_GPU = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 _PRODUCTS = ("dot", "vdot", "inner", "outer", "tensordot", "einsum", "einsum_path", "kron", "vecdot", "matvec", "vecmat",
              "swapaxes", "moveaxis", "rollaxis", "transpose", "permute_dims", "matrix_transpose", "asfortranarray")
 _LINALG = ("multi_dot", "matrix_power", "matmul", "vecdot", "tensordot", "outer", "matrix_transpose")
-_BACKENDS = ("numpy", "definition", "emulator", "cuda")
+_BACKENDS = ("numpy", "definition", "emulator", "cuda", "cuda-host")
+_WORKS_BY = {"definition": "emulator", "emulator": "emulator", "cuda-host": "cuda"}
 _HERE = Path(__file__).parent
 _XFAILS = _HERE / "numpy_suite_xfails.txt"
 _ANSWERED = "answered"
@@ -41,7 +42,8 @@ _WITHOUT_KERNELS = frozenset({"numpy", "nothing", "identity", "matmul", "a view"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--backend", choices=_BACKENDS, default="numpy",
                      help="what works on the arrays: NumPy's BLAS, all of our code but the kernels, which are evaluated by their "
-                          "definition, the generated kernels on the CPU, or the GPU")
+                          "definition, the generated kernels on the CPU, or the GPU: on CuPy arrays, or on "
+                          "NumPy arrays that move there")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,7 +92,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(trylast=True)                      # after fixtures have let go of their arrays
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Give the GPU's memory back: NumPy's tests of huge arrays leave too little for others that run at the same time."""
-    if item.config.getoption("--backend") == "cuda":
+    if item.config.getoption("--backend") in ("cuda", "cuda-host"):
         import cupy
 
         cupy.get_default_memory_pool().free_all_blocks()
@@ -134,10 +136,11 @@ def _is_kernel(route: str) -> bool:
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """The backend's name; tests are skipped where it cannot work."""
     name = request.config.getoption("--backend")
-    reason = {"emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable}.get(name, lambda: None)()
+    needs = {"emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable, "cuda-host": runtime.why_unavailable}
+    reason = needs.get(name, lambda: None)()
     if reason:
         pytest.skip(f"the backend {name} cannot work here: {reason}")
-    with pytest.MonkeyPatch.context() as patch, cuteblas.backend("emulator" if name in ("definition", "emulator") else "numpy"):
+    with pytest.MonkeyPatch.context() as patch, cuteblas.backend(_WORKS_BY.get(name, "numpy")):
         if name == "definition":
             reference.install(patch)
         yield name

@@ -26,6 +26,7 @@ from .functions import (
     dot,
     einsum,
     einsum_path,
+    empty_pinned,
     explain,
     explain_copy,
     inner,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["Explanation", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot", "einsum",
-           "einsum_path", "enabled", "epilogue", "explain", "explain_copy", "inner", "install", "kron", "matmul",
+           "einsum_path", "empty_pinned", "enabled", "epilogue", "explain", "explain_copy", "inner", "install", "kron", "matmul",
            "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis",
            "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot", "vecmat"]
 

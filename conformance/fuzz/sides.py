@@ -19,7 +19,7 @@ from .registry import FUNCTIONS
 
 __all__ = ["BACKENDS", "GUARD", "Reference", "Side", "side", "why_unavailable"]
 
-BACKENDS = ("numpy", "definition", "emulator", "host", "cuda")
+BACKENDS = ("numpy", "definition", "emulator", "host", "cuda", "linked", "cuda-host")
 GUARD = 64
 """Guard bytes before and after every memory, which nothing may write."""
 
@@ -39,17 +39,19 @@ POOLS = {pools.backend: pools for pools in (
     Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS, "definition"),
     Pools(_FEW_FLOATS | _FEW_INTEGERS, _ODD, _SMALL | {33: 0.3, 64: 0.2, 65: 0.2}, 2**13, _LAYOUTS, "emulator"),
     Pools(_NUMBERS, ("<f4",), _LARGER, 2**15, _LAYOUTS, "host"),
+    Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS, "linked"),
+    Pools(_NUMBERS, _ODD, _LARGEST, 2**20, _LAYOUTS, "cuda-host"),
     Pools(_NUMBERS, ("<f4",), _LARGEST, 2**20, _LAYOUTS, "cuda"))}
 """What calls are made from, by backend."""
 
 
 def why_unavailable(name: str) -> str | None:
     """Why a backend cannot work here; ``None`` if it can."""
-    if name in ("host", "cuda") and find_spec("cupy") is None:
+    if name in ("host", "linked", "cuda", "cuda-host") and find_spec("cupy") is None:
         return f"CuPy is not installed: {INSTALL}"
     if name == "emulator":
         return emulator.why_unavailable()
-    return runtime.why_unavailable() if name == "cuda" else None
+    return runtime.why_unavailable() if name in ("cuda", "cuda-host") else None
 
 
 class Side:
@@ -216,6 +218,31 @@ class OnHost(OnGpu):
         return Side.address(self, memory)
 
 
+class ByWayOfTheGpu(Side):
+    """NumPy arrays that move to the GPU."""
+
+    name = "cuda-host"
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        with cuteblas.backend("cuda"):
+            yield
+
+
+class Linked(Side):
+    """The same without a GPU: its memory is this process's, its kernels are evaluated by their definition."""
+
+    name = "linked"
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        from tests.functions.host_link import linked
+
+        with linked():
+            yield
+
+
 def side(backend: str) -> Side:
     """The side of a backend by its name."""
-    return {"numpy": Side, "definition": Defined, "emulator": Emulated, "host": OnHost, "cuda": OnGpu}[backend]()
+    return {"numpy": Side, "definition": Defined, "emulator": Emulated, "host": OnHost, "cuda": OnGpu,
+            "linked": Linked, "cuda-host": ByWayOfTheGpu}[backend]()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..functions.engines import Engine, engine_of
 from ..functions.gemm import gemm, gemm_by_numpy, scalar_kind
 from ..functions.memory import Memory, overlap, overlaps_itself
 from ..functions.pipeline import Execution
+from ..functions.placement import offload, stays, work_of
 from ..functions.settings import current_backend
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
@@ -99,7 +101,7 @@ class Call:
     @property
     def by_numpy(self) -> bool:
         """Whether NumPy computes it, and no kernel."""
-        return self.place.device is None and current_backend() == "numpy"
+        return self.place.device is None and current_backend() != "emulator"
 
     @property
     def engine(self) -> Engine:
@@ -167,6 +169,8 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
 def execute(call: Call, repeat: Repeat | None = None) -> Any:
     """Run a call that was checked, and remember it if it may be repeated."""
     if call.by_numpy:
+        if not stays(call.a, call.b, call.out):
+            return call.answered(*_offloaded(call))
         return call.answered(*gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function))
     with where(call):
         run = Execution(call.function, call.engine)
@@ -174,6 +178,29 @@ def execute(call: Call, repeat: Repeat | None = None) -> Any:
         if repeat is not None and (known := remembered(repeat, call.alpha, call.beta)) is not None:
             known.remember(run, result)
     return call.answered(result, extras)
+
+
+def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:
+    """Run a call on NumPy arrays that may run on the GPU."""
+    named = kernel_arguments(call)
+    if call.epilogue is not None:
+        named["epilogue"] = call.epilogue.converted(lambda _name, x: np.asarray(x))
+    bound = named["epilogue"]
+    written = [] if bound is None else [*bound.outputs.values()]
+    others = [x for x in (call.alpha, call.beta, call.c) if type(x) is np.ndarray]
+    others += [] if bound is None else [x for x in bound.operands.values() if isinstance(x, np.ndarray)]
+
+    def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
+        places = {id(x): y for x, y in zip((*others, *written), there[2:], strict=True)}
+        moved = {name: places.get(id(x), x) for name, x in named.items()}
+        if bound is not None:
+            moved["epilogue"] = bound.converted(lambda _name, x: places[id(x)])
+        return gemm(run, there[0], there[1], **{**moved, "out": target})
+
+    products = prod(call.shape) * call.a.shape[-1]
+    work = work_of(products, dtype_named(call.types.operands), (call.a, call.b, *others), call.out, call.shape)
+    return offload(call.function, work, multiply, [call.a, call.b, *others], call.out,
+                   lambda: gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function), written)
 
 
 def kernel_arguments(call: Call) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +12,12 @@ from .algorithms import Algorithm, check_variant, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_call, repeaters
 from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
+from .placement import Work, offload, stays
 from .routing import ARRAYS, COPY, Resolved, by_numpy, delegate, numpy_computes, resolve, route_of
-from .settings import current_backend
+from .settings import backend
+
+if TYPE_CHECKING:
+    from .pipeline import Execution
 
 __all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
 
@@ -67,10 +72,10 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
     resolved = resolve("copy", (a,), rules=COPY)
     if not isinstance(resolved, str):
         layout = checked_order(order)
-        stays = subok and kind_of(a) in ("subclass", "foreign")
-        reason = f"{type(a).__name__} stays what it is" if stays else why_not_words(resolved.memories[0].dtype)
+        unchanged = subok and kind_of(a) in ("subclass", "foreign")
+        reason = f"{type(a).__name__} stays what it is" if unchanged else why_not_words(resolved.memories[0].dtype)
         if reason is None:
-            return _arranged("copy", resolved, layout, variant)
+            return _arranged("copy", resolved, layout, variant, lambda: copy(a, order, subok))
         resolved = route_of(reason)
     return delegate("copy", resolved, np.copy, (a, order, subok), {}, Algorithm(variant=variant))
 
@@ -90,6 +95,8 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     if not isinstance(resolved, str):
         _check_target(array, out)
         reason = why_not_words(array.dtype)
+        if reason is None and resolved.engine.moves:
+            return _offloaded("copy", array, out, None, variant, lambda: _into(a, out, variant))
         if reason is None:
             from .pipeline import Execution
 
@@ -116,15 +123,39 @@ def _copy_into_by_numpy(array: np.ndarray, out: np.ndarray) -> np.ndarray:
     return out
 
 
-def _arranged(function: str, resolved: Resolved, order: str, variant: str | None) -> Any:
-    """A new array with the elements of an array in an order."""
+def _arranged(function: str, resolved: Resolved, order: str, variant: str | None, stay: Callable[[], Any]) -> Any:
+    """A new array with the elements of an array in an order; ``stay`` makes it on the host."""
     from .pipeline import Execution
 
+    if resolved.engine.moves:
+        strides = strides_by_order(resolved.memories[0], order)
+        return _offloaded(function, resolved.arrays[0], None, strides, variant, stay)
     with resolved.on_device() as (a,):
         run = Execution(function, resolved.engine)
         new = run.new_like(a, order, variant)
         run.remember((function, order, variant), (a,), None, new, ("src", "dst"))
     return new
+
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+"""By their size, elements that CuPy has arrays of, whatever they mean."""
+
+
+def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None, strides: tuple[int, ...] | None, variant: str | None,
+               stay: Callable[[], Any]) -> Any:
+    """A copy that may be made on the GPU: into ``out``, or a new array with these strides."""
+    if (word := _WORDS.get(a.itemsize)) is None:
+        with backend("numpy"):
+            return stay()
+    new = np.ndarray(a.shape, a.dtype, strides=strides) if out is None else out
+    transposes = any(s != t for s, t, n in zip(a.strides, new.strides, a.shape, strict=True) if n > 1)
+
+    def move(run: Execution, there: Sequence[Any], target: Any) -> Any:
+        run.move(there[0], target, variant)
+        return target
+
+    result = offload(function, Work(a.dtype, 0.0, a.nbytes, a.nbytes, transposes), move, [a.view(word)], new.view(word), stay)
+    return new if type(result) is np.ndarray and result.dtype == word else result
 
 
 def check_out(a: Any, out: Any) -> None:
@@ -234,7 +265,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
             reason = f"changes {array.dtype} to {target}"
         if reason is None:
             if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
-                return _arranged(function, resolved, order, variant)
+                return _arranged(function, resolved, order, variant, lambda: _contiguous(function, call, order, a, dtype, variant))
             tally(function, "calls", "nothing").tick()
             return call(a) if on_host else a if a.ndim else a.reshape(1)
         resolved = route_of(reason)
@@ -286,7 +317,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it has been made before, without
     further questions; a CuPy array itself if that is asked for; ``None`` if there are questions."""
     if type(a) is _NDARRAY:
-        if out is not None or current_backend() != "numpy":
+        if out is not None or not stays(a):
             return None
         call, tick = _NUMPYS[function]
         result = call(a, order) if function == "copy" else call(a)

@@ -17,8 +17,8 @@ from .exact import dot as dot_by_blas
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
+from .placement import stays
 from .routing import answer
-from .settings import current_backend
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 
@@ -58,7 +58,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
     array([3, 7])
     """
     if type(a) is type(b) is np.ndarray and precision is variant is None and (out is None or type(out) is np.ndarray) \
-            and current_backend() == "numpy":
+            and stays(a, b):
         if a.dtype.char in WITHOUT_BLAS and (result := dot_by_blas("dot", a, b, out)) is not None:
             return result
         result = np.dot(a, b, out)

@@ -18,8 +18,8 @@ from .dispatch import kind_of, own_types, repeaters
 from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
+from .placement import offload, stays, work_of
 from .routing import Resolved, by_numpy, delegate, key_of, refused, rehearsed, resolve, without_kernels
-from .settings import current_backend
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
@@ -84,7 +84,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     array([3, 7])
     """
     if operands and type(operands[-1]) is np.ndarray and precision is variant is None and not arguments \
-            and type(operands[0]) is str and current_backend() == "numpy" and (out is None or type(out) is np.ndarray):
+            and type(operands[0]) is str and (out is None or type(out) is np.ndarray) and stays(*operands):
         most = 1
         for x in operands[1:]:
             if type(x) is not np.ndarray:
@@ -143,9 +143,15 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     from .contractions import evaluate
     from .pipeline import Execution
 
+    settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
+    if resolved.engine.moves:
+        work = work_of(_products(subscripts, path), computed, resolved.arrays, out, settled.shape)
+        result = offload("einsum", work, lambda run, there, out: evaluate(run, settled, there, out, path, algorithm),
+                         resolved.arrays, out, lambda: einsum(*operands, out=out, optimize=optimize, precision=precision,
+                                                              variant=variant, **arguments))
+        return result[()] if out is None and scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as placed:
         run = Execution("einsum", resolved.engine)
-        settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
         result = evaluate(run, settled, placed, resolved.out, path, algorithm)
         if head is not None:
             run.remember(head, placed, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
@@ -397,6 +403,17 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     if arguments.get("dtype") is not None:
         dtype = np.dtype(arguments["dtype"])
     return dtype, ours or not isinstance(result, np.ndarray)
+
+
+def _products(subscripts: Subscripts, path: Sequence[tuple[int, ...]]) -> int:
+    """How many multiplications a path takes."""
+    terms, total = [set(term) for term in subscripts.terms], 0
+    for step in path or [tuple(range(len(terms)))]:
+        chosen = set().union(*(terms[i] for i in step))
+        total += prod(subscripts.extents[c] for c in chosen)
+        terms = [term for i, term in enumerate(terms) if i not in step]
+        terms.append(chosen & set(subscripts.result).union(*terms))
+    return total
 
 
 def _view(resolved: Resolved, subscripts: Subscripts, call: Callable[..., Any], named: Mapping[str, Any]) -> Any:

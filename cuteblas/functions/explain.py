@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -14,6 +15,7 @@ from .dispatch import kind_of, own_call
 from .exact import words_for
 from .gufunc import MatmulArguments, single_out
 from .memory import Memory, overlap, strides_by_order
+from .placement import host_engine, reason_for, stays, work_of
 from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
 from .settings import current_backend, limited
 
@@ -195,6 +197,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
     if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
         runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
     first, second = resolved.memories
+    if resolved.engine.on_host and card is None and not stays(*resolved.arrays, out) and host_engine().moves:
+        runs_on = _by_choice(resolved, planned, arguments)
     return explain_product_of(first, second, resolved.out_memory, planned, runs_on, precision, variant, arguments)
 
 
@@ -371,6 +375,19 @@ def on_the_host(device: DeviceInfo) -> str:
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"
+
+
+def _by_choice(resolved: Resolved, device: DeviceInfo, arguments: Mapping[str, Any]) -> str:
+    """Who works on NumPy arrays that may move to the GPU, and why."""
+    from .gufunc import resolve_product
+
+    first, second = resolved.memories
+    product = resolve_product(first, second, resolved.out_memory, arguments)
+    products = product.m * product.n * product.k * prod(product.batch)
+    moves, why = reason_for(work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape))
+    if moves:
+        return f"cuda:{device.name}, to which the arrays move; {why}"
+    return f"NumPy, {why}; the plan below is what {device.name} would run"
 
 
 def _described(x: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
-from .gufunc import Product
+from .gufunc import Product, operand_matrices, result_matrices
 from .memory import Memory
 from .pipeline import Execution
+from .placement import host_engine, offload, stays, work_of
 from .problems import has_kernels, readable
 from .routing import Resolved, reason_of, resolve_matmul
 from .settings import current_backend
@@ -70,9 +72,11 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
         return call(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     check_variant(variant, "gemm")
     resolved, product = _resolved(x1, x2, out, bound, arguments)
+    if resolved.engine is EMULATOR and not stays(x1, x2, out) and host_engine().moves:
+        return _offloaded(product, resolved, bound, precision, variant, arguments)
     run, out = Execution("matmul", resolved.engine), resolved.out
     multiply: Callable[..., Any]
-    if resolved.engine.on_host and current_backend() == "numpy":
+    if resolved.engine.on_host and current_backend() != "emulator":
         refuse_variant(variant, BY_NUMPY)
         multiply = partial(gemm_by_numpy, function="matmul", precision=precision)
     else:
@@ -82,6 +86,26 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
         if repeats and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None and not isinstance(result, tuple):
             repeat.remember(run, result)
     return result
+
+
+def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: str, variant: str | None,
+               arguments: Mapping[str, Any]) -> Any:
+    """The product of NumPy arrays that may run on the GPU."""
+    (x1, x2), out = resolved.arrays, resolved.out
+    refuse_shared_outputs(EMULATOR, bound, {"x1": x1, "x2": x2, "out": out})
+    bound = bound.converted(lambda _name, x: np.asarray(x))
+    written = list(bound.outputs.values())
+    read = [x1, x2, *(x for x in bound.operands.values() if isinstance(x, np.ndarray))]
+
+    def multiply(_run: Execution, there: Sequence[Any], target: Any) -> Any:
+        places = {id(x): y for x, y in zip((*read, *written), there, strict=True)}
+        moved = bound.converted(lambda _name, x: places[id(x)])
+        return fused_matmul(there[0], there[1], target, moved, precision, variant, arguments)
+
+    work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (*read, *written), out, product.shape)
+    result = offload("matmul", work, multiply, read, out,
+                     lambda: fused_matmul(x1, x2, out, bound, precision, variant, arguments), written)
+    return result[()] if out is None and isinstance(result, np.ndarray) and result.shape == () else result
 
 
 _BITS = 7, 8, 15, 16, 31, 32, 63, 64
@@ -140,12 +164,12 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, 
 def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any], out: Any, bound: Any) -> Any:
     x1, x2 = arrays
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
-    a, b = (_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
+    a, b = (operand_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
             for missing, (x, core) in enumerate(((x1, product.core1), (x2, product.core2))))
     result = run.empty(Memory(product.shape, product.strides, product.dtype)) if out is None else out
     missing = (len(product.core1) == 1, len(product.core2) == 1)
     name, output = product.dtype.name, _stored(result.dtype)
-    c = _result_matrices(result, product.core3, missing)
+    c = result_matrices(result, product.core3, missing)
     _c, auxiliary = multiply(a, b, out=c, output=output,
                              compute=None if output == name else accumulator_of(name, name, name), epilogue=bound, order="C")
     beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
@@ -159,21 +183,3 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
 def _stored(dtype: np.dtype) -> str:
     """The type that an epilogue's results are rounded to: that of the array they go to, or the widest that kernels have."""
     return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"
-
-
-def _matrices(x: Any, core: tuple[int, ...], missing: int) -> Any:
-    """A view of shape (..., rows, columns): the axes ``core`` last, and one of extent 1 where a vector lacks it."""
-    others = [axis for axis in range(x.ndim) if axis not in core]
-    view = x.transpose((*others, *core))
-    if len(core) == 2:
-        return view
-    return view[..., None, :] if missing == 0 else view[..., None]
-
-
-def _result_matrices(x: Any, core: tuple[int, ...], missing: tuple[bool, bool]) -> Any:
-    """The same of the result, which lacks the rows, the columns, or both, where operands were vectors."""
-    others = [axis for axis in range(x.ndim) if axis not in core]
-    view = x.transpose((*others, *core))
-    if missing[1]:
-        view = view[..., None]
-    return view[..., None, :] if missing[0] else view

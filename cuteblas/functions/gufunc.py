@@ -25,7 +25,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from .memory import Memory, contiguous_strides, is_contiguous
 
-__all__ = ["UFUNCS", "MatmulArguments", "Product", "resolve_product", "shadow", "single_out"]
+__all__ = ["UFUNCS", "MatmulArguments", "Product", "operand_matrices", "resolve_product", "result_matrices", "shadow", "single_out"]
 
 UFUNCS = frozenset({"matmul", "matvec", "vecdot", "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
 """Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one anyhow."""
@@ -249,3 +249,21 @@ def _shadow(x: Memory, k: int) -> np.ndarray:
 def shadow(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """An array whose elements must not be read: NumPy decides by its strides on the order of a result's axes."""
     return np.asarray(_Shadow(shape, strides))
+
+
+def operand_matrices(x: Any, core: tuple[int, ...], missing: int) -> Any:
+    """A view of shape (..., rows, columns): the axes ``core`` last, and one of extent 1 where a vector lacks it."""
+    others = [axis for axis in range(x.ndim) if axis not in core]
+    view = x.transpose((*others, *core))
+    if len(core) == 2:
+        return view
+    return view[..., None, :] if missing == 0 else view[..., None]
+
+
+def result_matrices(x: Any, core: tuple[int, ...], missing: tuple[bool, bool]) -> Any:
+    """The same of the result, which lacks the rows, the columns, or both, where operands were vectors."""
+    others = [axis for axis in range(x.ndim) if axis not in core]
+    view = x.transpose((*others, *core))
+    if missing[1]:
+        view = view[..., None]
+    return view[..., None, :] if missing[0] else view

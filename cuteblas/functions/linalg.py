@@ -18,6 +18,7 @@ from .expressions import stand_in
 from .matmul import matmul as any_matmul
 from .matmul import rehearse_matmul
 from .memory import Memory, strides_by_order
+from .placement import offload, work_of
 from .routing import by_numpy, delegate, rehearse_product, rehearsed, resolve, without_kernels
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
@@ -193,17 +194,28 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     matrices = _matrices(resolved.arrays)
     tree = _cheapest([x.shape for x in matrices])
     _resolve_chain(tree, [resolved.engine.memory(x) for x in matrices], resolved.out_memory)
-    return _multiplied(tree, matrices, ranks, resolved.out, algorithm)
+    if resolved.engine.moves:
+        shape = matrices[0].shape[0], matrices[-1].shape[1]
+        work = work_of(_products(tree, [x.shape for x in matrices])[0], np.result_type(*matrices), matrices, out, shape)
+        result = offload(function, work, lambda run, there, out: _multiplied(tree, there, out, algorithm), matrices, out,
+                         lambda: _multiplied(tree, matrices, out, algorithm))
+    else:
+        result = _multiplied(tree, matrices, resolved.out, algorithm)
+    return _of_ranks(result, ranks)
 
 
-def _multiplied(tree: _Tree, matrices: Sequence[Any], ranks: Sequence[int], out: Any, algorithm: Algorithm) -> Any:
-    """The product of a chain, without the axes that its ends lack if they are vectors."""
+def _multiplied(tree: _Tree, matrices: Sequence[Any], out: Any, algorithm: Algorithm) -> Any:
+    """The product of a chain of matrices."""
     def product(chain: _Tree, out: Any = None) -> Any:
         if isinstance(chain, int):
             return matrices[chain]
         return dot_for("linalg.multi_dot", product(chain[0]), product(chain[1]), out, algorithm)
 
-    result = product(tree, out)
+    return product(tree, out)
+
+
+def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
+    """The product of a chain, without the axes that its ends lack if they are vectors."""
     if ranks[0] == ranks[-1] == 1:
         return result[0, 0]
     return result.ravel() if 1 in (ranks[0], ranks[-1]) else result
@@ -219,7 +231,7 @@ def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
     matrices = _matrices(arrays)
     if any(x.shape[1] != y.shape[0] for x, y in pairwise(matrices)):
         return None
-    return _multiplied(_cheapest([x.shape for x in matrices]), matrices, ranks, None, AS_PLANNED)
+    return _of_ranks(_multiplied(_cheapest([x.shape for x in matrices]), matrices, None, AS_PLANNED), ranks)
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:
@@ -296,6 +308,14 @@ def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
     return best[0, len(shapes) - 1][1]
 
 
+def _products(tree: _Tree, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int, int]:
+    """The multiplications of a chain, and the rows and columns of the product."""
+    if isinstance(tree, int):
+        return 0, *shapes[tree]                 # type: ignore[return-value]
+    (first, rows, between), (second, _rows, columns) = (_products(part, shapes) for part in tree)
+    return first + second + rows * between * columns, rows, columns
+
+
 def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -> Memory:
     """What a chain will be. Its products are resolved in the order in which they are made, before any is made."""
     if isinstance(tree, int):
@@ -353,6 +373,14 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         power = index(n)
     except TypeError:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
+    if resolved.engine.moves and abs(power) > 1:
+        if power < 0:
+            tally(function, "calls", "inverse by NumPy").tick()
+            x = np.linalg.inv(x)
+        times = abs(power).bit_length() + abs(power).bit_count() - 2
+        work = work_of(times * x.size * x.shape[-1], x.dtype, (x,), None, x.shape)
+        return offload(function, work, lambda run, there, out: matrix_power(there[0], abs(power), precision=precision), (x,), None,
+                       lambda: matrix_power(x, abs(power), precision=precision))
     from .pipeline import Execution
 
     with resolved.on_device():

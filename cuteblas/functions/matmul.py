@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -12,7 +14,8 @@ from .counters import tally
 from .dispatch import fast_paths, own_call, repeaters
 from .exact import WITHOUT_BLAS
 from .exact import matmul as matmul_by_blas
-from .gufunc import MatmulArguments, single_out
+from .gufunc import MatmulArguments, Product, resolve_product, single_out
+from .placement import FEW, offload, stays, work_of
 from .routing import delegate, numpy_computes, resolve_matmul
 from .settings import current_backend
 
@@ -24,6 +27,7 @@ __all__ = ["matmul", "rehearse_matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 _SMALL = 255                            # elements of both operands that NumPy's loop has multiplied before a call of anything else
+_MANY = (FEW // 2)**2                   # of the sizes of operands that may be worth the way to a GPU
 _by_numpy = tally("matmul", "calls", "numpy")
 
 
@@ -103,8 +107,9 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
 
 def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> Any:
     """The product of plain NumPy arrays by BLAS or by NumPy's loop, without further questions; ``None`` if there are some."""
-    if type(x2) is not np.ndarray or precision is not None or (out is not None and type(out) is not np.ndarray) \
-            or current_backend() != "numpy":
+    if type(x2) is not np.ndarray or precision is not None or (out is not None and type(out) is not np.ndarray):
+        return None
+    if (where := current_backend()) != "numpy" and (where != "auto" or (x1.size * x2.size > _MANY and not stays(x1, x2))):
         return None
     return _on_host(x1, x2, out)
 
@@ -137,6 +142,13 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
 
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
+    if resolved.engine.moves:
+        a, b = resolved.arrays
+        work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
+        result = offload("matmul", work, partial(_on_gpu, product, precision, variant), (a, b), out,
+                         lambda: _matmul(a, b, out, precision, variant, arguments),
+                         stream=None if arguments or variant else partial(_in_tiles, product, a, b, out, precision))
+        return result[()] if out is None and product.shape == () else result
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)
         result = _run(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
@@ -144,6 +156,36 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
             for name in (precision, None) if precision == "auto" else (precision,):
                 run.remember(("matmul", name), arrays, out, result, "abc")
     return result[()] if resolved.engine.on_host and out is None and product.shape == () else result
+
+
+def _on_gpu(product: Product, precision: str, variant: str | None, run: Execution, arrays: Sequence[Any], out: Any) -> Any:
+    """The product of arrays that have moved to the GPU."""
+    from .problems import stage
+
+    first, second = map(run.memory, arrays)
+    return _run(run, arrays, out, stage(first, second, None if out is None else run.memory(out), product, precision, variant))
+
+
+def _in_tiles(product: Product, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str) -> np.ndarray | None:
+    """The product of NumPy arrays in tiles on the GPU; ``None`` if that takes other means."""
+    from .engines.streamed import stream
+
+    def multiply(a: Any, b: Any, c: Any) -> None:
+        head, repeated = (_TILES, precision), repeaters.get(type(a))
+        if repeated is None or repeated(head, (a, b), c) is None:
+            from .engines.cuda import CUDA
+            from .pipeline import Execution
+            from .problems import stage
+
+            run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
+            _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
+            run.remember(head, (a, b), c, c, "abc")
+
+    return stream("matmul", product, x1, x2, out, precision, multiply)
+
+
+_TILES = "matmul: tiles"
+"""Products of tiles have an account of their own."""
 
 
 def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:

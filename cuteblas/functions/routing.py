@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ from .exact import BY_BLAS, WITHOUT_BLAS
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
 from .memory import Memory
-from .settings import current_backend
+from .placement import host_engine, offload, stays, work_of
 
 if TYPE_CHECKING:
     from .engines import Engine
@@ -96,8 +97,8 @@ class Resolved:
 
 
 def numpy_computes(*operands: Any) -> bool:
-    """Whether a call stays with NumPy whatever it is: the backend is NumPy's own, and no operand is a CuPy array."""
-    return current_backend() == "numpy" and "cupy" not in {kind_of(x) for x in operands}
+    """Whether a call stays with NumPy whatever it is: by its backend, and no operand is a CuPy array."""
+    return stays(*operands) and "cupy" not in {kind_of(x) for x in operands}
 
 
 def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: Rules = FUNCTION, host: Engine | None = None,
@@ -137,7 +138,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
     if rules is COPY and out is not None and kind_of(out) not in ARRAYS:
         raise TypeError("'out' must be an array")
     kinds = [kind_of(x) for x in (*operands, out, *given.values())]
-    by_numpy = host is None and "cupy" not in kinds and current_backend() == "numpy"
+    by_numpy = host is None and "cupy" not in kinds and stays(*operands, out)
     if by_numpy and rules is not FUNCTION:
         return "numpy"
     if rules.answered is not None:
@@ -154,9 +155,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
                 return route_of(f"{type(x).__name__} is a subclass of numpy.ndarray")
         if out is not None and type(out) is not np.ndarray:
             return route_of("out is not an array")
-    from .engines import EMULATOR
-
-    engine = EMULATOR if host is None else host
+    engine = host_engine() if host is None else host
     arrays = tuple(np.asarray(x) for x in operands)
     return Resolved(engine, arrays, tuple(engine.memory(x) for x in arrays), out)
 
@@ -290,7 +289,7 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         What NumPy raises, in its words and before anything runs; also for operands on different devices, for types without a
         kernel on the GPU, and for an algorithm or a kernel that does not take this product.
     """
-    if type(operands[0]) is np.ndarray and algorithm is AS_PLANNED and current_backend() == "numpy":
+    if type(operands[0]) is np.ndarray and algorithm is AS_PLANNED and stays(*operands, out):
         for x in operands if out is None else (*operands, out):
             if type(x) is not np.ndarray:
                 break
@@ -324,6 +323,11 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         return refused(function, call, resolved, operands, named, algorithm)
     if not has_kernels(settled.dtype):
         return without_kernels(function, call, resolved, settled.dtype, operands, named, algorithm)
+    if resolved.engine.moves:
+        work = work_of(prod(settled.extents.values()), settled.dtype, resolved.arrays, out, settled.shape)
+        result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
+                         resolved.arrays, out, lambda: answer(function, call, settle, operands, out, algorithm, **arguments))
+        return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as arrays:
         run = Execution(function, resolved.engine)
         result = evaluate(run, settled, arrays, resolved.out, algorithm=algorithm)

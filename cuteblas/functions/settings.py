@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["BACKENDS", "backend", "current_backend", "limited", "planned_under_the_limit", "set_workspace_limit"]
+__all__ = ["BACKENDS", "backend", "current_backend", "limited", "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
 
-BACKENDS = ("numpy", "emulator")
+BACKENDS = ("auto", "numpy", "cuda", "emulator")
 
 
 def _checked_backend(name: str, source: str) -> str:
@@ -41,7 +41,7 @@ def current_backend() -> str:
     Returns
     -------
     str
-        ``"numpy"`` or ``"emulator"``.
+        ``"auto"``, ``"numpy"``, ``"cuda"`` or ``"emulator"``.
 
     Raises
     ------
@@ -63,8 +63,10 @@ def backend(name: str) -> Iterator[None]:
 
     Parameters
     ----------
-    name : {"numpy", "emulator"}
-        ``"numpy"`` is NumPy's BLAS; ``"emulator"`` runs the generated GPU kernels on the CPU. CuPy arrays are not affected.
+    name : {"auto", "numpy", "cuda", "emulator"}
+        ``"numpy"`` is NumPy's BLAS, the default; ``"cuda"`` the GPU, to which arrays move and from which results come back;
+        ``"auto"`` takes for each call the one that is expected to be faster, and NumPy where there is no GPU; ``"emulator"`` runs
+        the generated GPU kernels on the CPU. CuPy arrays are not affected.
 
     Returns
     -------
@@ -114,7 +116,7 @@ _limit: int | None = None
 _asked = False
 
 
-def _current() -> int | None:
+def workspace_limit() -> int | None:
     """The limit; that of the environment until another is set."""
     global _limit, _asked
     if not _asked:
@@ -150,7 +152,7 @@ def set_workspace_limit(nbytes: int | None) -> int | None:
     1073741824
     """
     global _limit
-    before, after = _current(), None if nbytes is None else _checked_limit(nbytes, "the limit of workspaces")
+    before, after = workspace_limit(), None if nbytes is None else _checked_limit(nbytes, "the limit of workspaces")
     _limit = after
     for forget in planned_under_the_limit:
         forget()
@@ -159,7 +161,7 @@ def set_workspace_limit(nbytes: int | None) -> int | None:
 
 def limited(device: DeviceInfo) -> DeviceInfo:
     """The device, with the limit for plans on it."""
-    limit = _current()
+    limit = workspace_limit()
     return device if limit is None else _limited(device, limit)
 
 

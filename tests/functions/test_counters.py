@@ -73,9 +73,10 @@ def test_backend_holds_inside_the_block_and_this_thread():
     assert current_backend() == "numpy"
 
 
-@pytest.mark.parametrize("name", ["cuda", "", "NUMPY"])
+@pytest.mark.parametrize("name", ["gpu", "", "NUMPY"])
 def test_unknown_backend(name):
-    with pytest.raises(ValueError, match=r"the backend is .* worked on by one of 'numpy', 'emulator'"), cuteblas.backend(name):
+    message = "the backend is .* worked on by one of 'auto', 'numpy', 'cuda', 'emulator'"
+    with pytest.raises(ValueError, match=message), cuteblas.backend(name):
         pass
 
 

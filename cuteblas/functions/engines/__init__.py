@@ -15,9 +15,9 @@ from ...planning.plan import Plan
 from ...planning.problem import DeviceInfo
 from ..dispatch import kind_of
 from ..memory import Memory
-from .emulator import EMULATOR, Emulator
+from .emulator import EMULATOR, HOST_CUDA, Emulator
 
-__all__ = ["EMULATOR", "Emulator", "Engine", "engine_of"]
+__all__ = ["EMULATOR", "HOST_CUDA", "Emulator", "Engine", "engine_of"]
 
 
 class Engine(Protocol):
@@ -27,11 +27,14 @@ class Engine(Protocol):
     ----------
     on_host : bool
         Whether arrays are NumPy's, whose loops take elements of any alignment and keep subnormal numbers; CuPy's do neither.
+    moves : bool
+        Whether calls take NumPy arrays to the GPU, where :data:`~cuteblas.functions.engines.cuda.CUDA` takes their steps.
     out_of_memory : exception type, or () for none
         What :meth:`run` raises if there is no memory for a workspace.
     """
 
     on_host: bool
+    moves: bool
     out_of_memory: Any
 
     def memory(self, x: Any) -> Memory:

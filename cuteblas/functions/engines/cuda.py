@@ -83,7 +83,7 @@ def _name(x: Any) -> str:
 class Cuda:
     """CuPy arrays, and kernels on their device in CuPy's current stream."""
 
-    on_host = False
+    on_host = moves = False
     library = cupy
     out_of_memory = cupy.cuda.memory.OutOfMemoryError
 

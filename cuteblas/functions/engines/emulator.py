@@ -14,7 +14,7 @@ from ...planning.problem import H200, DeviceInfo
 from ..memory import Memory, without_imaginary_part
 from ..settings import limited
 
-__all__ = ["EMULATOR", "REHEARSAL", "Emulator"]
+__all__ = ["EMULATOR", "HOST_CUDA", "REHEARSAL", "Emulator"]
 
 _ALIGNMENT = 16
 
@@ -22,7 +22,7 @@ _ALIGNMENT = 16
 class Emulator:
     """NumPy arrays, and the generated kernels on the CPU. Plans are made for an H200."""
 
-    on_host = True
+    on_host, moves = True, False
     out_of_memory: Any = ()
 
     def memory(self, x: np.ndarray) -> Memory:
@@ -103,4 +103,10 @@ class _Rehearsal(Emulator):
         """Nothing."""
 
 
-EMULATOR, REHEARSAL = Emulator(), _Rehearsal()
+class _HostCuda(Emulator):
+    """NumPy arrays of calls that may run on the GPU: see :mod:`~cuteblas.functions.engines.host_cuda`."""
+
+    moves = True
+
+
+EMULATOR, REHEARSAL, HOST_CUDA = Emulator(), _Rehearsal(), _HostCuda()

@@ -1,0 +1,261 @@
+"""How arrays of the host move through a GPU: in which pieces, panels and order. What moves them is in ``runtime/ring.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import NamedTuple
+
+__all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "schedule"]
+
+Box = tuple[int | slice, ...]
+"""The indices of a part of an array."""
+
+
+def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Box, int]]:
+    """The parts in which an array is moved: each as large as may be, and in a copy of the array in C order without a gap.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The extents, none of them 0.
+    itemsize, most : int
+        The bytes of an element, and of a part at most; one element always is a part.
+
+    Yields
+    ------
+    tuple, int
+        The part, and the bytes before it in such a copy.
+
+    Examples
+    --------
+    >>> [*boxes((2, 3), 4, 8)]
+    [((0, slice(0, 2, None)), 0), ((0, slice(2, 4, None)), 8), ((1, slice(0, 2, None)), 12), ((1, slice(2, 4, None)), 20)]
+    """
+    axis, inner = len(shape), itemsize
+    while axis and inner * shape[axis - 1] <= most:
+        axis -= 1
+        inner *= shape[axis]
+    if not axis:
+        yield (), 0
+        return
+    extent, step = shape[axis - 1], max(1, most // inner)
+    for i in range(prod(shape[:axis - 1])):
+        outer: list[int] = []
+        rest = i
+        for n in reversed(shape[:axis - 1]):
+            rest, index = divmod(rest, n)
+            outer.insert(0, index)
+        for j in range(0, extent, step):
+            yield (*outer, slice(j, j + step)), (i * extent + j) * inner
+
+
+# -- products ---------------------------------------------------------------------------------------------------------------------
+class Tile(NamedTuple):
+    """A part of a product: ranges of the outermost batch axis, of rows, of columns and of the sum."""
+
+    batch: slice
+    m: slice
+    n: slice
+    k: slice
+
+
+@dataclass(frozen=True)
+class Extents:
+    """A product C = A B of arrays of the host, as far as it decides how it moves.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Rows, columns, and the length of the sum.
+    batch, others : int
+        The extent of the outermost batch axis, and the number of products for each of its indices.
+    a_bytes, b_bytes, c_bytes : int
+        Of an element.
+    a_batch, b_batch : bool
+        Whether the operand has its own elements for each index of the outermost batch axis.
+    shared : bool
+        Whether A and B are the same memory, which moves once.
+    by_rows : bool
+        Whether rows of C lie together on the host.
+    may_divide_k : bool
+        Whether parts of the sum may be added up.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    others: int = 1
+    a_bytes: int = 4
+    b_bytes: int = 4
+    c_bytes: int = 4
+    a_batch: bool = True
+    b_batch: bool = True
+    shared: bool = False
+    by_rows: bool = True
+    may_divide_k: bool = True
+
+    @property
+    def a(self) -> int:
+        """The bytes of A."""
+        return self.m * self.k * self.a_bytes * self.others * (self.batch if self.a_batch else 1)
+
+    @property
+    def b(self) -> int:
+        """The bytes of B."""
+        return 0 if self.shared else self.n * self.k * self.b_bytes * self.others * (self.batch if self.b_batch else 1)
+
+    @property
+    def c(self) -> int:
+        """The bytes of C."""
+        return self.m * self.n * self.c_bytes * self.others * self.batch
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The tiles of a product in their order. The panels of A and B that a tile needs move when they are needed first, some tiles
+    ahead, and stay until the last tile that needs them has been computed, or are given up for others and move again.
+
+    Attributes
+    ----------
+    tiles : tuple of Tile
+        Parts of one sum follow each other.
+    ahead : int
+        For how many tiles after the one that is computed panels are under way.
+    device_bytes : int
+        Of panels and tiles that are on the device at the same time, at most.
+    up, down : int
+        The bytes that move.
+    """
+
+    tiles: tuple[Tile, ...]
+    ahead: int
+    device_bytes: int
+    up: int
+    down: int
+
+
+_PANEL_BYTES = 16 << 20                 # at least, unless there is less: shorter ones keep kernels and threads waiting
+_MOST_PANELS = 12
+_ROWS = 128                             # of which panels have a multiple: a tile of most kernels
+_SHARE = 0.7                            # of the memory, for panels and tiles: kernels want a workspace
+
+
+def schedule(x: Extents, limit: int) -> Schedule | None:
+    """The tiles of a product that moves the fewest bytes within a limit of device memory; ``None`` if there are none.
+
+    What fits is divided so that results come back while operands are still on their way: into panels of rows (or columns, or of the
+    batch), with the other operand on the device from the beginning.
+    """
+    if 2 * (x.a + x.b) + x.c <= limit:                      # some kernels want copies of their operands
+        tiles = _panels(x)
+        return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c)
+    if x.batch > 1:
+        one = (2 * (x.a // (x.batch if x.a_batch else 1) + x.b // (x.batch if x.b_batch else 1)) + x.c // x.batch)
+        most = int(limit // (3 * one))
+        if most:
+            tiles = tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, most))
+            return Schedule(tiles, 1, 3 * most * one, x.a + x.b, x.c)
+        return None
+    if x.others > 1 or x.shared:
+        return None
+    return min((found for found in (_one_stays(x, limit), _sums_stay(x, limit)) if found is not None),
+               key=lambda found: found.up, default=None)
+
+
+_ALL = slice(None)
+
+
+def parts(extent: int, step: int) -> list[slice]:
+    """An extent in parts of one length; the last may be shorter."""
+    return [slice(i, min(i + step, extent)) for i in range(0, extent, step)]
+
+
+def _step(extent: int, count: float) -> int:
+    """The length of so many parts: a multiple of what kernels like, if it is not short."""
+    step = max(1, ceil(extent / max(count, 1)))
+    return min(extent, -(-step // _ROWS) * _ROWS) if step >= _ROWS // 2 else step
+
+
+def _panels(x: Extents) -> tuple[Tile, ...]:
+    """The panels of a product that fits."""
+    if x.batch > 1 and (x.a_batch or x.b_batch):
+        moved = x.c + (x.a if x.a_batch else 0) + (x.b if x.b_batch else 0)
+        count = min(_MOST_PANELS, max(1, moved // _PANEL_BYTES))
+        return tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, max(1, ceil(x.batch / count))))
+    by_rows = x.by_rows if min(x.m, x.n) >= 2 * _ROWS else x.m >= x.n
+    extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
+    count = min(_MOST_PANELS, max(1, (moved + x.c) // _PANEL_BYTES), max(1, extent // _ROWS))
+    step = _step(extent, count)
+    return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL) for part in parts(extent, step))
+
+
+def _one_stays(x: Extents, limit: int) -> Schedule | None:
+    """A panel of one operand stays while the other one passes, in one direction and then in the other, so that what is there at the
+    end of a pass is used by the next one, too. The panels that stay are two, since the next is on its way."""
+    found = []
+    for rows_stay in (True, False):
+        stay, stays_bytes, passing, passes_bytes = x.m, x.a_bytes, x.n, x.b_bytes
+        if not rows_stay:
+            stay, stays_bytes, passing, passes_bytes = passing, passes_bytes, stay, stays_bytes
+        room = int(limit * _SHARE)
+        passes = min(passing, max(_ROWS, int(room / 12 / (x.k * passes_bytes)) // _ROWS * _ROWS))
+        left = room - 3 * passes * x.k * passes_bytes
+        stays = int(left / (2 * x.k * stays_bytes + 3 * passes * x.c_bytes))
+        stays = min(stay, stays // _ROWS * _ROWS if stays >= _ROWS else stays)
+        if stays < 1:
+            continue
+        stays = _step(stay, ceil(stay / stays)) if stays < stay else stays
+        tiles = []
+        for i, outer in enumerate(parts(stay, stays)):
+            inner = parts(passing, passes)
+            for part in inner if i % 2 == 0 else reversed(inner):
+                tiles.append(Tile(_ALL, outer, part, _ALL) if rows_stay else Tile(_ALL, part, outer, _ALL))
+        used = (2 * stays * stays_bytes + 3 * passes * passes_bytes) * x.k + 3 * stays * passes * x.c_bytes
+        found.append(_counted(x, tiles, 1, used))
+    return min(found, key=lambda each: each.up, default=None)
+
+
+def _sums_stay(x: Extents, limit: int) -> Schedule | None:
+    """A tile of C stays while its sum is made of parts."""
+    if not x.may_divide_k:
+        return None
+    room = int(limit * _SHARE)
+    side = int((0.8 * room / (2 * max(x.c_bytes, 4))) ** 0.5) // _ROWS * _ROWS or _ROWS
+    mt, nt = min(x.m, side), min(x.n, side)
+    mt, nt = _step(x.m, ceil(x.m / mt)), _step(x.n, ceil(x.n / nt))
+    left = room - 2 * mt * nt * max(x.c_bytes, 4)
+    kt = int(left / (3 * (mt * x.a_bytes + nt * x.b_bytes)))
+    if kt < 1:
+        return None
+    kt = _step(x.k, ceil(x.k / min(x.k, kt))) if kt < x.k else x.k
+    tiles = []
+    for i, rows in enumerate(parts(x.m, mt)):
+        across = parts(x.n, nt)
+        for columns in across if i % 2 == 0 else reversed(across):
+            along = parts(x.k, kt)
+            tiles += [Tile(_ALL, rows, columns, part) for part in along]
+    return _counted(x, tiles, 1, 3 * kt * (mt * x.a_bytes + nt * x.b_bytes) + 2 * mt * nt * max(x.c_bytes, 4))
+
+
+def _counted(x: Extents, tiles: Sequence[Tile], ahead: int, used: int) -> Schedule:
+    """The schedule with the bytes that move if a panel is given up as soon as the tiles ahead do not need it."""
+    up = 0
+    for operand in ("a", "b"):
+        keys = [panel_of(operand, tile) for tile in tiles]
+        for i, tile in enumerate(tiles):
+            if keys[i] not in keys[max(0, i - 1):i]:
+                across, size = (tile.m, x.m) if operand == "a" else (tile.n, x.n)
+                up += _length(across, size) * _length(tile.k, x.k) * (x.a_bytes if operand == "a" else x.b_bytes)
+    return Schedule(tuple(tiles), ahead, used, up, x.c)
+
+
+def panel_of(operand: str, tile: Tile) -> tuple[slice, ...]:
+    """The part of an operand that a tile needs."""
+    return (tile.batch, tile.m, tile.k) if operand == "a" else (tile.batch, tile.k, tile.n)
+
+
+def _length(part: slice, extent: int) -> int:
+    return len(range(*part.indices(extent)))

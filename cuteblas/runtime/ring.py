@@ -1,0 +1,205 @@
+"""A ring of pinned slots, and the threads that fill and empty them: NumPy arrays to the GPU and back at the speed of the link.
+
+Each thread takes a whole slot, packs a piece of an array into it (NumPy's copies let other threads run), and begins its copy by the
+driver, which is recorded. Who takes the slot next waits for that. Results take the same way back: so it is these threads that touch
+the pages of new arrays first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Piece", "Ring", "Transfer", "processors"]
+
+SLOT_BYTES = 4 << 20
+_MOST_THREADS = 16
+_INLINE_BYTES = 1 << 20                 # what one thread has copied before another has been woken
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Piece(NamedTuple):
+    """A part of an array of the host, at most a slot long, and the device address of its elements, which lie there side by side."""
+
+    array: np.ndarray
+    address: int
+
+
+class _Slot:
+    """Pinned memory, and when the last copy from it has ended."""
+
+    __slots__ = ("address", "done", "memory", "used")
+
+    def __init__(self, memory: np.ndarray, done: Any):
+        self.memory, self.address, self.done, self.used = memory, memory.ctypes.data, done, False
+
+    def like(self, x: np.ndarray) -> np.ndarray:
+        """The beginning of the memory as an array of the shape and type of ``x``, in the byte order of the machine."""
+        return np.ndarray(x.shape, x.dtype if x.dtype.isnative else x.dtype.newbyteorder("="), self.memory)
+
+
+class Transfer:
+    """Pieces on their way: uploads until they are handed over to their stream, results until they are in their arrays."""
+
+    __slots__ = ("_cancelled", "_count", "_done", "_error", "_kept", "_lock")
+
+    def __init__(self, count: int, kept: Any = None):
+        self._kept = kept
+        self._count, self._lock, self._done = count, Lock(), Lock()
+        self._error: BaseException | None = None
+        self._cancelled = False
+        if count:
+            self._done.acquire()
+
+    def take(self, move: Callable[[Piece], None], piece: Piece) -> None:
+        """Move one piece, unless there is no use in it any more."""
+        try:
+            if not self._cancelled:
+                move(piece)
+        except BaseException as error:
+            self._error, self._cancelled = self._error or error, True
+        finally:
+            with self._lock:
+                self._count -= 1
+                last = not self._count
+            if last:
+                self._done.release()
+
+    def wait(self) -> None:
+        """Wait for all pieces.
+
+        Raises
+        ------
+        BaseException
+            What the first of them met that could not be moved.
+        """
+        with self._done:
+            pass
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> None:
+        """Leave out what has not begun, and wait for what has, whatever else is asked for meanwhile."""
+        self._cancelled = True
+        while True:
+            try:
+                with self._done:
+                    return
+            except KeyboardInterrupt:
+                pass
+
+
+class _Workers:
+    """Threads that take one piece after another."""
+
+    def __init__(self, name: str, count: int, enter: Callable[[], None]):
+        self._jobs: SimpleQueue[tuple[Transfer, Callable[[Piece], None], Piece] | None] = SimpleQueue()
+        self._enter = enter
+        self._threads = [Thread(target=self._work, name=f"cuteblas {name} {i}", daemon=True) for i in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        self._enter()
+        get = self._jobs.get
+        while (job := get()) is not None:
+            transfer, move, piece = job
+            job = None                                  # nothing is kept alive by a thread that waits
+            transfer.take(move, piece)
+            transfer = move = piece = None              # type: ignore[assignment]
+
+    def start(self, move: Callable[[Piece], None], pieces: Sequence[Piece], kept: Any = None) -> Transfer:
+        """Move pieces; short ones are moved when this returns."""
+        transfer = Transfer(len(pieces), kept)
+        if sum(piece.array.nbytes for piece in pieces) <= _INLINE_BYTES:
+            for piece in pieces:
+                transfer.take(move, piece)
+        else:
+            for piece in pieces:
+                self._jobs.put((transfer, move, piece))
+        return transfer
+
+    def stop(self) -> None:
+        """End the threads."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+class Ring:
+    """Slots and threads of one device; they stay until :meth:`close`.
+
+    Parameters
+    ----------
+    link : Link
+        The device.
+    threads : int, optional
+        For each direction; as many as there are processors, at most 16.
+    slot_bytes : int
+        The most of a piece.
+    """
+
+    def __init__(self, link: Any, threads: int | None = None, slot_bytes: int = SLOT_BYTES):
+        self.link, self.slot_bytes = link, slot_bytes
+        self.threads = min(processors(), _MOST_THREADS) if threads is None else threads
+        count = self.threads + max(2, self.threads // 2)
+        self._filled, self._emptied = (self._slots(count) for _ in range(2))
+        self._uploads, self._downloads = (_Workers(name, self.threads, link.enter_thread) for name in ("upload", "download"))
+
+    def _slots(self, count: int) -> SimpleQueue[_Slot]:
+        slots: SimpleQueue[_Slot] = SimpleQueue()
+        memory = self.link.pinned(count * self.slot_bytes)
+        for i in range(count):
+            slots.put(_Slot(memory[i * self.slot_bytes:(i + 1) * self.slot_bytes], self.link.event()))
+        return slots
+
+    def piece_bytes(self, nbytes: int) -> int:
+        """The size of the pieces of a transfer: every thread has some, but Python's time does not count."""
+        return min(self.slot_bytes, max(-(-nbytes // self.threads), _INLINE_BYTES // 2))
+
+    def upload(self, pieces: Sequence[Piece]) -> Transfer:
+        """Begin to copy pieces to the device."""
+        return self._uploads.start(self._upload, pieces)
+
+    def download(self, pieces: Sequence[Piece], kept: Any = None) -> Transfer:
+        """Begin to copy pieces from the device; what is kept lives as long as the transfer."""
+        return self._downloads.start(self._download, pieces, kept)
+
+    def _upload(self, piece: Piece) -> None:
+        slot = self._filled.get()
+        try:
+            if slot.used:
+                slot.done.synchronize()
+            x = piece.array
+            np.copyto(slot.like(x), x)
+            self.link.upload(piece.address, slot.address, x.nbytes, slot.done)
+            slot.used = True
+        finally:
+            self._filled.put(slot)
+
+    def _download(self, piece: Piece) -> None:
+        slot = self._emptied.get()
+        try:
+            x = piece.array
+            self.link.download(slot.address, piece.address, x.nbytes, slot.done)
+            slot.done.synchronize()
+            np.copyto(x, slot.like(x))
+        finally:
+            self._emptied.put(slot)
+
+    def close(self) -> None:
+        """End the threads and free the slots; nothing is on its way."""
+        self._uploads.stop()
+        self._downloads.stop()

@@ -1,0 +1,107 @@
+"""Products in tiles: every element once, within the memory, and few bytes moved."""
+
+from itertools import pairwise, product
+from random import Random
+
+import numpy as np
+import pytest
+
+from cuteblas.planning import streaming
+from cuteblas.planning.streaming import Extents, panel_of, parts, schedule
+
+
+def lengths(part, extent):
+    return range(*part.indices(extent))
+
+
+def some_products(count=150):
+    random = Random(0)
+    for _ in range(count):
+        k, shared = random.choice((1, 64, 1000, 5000)), random.random() < 0.1
+        m = random.choice((1, 100, 1000, 3000))
+        yield Extents(m, m if shared else random.choice((1, 100, 777, 3000)), k, random.choice((1, 1, 1, 7)),
+                      random.choice((1, 1, 3)), *random.choice(((4, 4, 4), (8, 8, 8), (1, 1, 4), (2, 2, 2))),
+                      random.random() < 0.8, random.random() < 0.5,
+                      shared, random.random() < 0.5, random.random() < 0.7), random.choice((1 << 40, 1 << 26, 1 << 24, 1 << 22))
+
+
+@pytest.fixture(autouse=True)
+def short_panels(monkeypatch):
+    monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 18)
+
+
+def test_every_product_of_elements_is_in_one_tile():
+    tried = 0
+    for x, limit in some_products():
+        found = schedule(x, limit)
+        if found is None:
+            continue
+        tried += 1
+        seen = np.zeros((x.batch, -(-x.m // 50), -(-x.n // 50)), int)      # how many of the sum
+        for tile in found.tiles:
+            rows = [i // 50 for i in lengths(tile.m, x.m) if i % 50 == 0]
+            columns = [i // 50 for i in lengths(tile.n, x.n) if i % 50 == 0]
+            for i in lengths(tile.batch, x.batch):
+                seen[np.ix_([i], rows, columns)] += len(lengths(tile.k, x.k))
+        assert (seen == x.k).all(), (x, limit)
+    assert tried > 100
+
+
+def test_parts_of_a_sum_follow_each_other():
+    for x, limit in some_products():
+        found = schedule(x, limit)
+        tiles = [(tile.batch.start, tile.m.start, tile.n.start) for tile in found.tiles] if found else []
+        changes = sum(before != after for before, after in pairwise(tiles))
+        assert changes == max(0, len(set(tiles)) - 1)
+
+
+def test_panels_and_tiles_fit():
+    """What is on the device while a tile is computed: its panels, those of the next tiles, and two tiles of the result."""
+    for x, limit in some_products():
+        found = schedule(x, limit)
+        if found is None or x.shared or found.ahead == len(found.tiles):
+            continue
+        sizes = {"a": (x.a_bytes, x.m, x.k), "b": (x.b_bytes, x.k, x.n)}
+        most = 0
+        for i in range(len(found.tiles)):
+            there, used = set(), 0
+            for operand, tile in product("ab", found.tiles[i:i + found.ahead + 1]):
+                batch, *box = panel_of(operand, tile)
+                size, *extents = sizes[operand]
+                own = x.a_batch if operand == "a" else x.b_batch
+                counts = [len(lengths(part, extent)) for part, extent in zip(box, extents, strict=True)]
+                key = operand, str(batch) if own else "", str(box)
+                if key not in there:
+                    there.add(key)
+                    used += size * counts[0] * counts[1] * x.others * (len(lengths(batch, x.batch)) if own else 1)
+            tile = found.tiles[i]
+            c = len(lengths(tile.m, x.m)) * len(lengths(tile.n, x.n)) * len(lengths(tile.batch, x.batch)) * x.others * x.c_bytes
+            most = max(most, used + 2 * c)
+        assert most <= limit, (x, limit, most)
+
+
+def test_what_fits_moves_once():
+    for x, _limit in some_products():
+        found = schedule(x, 1 << 50)
+        assert (found.up, found.down) == (x.a + x.b, x.c)
+        assert found.ahead == len(found.tiles)
+
+
+def test_three_matrices_of_16_gib_in_8():
+    """One operand moves once and the other a few times, or both a few times; the estimate of bytes is that of the tiles."""
+    x = Extents(1 << 16, 1 << 16, 1 << 16)
+    found = schedule(x, 8 << 30)
+    assert found.up <= 6 * (16 << 30) and found.device_bytes <= 8 << 30
+    assert found.up == streaming._counted(x, found.tiles, found.ahead, 0).up
+
+
+def test_a_long_sum_is_divided():
+    x = Extents(64, 64, 10_000_000)
+    found = schedule(x, 1 << 30)
+    assert all(tile[1:3] == (slice(0, 64), slice(0, 64)) for tile in found.tiles) and len(found.tiles) > 1
+    assert found.up == x.a + x.b
+    assert schedule(Extents(64, 64, 10_000_000, may_divide_k=False), 1 << 30) is None
+
+
+def test_parts():
+    assert parts(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
