@@ -276,7 +276,7 @@ INTRINSICS = {row.name: row for row in (
         plane_rest(float32, A, float32) -> float32
         split_pair(float32, float32, uint32&, uint32&, uint32&, uint32&, uint32&, uint32&)
         pairs_are_between(uint32, uint32, uint32, int32, int32) -> bool
-        wgmma_delivered(float32[])
+        wgmma_delivered(A[])
         """, "split", "split.h"),
     *_rows("""
         mbarrier_init(uint64*, int32)
@@ -312,6 +312,7 @@ INTRINSICS = {row.name: row for row in (
         wgmma_m64k16<int32, T, int32, int32>(float32[], uint64, uint64, int32)
         wgmma_m64k16_rs<int32, T, int32>(float32[], uint32[], uint64, int32)
         wgmma_m64k8_tf32<int32>(float32[], uint64, uint64, int32)
+        wgmma_m64k32<int32, T, T>(int32[], uint64, uint64, int32)
         """, "wgmma", arch=oldest_with("wgmma")),
     *_rows("""
         ldmatrix_x4(uint32*, A const*)

@@ -24,6 +24,7 @@ __all__ = ["Descriptor", "Descriptors", "WgmmaAtom", "WgmmaMma", "WgmmaOperand",
            "wgmma_delivered", "wgmma_fence", "wgmma_wait"]
 
 _STEP_BYTES = 32                    # of a row along K that one matrix instruction multiplies
+_BYTES = ("int8", "uint8")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class WgmmaOperand:
     Attributes
     ----------
     element : str
-        16-bit element type, or ``"tfloat32"``, which is K-major.
+        16-bit element type, or ``"tfloat32"``, ``"int8"`` or ``"uint8"``, which are K-major.
     layout : ComposedLayout
         The (MN, K) tile that one instruction (or several along K) reads; that of :func:`operand_layout`.
     k_major : bool
@@ -163,16 +164,20 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class WgmmaAtom:
-    """``wgmma.mma_async``: D (64, N) += A (64, K) B (N, K)^T by the 128 threads of a warpgroup, in float32; K is 32 bytes.
+    """``wgmma.mma_async``: D (64, N) += A (64, K) B (N, K)^T by the 128 threads of a warpgroup; K is 32 bytes.
+
+    Sums are in float32; those of bytes in int32, modulo 2^32.
 
     Attributes
     ----------
     n : int
-        Columns, a multiple of 8 up to 256.
+        Columns, a multiple of 8 up to 256; of bytes, from 32 on a multiple of 16.
     element : str
-        ``"float16"``, ``"bfloat16"`` or ``"tfloat32"``.
+        ``"float16"``, ``"bfloat16"``, ``"tfloat32"``, ``"int8"`` or ``"uint8"``.
     k_major_a, k_major_b : bool
-        Which mode of A and B is contiguous in shared memory; of ``"tfloat32"`` it is K.
+        Which mode of A and B is contiguous in shared memory; of types that do not have 16 bits it is K.
+    element_b : str, optional
+        That of B where it differs: either type of bytes.
 
     Examples
     --------
@@ -186,12 +191,18 @@ class WgmmaAtom:
     element: str
     k_major_a: bool = True
     k_major_b: bool = True
+    element_b: str | None = None
 
     def __post_init__(self) -> None:
-        if self.n % 8 or not 8 <= self.n <= 256 or self.element not in ("float16", "bfloat16", "tfloat32"):
-            raise CodegenError(f"wgmma has 8 to 256 columns in steps of 8 and float16, bfloat16 or tfloat32 operands, got {self}")
-        if self.element == "tfloat32" and not (self.k_major_a and self.k_major_b):
-            raise CodegenError(f"wgmma reads tfloat32 along K alone, got {self}")
+        if self.n % 8 or not 8 <= self.n <= 256 or self.element not in ("float16", "bfloat16", "tfloat32", *_BYTES):
+            raise CodegenError("wgmma has 8 to 256 columns in steps of 8 and operands of float16, bfloat16, tfloat32, int8 or "
+                               f"uint8, got {self}")
+        if self.of_bytes and self.n > 32 and self.n % 16:
+            raise CodegenError(f"wgmma of bytes has more than 32 columns in steps of 16, got {self}")
+        if self.element_b is not None and not {self.element, self.element_b} <= {*_BYTES}:
+            raise CodegenError(f"wgmma multiplies two types only if both are bytes, got {self}")
+        if (self.element == "tfloat32" or self.of_bytes) and not (self.k_major_a and self.k_major_b):
+            raise CodegenError(f"wgmma reads {self.element} along K alone, got {self}")
         tv = self.tv_c
         if size(tv) != 64 * self.n or not is_bijective(tv):
             raise CodegenError(f"the accumulator layout {tv} does not cover 64 x {self.n} exactly once")
@@ -214,13 +225,27 @@ class WgmmaAtom:
         return _STEP_BYTES // dtype(self.element).bytes
 
     @property
+    def of_bytes(self) -> bool:
+        """Whether it multiplies bytes."""
+        return self.element in _BYTES
+
+    @property
+    def accumulator(self) -> str:
+        """The type of sums."""
+        return "int32" if self.of_bytes else "float32"
+
+    @property
     def function(self) -> str:
         """The device function."""
+        if self.of_bytes:
+            return "wgmma_m64k32"
         return "wgmma_m64k8_tf32" if self.element == "tfloat32" else "wgmma_m64k16"
 
     @property
     def of(self) -> tuple[object, ...]:
         """What it is told as a template."""
+        if self.of_bytes:
+            return self.n, self.element, self.element_b or self.element
         majors = self.element, int(not self.k_major_a), int(not self.k_major_b)
         return (self.n,) if self.element == "tfloat32" else (self.n, *majors)
 
@@ -251,6 +276,11 @@ class WgmmaMma:
     groups: int
     parts: int = 1
     accumulate: bool = True
+
+    @property
+    def accumulator(self) -> str:
+        """The type of sums."""
+        return self.atoms[0].accumulator
 
     @property
     def columns(self) -> int:

@@ -139,7 +139,7 @@ inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c
 // An accumulator that a wgmma has not delivered yet must not be used.
 template <class T>
 void expect_delivered(T const& value, Site site) {
-    if constexpr (same<T, float>) {
+    if constexpr (same<T, float> || same<T, int>) {
         if (bit_cast<uint>(value) == emulator::in_flight_pattern) cuteblas_runtime->accumulator_in_flight(site.line);
     }
 }
@@ -439,7 +439,7 @@ void wgmma_m64k16(float (&d)[N / 2], uint64 descriptor_a, uint64 descriptor_b, i
     static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");
     static_assert(detail::same<In, half> || detail::same<In, bfloat16>, "the operands of a wgmma are half or bfloat16");
     constexpr auto input = detail::same<In, half> ? emulator::WgmmaInput::half : emulator::WgmmaInput::bfloat16;
-    emulator::WgmmaRequest const request = {d, N, input, MajorA, MajorB, descriptor_a, descriptor_b, nullptr, accumulate, site.line};
+    emulator::WgmmaRequest const request = {d, N, input, MajorA, MajorB, descriptor_a, descriptor_b, nullptr, accumulate, site.line, false, false};
     cuteblas_runtime->wgmma(&request);
 }
 
@@ -447,7 +447,19 @@ template <int N>
 void wgmma_m64k8_tf32(float (&d)[N / 2], uint64 descriptor_a, uint64 descriptor_b, int accumulate, CB_SITE) {
     static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");
     auto const input = emulator::WgmmaInput::tfloat32;
-    emulator::WgmmaRequest const request = {d, N, input, 0, 0, descriptor_a, descriptor_b, nullptr, accumulate, site.line};
+    emulator::WgmmaRequest const request = {d, N, input, 0, 0, descriptor_a, descriptor_b, nullptr, accumulate, site.line, false, false};
+    cuteblas_runtime->wgmma(&request);
+}
+
+template <int N, class A, class B>
+void wgmma_m64k32(int (&d)[N / 2], uint64 descriptor_a, uint64 descriptor_b, int accumulate, CB_SITE) {
+    static_assert((N % 16 == 0 || N == 8 || N == 24) && 8 <= N && N <= 256,
+                  "the columns of a wgmma of bytes are 8, 24 or a multiple of 16 up to 256");
+    constexpr bool signed_a = detail::same<A, signed char>, signed_b = detail::same<B, signed char>;
+    static_assert(signed_a || detail::same<A, unsigned char>, "the operands of this wgmma are signed or unsigned bytes");
+    static_assert(signed_b || detail::same<B, unsigned char>, "the operands of this wgmma are signed or unsigned bytes");
+    emulator::WgmmaRequest const request = {reinterpret_cast<float*>(d), N, emulator::WgmmaInput::bytes, 0, 0,
+                                            descriptor_a, descriptor_b, nullptr, accumulate, site.line, signed_a, signed_b};
     cuteblas_runtime->wgmma(&request);
 }
 
@@ -456,7 +468,7 @@ void wgmma_m64k16_rs(float (&d)[N / 2], uint const (&a)[4], uint64 descriptor_b,
     static_assert(N % 8 == 0 && 8 <= N && N <= 256, "the columns of a wgmma are a multiple of 8 up to 256");
     static_assert(detail::same<In, half> || detail::same<In, bfloat16>, "the operands of a wgmma are half or bfloat16");
     constexpr auto input = detail::same<In, half> ? emulator::WgmmaInput::half : emulator::WgmmaInput::bfloat16;
-    emulator::WgmmaRequest const request = {d, N, input, 0, MajorB, 0, descriptor_b, a, accumulate, site.line};
+    emulator::WgmmaRequest const request = {d, N, input, 0, MajorB, 0, descriptor_b, a, accumulate, site.line, false, false};
     cuteblas_runtime->wgmma(&request);
 }
 

@@ -45,10 +45,10 @@ constexpr unsigned in_flight_pattern = 0x7fe5a5a5u;
 // halves differ; so no likely number is mistaken for it. Arithmetic on floating types keeps it but for the sign.
 constexpr unsigned unset_pattern = 0x7ffdfffbu;
 
-enum class WgmmaInput : int { half, bfloat16, tfloat32 };
+enum class WgmmaInput : int { half, bfloat16, tfloat32, bytes };
 
 struct WgmmaRequest {
-    float* accumulators;
+    float* accumulators;  // of bytes, int32 in the same place
     int columns;
     WgmmaInput input;
     int major_a, major_b;
@@ -56,6 +56,7 @@ struct WgmmaRequest {
     unsigned const* registers_a;  // 4 words of this thread, in place of a descriptor
     int accumulate;
     int line;
+    bool signed_a, signed_b;  // of bytes
 };
 
 enum class MmaInput : int { half, bfloat16, int8, float64 };

@@ -104,7 +104,7 @@ inline bool pairs_are_between(uint least, uint most, uint lost, int low, int hig
     return true;
 }
 
-template <int N>
-void wgmma_delivered(float (&)[N]) {}
+template <int N, class T>
+void wgmma_delivered(T (&)[N]) {}
 
 }  // namespace cb

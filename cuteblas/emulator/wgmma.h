@@ -12,6 +12,7 @@ namespace cb::emulator {
 constexpr int wgmma_rows = 64;
 constexpr int wgmma_depth = 16;
 constexpr int registers_of_a = 4;  // of a thread, if A is in registers
+constexpr int byte_depth = 32;     // of a step of bytes
 constexpr int chunk_elements = 8;  // 2-byte elements of a 16-byte chunk
 constexpr int core_rows = 8;       // rows of a core matrix
 
@@ -51,7 +52,8 @@ inline Descriptor decode(uint64_t bits, char operand, int line) {
 }
 
 // One operand of a k16 step as integers: value = significand * 2^(exponent - fraction bits), [k][row]. Zeros have an exponent below
-// all others, so that they never decide an alignment. A step of tfloat32 has as many bytes: 8 elements, then 8 zeros.
+// all others, so that they never decide an alignment. A step of tfloat32 has as many bytes: 8 elements, then 8 zeros. One of bytes has
+// two elements in each of `bits`.
 struct Operand {
     static constexpr int zero_exponent = -8192;
     int rows;
@@ -210,9 +212,38 @@ class TensorCore {
         }
     }
 
+    // One k32 step of bytes: sums are exact modulo 2^32. c: as above, but int32.
+    void multiply_bytes(std::vector<float>& c, Operand const& a, bool signed_a, Operand const& b, bool signed_b, bool accumulate) {
+        int const n = b.rows;
+        rows_of_b.resize(static_cast<size_t>(byte_depth) * n);
+        for (int j = 0; j < n; ++j)
+            for (int k = 0; k < byte_depth; ++k) rows_of_b[static_cast<size_t>(k) * n + j] = byte_of(b, j, k, signed_b);
+        sum.resize(n);
+        for (int row = 0; row < a.rows; ++row) {
+            float* const line = &c[static_cast<size_t>(row) * n];
+            int32_t* const sum_ = sum.data();
+            if (accumulate)
+                std::memcpy(sum_, line, sizeof(int32_t) * n);
+            else
+                std::fill(sum_, sum_ + n, 0);
+            for (int k = 0; k < byte_depth; ++k) {
+                int32_t const x = byte_of(a, row, k, signed_a);
+                int32_t const* y = &rows_of_b[static_cast<size_t>(k) * n];
+                for (int j = 0; j < n; ++j)
+                    sum_[j] = static_cast<int32_t>(static_cast<uint32_t>(sum_[j]) + static_cast<uint32_t>(x * y[j]));
+            }
+            std::memcpy(line, sum_, sizeof(int32_t) * n);
+        }
+    }
+
   private:
+    static int32_t byte_of(Operand const& operand, int row, int k, bool is_signed) {
+        auto const byte = static_cast<uint8_t>(operand.bits[static_cast<size_t>(row * wgmma_depth + k / 2)] >> 8 * (k % 2));
+        return is_signed ? static_cast<int8_t>(byte) : byte;
+    }
+
     static constexpr int aligned_bits = 25;  // after the binary point of the largest term
-    std::vector<int32_t> top, sum;
+    std::vector<int32_t> top, sum, rows_of_b;
 
     static int32_t exponent_of(float value) {
         uint32_t bits;
@@ -389,11 +420,14 @@ inline void issue(Warpgroup& group, int first) {
     else
         start_reading(group, first);
     read_operand(operand_b, request.descriptor_b, request.columns, request.major_b, access, 'B');
-    split_operand(operand_a, request.input);
-    split_operand(operand_b, request.input);
     InFlight* entry = find_in_flight(group, first);
     if (entry == nullptr) entry = &start_flight(group, first);
     entry->last = group.issued;
+    if (request.input == WgmmaInput::bytes)
+        return tensor_core.multiply_bytes(entry->value, operand_a, request.signed_a, operand_b, request.signed_b,
+                                          request.accumulate != 0);
+    split_operand(operand_a, request.input);
+    split_operand(operand_b, request.input);
     tensor_core.multiply(entry->value, operand_a, operand_b, request.input, request.accumulate != 0);
 }
 

@@ -92,11 +92,14 @@ class Epilogue:
         What is known of the scalars; ``"device"``: they are in device memory.
     fused : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
+    sums : str, optional
+        The type of the sums as they come, if they are converted first: of bytes, tensor cores have int32 alone.
     """
 
     def __init__(self, k: KernelBuilder, accumulator: str, output: str, c: OperandAccess, alpha: str, beta: str,
-                 fused: FusedEpilogue | None):
+                 fused: FusedEpilogue | None, sums: str | None = None):
         self.k, self._accumulator, self._output, self._c, self._fused = k, accumulator, output, c, fused
+        self._converts = sums not in (None, accumulator)
         self._beta_kind = beta
         self._absent: dict[str, Expr] = {}                  # flags: a scalar in device memory turned out to be zero
         self._addresses: dict[str, Pointer] = {}            # of scalars in device memory
@@ -178,6 +181,11 @@ class Epilogue:
         parts = [k.pin(f"tCg_{matrix.param.name}", partition(tile(matrix.at(item, extents)))) for matrix in self._matrices]
         run, *rest = (size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
 
+        def summed(i: IntLike, at: tuple[IntLike, ...]) -> Value:
+            """A sum in the type of sums."""
+            total = accumulators(i, *at)
+            return k.convert(total, self._accumulator) if self._converts else total
+
         def one(at: tuple[IntLike, ...], target: Tensor) -> None:
             """One run of C."""
             here = (_, *at)
@@ -191,10 +199,10 @@ class Epilogue:
                 k.copy(Vector(self._c.width), tCgC[here], tCrD, guard=inside)
             if fused is None:
                 with k.loops((run,)) as (i,):
-                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, accumulators(i, *at), tCrD(i), self._alpha,
+                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i, at), tCrD(i), self._alpha,
                                               self._beta, self._beta_kind))
             else:
-                self._apply(fused, accumulators, tCrD, parts, here, run, inside)
+                self._apply(fused, summed, tCrD, parts, here, run, inside)
             if pieces is None:
                 k.copy(Vector(self._c.width), tCrD, target, guard=inside)
             else:
@@ -209,8 +217,8 @@ class Epilogue:
             with k.loops((*inner, last)) as (*outer, i):
                 one((*outer, i + last * piece), target[(_, *outer, i)])
 
-    def _apply(self, fused: FusedEpilogue, accumulators: Tensor, tCrD: Tensor, parts: list[Tensor], here: tuple, run: int,
-               inside: Guard | None) -> None:
+    def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike, tuple[IntLike, ...]], Value], tCrD: Tensor,
+               parts: list[Tensor], here: tuple, run: int, inside: Guard | None) -> None:
         """One run of C through the graph."""
         k, operands = self.k, len(fused.operands)
         inputs = zip(fused.operands, parts[:operands], strict=True)
@@ -220,7 +228,7 @@ class Epilogue:
             def leaf(node: Node) -> Value:
                 match node.op:
                     case "acc":
-                        return accumulators(i, *here[1:])
+                        return summed(i, here[1:])
                     case "c":
                         return k.convert(tCrD(i), node.dtype)
                     case "operand":

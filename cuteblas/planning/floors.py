@@ -66,6 +66,8 @@ def multiply_adds_per_clock(family: str, dtype: str, device: DeviceInfo) -> floa
             return double if kind.part.bytes == 8 else single
         return integer / 4 if kind.bytes == 8 else integer          # four 32-bit multiply-adds
     half, double = _TENSOR_CORES.get(arch, _TENSOR_CORES["sm_80"])
+    if kind.kind in "iu" and family == "gemm_wgmma":                # products of bytes
+        return 4 * half / (kind.bytes * (kind.bytes + 1))
     if kind.part.bytes == 8:
         return double or _LANES.get(arch, _LANES["sm_90"])[1]
     if kind.bytes == 1:

@@ -114,12 +114,16 @@ def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str
     return None
 
 
-def operand_map(box: TmaBox, operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> TensorMapSpec:
-    """The tensor map of an operand that :func:`why_not_mapped` does not refuse; batch modes innermost first."""
+def operand_map(box: TmaBox, operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], digits: int = 1) -> TensorMapSpec:
+    """The tensor map of an operand that :func:`why_not_mapped` does not refuse: its planes of digits, if it has several, then batch
+    modes, innermost first.
+    """
     inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // dtype(operand.dtype).bytes
     strides = [s if n > 1 or mode == box.inner_mode else max(row, -(-extents[box.inner_mode] // row) * row)
                for mode, (n, s) in enumerate(zip(extents, operand.strides, strict=True))]
-    return box.map((*extents, *(batch[i] for i in inner)), (*strides, *(operand.batch_strides[i] for i in inner)))
+    planes = ((digits,), (operand.strides[0] // digits,)) if digits > 1 else ((), ())
+    return box.map((*extents, *planes[0], *(batch[i] for i in inner)),
+                   (*strides, *planes[1], *(operand.batch_strides[i] for i in inner)))
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,9 @@ class GemmProblem:
         NumPy's name of the type in which products are summed, of alpha and of beta, if it is not the usual one.
     fusion : Fusion, optional
         The epilogue.
+    digits : int
+        Bytes of an integer, if A and B hold them as planes of ``uint8``: the planes of a row lie one after the other, each as long
+        as the stride of rows over this.
 
     Examples
     --------
@@ -121,6 +124,7 @@ class GemmProblem:
     variant: str | None = None
     compute: str | None = None
     fusion: Fusion | None = None
+    digits: int = 1
 
     @property
     def accumulator(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..codegen.dtypes import dtype
 from .devices import is_measured
 from .estimates import Estimate, estimate
 from .plan import Plan
@@ -46,6 +47,9 @@ def _multiplied(plan: Plan, problem: GemmProblem | ContractionProblem) -> str:
     form = getattr(plan.config, "format", "")
     by = _FAMILIES.get(plan.family, plan.family).format(products="six" if form == "bf16x6" else "three")
     by += f" ({form})" if form else ""
+    element = dtype(problem.a.dtype)
+    if plan.family == "gemm_wgmma" and element.is_integer and element.bytes > 1:
+        return f"{by}, {element.bytes * (element.bytes + 1) // 2} products of bytes for each"
     return f"{by}, rounded to tf32" if plan.family == "gemm_wgmma" and problem.precision == "tf32" else by
 
 

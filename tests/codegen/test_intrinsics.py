@@ -124,7 +124,7 @@ def test_calls_are_spelled_and_recorded(k):
     (lambda k, x, p: k.do("store_global", p[0], p[1], of=1), "cb::store_global writes to words, which is only read"),
     (lambda k, x, p: k.call("convert", x(0)), "cb::convert is told 1 to 1 template arguments"),
     (lambda k, x, p: k.do("cp_async_wait", of="float32"), "template argument of type int32 was expected, got 'float32'"),
-    (lambda k, x, p: k.do("wgmma_delivered", 3), "cb::wgmma_delivered takes float32 as array, got 3"),
+    (lambda k, x, p: k.do("wgmma_delivered", 3), "cb::wgmma_delivered takes A as array, got 3"),
     (lambda k, x, p: k.assign(x(0), p[0]), r"words\[0\] is of type uint32, where float32 is wanted"),
     (lambda k, x, p: x(0) + p[0], r"x\[0\] \+ words\[0\]: float32 and uint32 do not mix"),
     (lambda k, x, p: k.assign(x(0), float("inf")), "inf is no number of type float32"),

@@ -5,7 +5,9 @@ import pytest
 
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.prelude import cuda_prelude
 from cuteblas.codegen.swizzled import operand_layout
+from cuteblas.codegen.values import Use
 from cuteblas.codegen.wgmma import WgmmaAtom, WgmmaMma, WgmmaOperand, WgmmaRegisterMma
 from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor, make_layout, size
 
@@ -44,8 +46,27 @@ def test_pairs_of_columns_are_elements():
 
 @pytest.mark.parametrize("element, n", [("float16", 12), ("float16", 264), ("float32", 64)])
 def test_atoms_that_do_not_exist(element, n):
-    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and float16, bfloat16 or tfloat32"):
+    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and operands of float16, bfloat16"):
         WgmmaAtom(n, element)
+
+
+@pytest.mark.parametrize("wrong, words", [
+    ({"n": 40, "element": "int8"}, "in steps of 16"), ({"n": 64, "element": "uint8", "k_major_b": False}, "along K alone"),
+    ({"n": 64, "element": "int8", "element_b": "float16"}, "only if both are bytes")])
+def test_atoms_of_bytes_that_do_not_exist(wrong, words):
+    with pytest.raises(CodegenError, match=words):
+        WgmmaAtom(**wrong)
+
+
+def test_atoms_of_bytes():
+    """Any two types of bytes, K of 32, sums in int32; in PTX without scales, transposes and saturation."""
+    assert [WgmmaAtom(n, "int8").depth for n in (8, 24, 32, 240)] == [32] * 4
+    atom = WgmmaAtom(16, "int8", element_b="uint8")
+    assert (atom.accumulator, atom.function, atom.of) == ("int32", "wgmma_m64k32", (16, "int8", "uint8"))
+    text = cuda_prelude([Use("wgmma_m64k32", ("16", "signed char", "unsigned char"))])
+    assert '"wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.u8 {%0, %1, %2, %3, %4, %5, %6, %7}, "' in text
+    assert '"%8, %9, p; }' in text and "wgmma_m64k32<16, signed char, unsigned char>(" in text
+    assert WgmmaOperand("int8", operand_layout(64, 128, "int8", True), True).offsets == (16, 1024)
 
 
 def test_descriptors_come_from_the_layout():

@@ -440,6 +440,22 @@ def test_wgmma_adds_as_the_tensor_cores_do(element: type, columns: int, spread: 
     np.testing.assert_array_equal(c, want)
 
 
+@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")], ids="-".join)
+@pytest.mark.parametrize("columns, accumulate", [(8, 1), (24, 0), (48, 1)])
+def test_wgmma_of_bytes_sums_modulo_2_to_the_32(types: tuple[str, str], columns: int, accumulate: int) -> None:
+    rng = np.random.default_rng(columns)
+    a, b = (rng.integers(0, 256, (rows, 32)).astype(np.uint8).view(t) for rows, t in zip((64, columns), types, strict=True))
+    a[0], b[0] = np.array(-1).astype(types[0]), np.array(128).astype(types[1])
+    c = rng.integers(-(2**31), 2**31, (64, columns)).astype(np.int32)
+    c[0] = [2**31 - 1, -(2**31)] * (columns // 2)
+    want = (accumulate * c.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
+    in_c = ", ".join("signed char" if t == "int8" else "unsigned char" for t in types)
+    call = f"cb::wgmma_m64k32<{columns}, {in_c}>(reinterpret_cast<int (&)[{columns // 2}]>(d), {{a}}, {{b}}, accumulate);"
+    image = plain_image(a.view(np.uint16), b.view(np.uint16))
+    multiply(image, c.view(np.float32), PLAIN_A, PLAIN_B, accumulate=accumulate, wgmma=call)
+    np.testing.assert_array_equal(c, want)
+
+
 def test_wgmma_honours_subnormals_infinities_and_nans() -> None:
     a, b = np.zeros((64, 16), np.float16), np.zeros((8, 16), np.float16)
     a[0, 0], b[0, 0] = 2.0**-24, 1

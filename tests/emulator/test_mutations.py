@@ -24,6 +24,7 @@ from cuteblas.kernels.gemm.wgmma import gemm_wgmma
 from cuteblas.layout import Layout
 from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
 from cuteblas.planning.gemm.mma import plan_mma
+from cuteblas.planning.gemm.packing import packed_problem, plan_packed
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
 from cuteblas.planning.gemm.split import plan_guarded, plan_split
@@ -79,6 +80,19 @@ def product(plan: Callable, m: int, n: int, k: int, kind: str, out: str = "", or
     return Trial(plan(gemm_problem(*memory.values())), memory, "c", before, a.astype(float) @ b.astype(float), error)
 
 
+def _integers(kind: str, m: int, n: int, k: int, out: str = "") -> Trial:
+    """Of all values, in planes of bytes, on two blocks."""
+    rng = np.random.default_rng(m + n + k)
+    info = np.iinfo(kind)
+    a, b = (rng.integers(info.min, info.max, shape, kind, endpoint=True) for shape in ((m, k), (k, n)))
+    before = np.full((m, n), 77, out or kind)
+    memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), "CFC", strict=True)}
+    problem = gemm_problem(*memory.values(), compute=out or None)
+    packed = packed_problem(problem)
+    return Trial(plan_packed(problem, H200, lambda: plan_wgmma(packed, _on(2), WgmmaTile(1, 64, 3))), memory, "c", before,
+                 a.astype(out or kind) @ b.astype(out or kind))
+
+
 def _guarded(plan: Callable, m: int, tiny: float | None, **kinds: str) -> Trial:
     """Small integers; or, in the last rows of A, elements that no planes hold beside others that are multiplied by zeros."""
     rng = np.random.default_rng(m)
@@ -131,6 +145,9 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     # Two blocks, which work on two tiles each; nine steps along K in a ring of three stages.
     "wgmma": lambda: product(lambda p: plan_wgmma(p, _on(2), WgmmaTile(1, 64, 3)), 64, 256, 576, "f2", "f4"),
     "divided": lambda: product(lambda p: plan_wgmma(p, _on(3), WgmmaTile(1, 64, 3), 1), 64, 64, 576, "f2", "f4"),
+    "bytes": lambda: _integers("int8", 64, 192, 304, "int32"),
+    "digits": lambda: _integers("int32", 64, 128, 300),
+    "two_words": lambda: _integers("uint64", 64, 64, 300),
     "cluster": lambda: product(lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, Cluster(2, 1))), 128, 64, 320, "f2", "f4"),
     "split": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 128, "f4", error=1e-4),
     "split_by_pairs": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 384, "f4", error=1e-4),      # of blocks
@@ -242,6 +259,27 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     "divided:0": {
         "flags are not cleared": (r"cb::store_global<1>[^;]*;", NOTHING),
         "one flag is not cleared": (r"word = tid;", "word = tid + 1;"),
+    },
+    "bytes": {
+        "bytes have no sign": ("signed char, signed char>", "unsigned char, unsigned char>"),
+        "one operand has no sign": ("signed char, signed char>", "signed char, unsigned char>"),
+        "no wait for the last wgmmas": (r"cb::wgmma_wait<0>\(\);", NOTHING),
+        "another step along K": (r"stage \* 8192 \+ 32\)", "stage * 8192 + 64)"),
+    },
+    "digits:2": {
+        "sums are not shifted": (r"<< 8", "<< 0"),
+        "sums are shifted too far": (r"<< 8", "<< 9"),
+        "accumulators are shifted before they are there": (r"cb::wgmma_wait<0>\(\);", NOTHING, 1),
+        "the lowest digits come first": (r"(, digit)\);", r", 0);"),
+        "planes of another sum": (r"-higher - digit \+ 3", "(-higher - digit + 4) % 4"),
+        "the planes are exchanged": (r"(&mapA[^;]*, )digit\)", r"\1of_b)"),
+        "a product is left out": (r"digit < -higher \+ 4", "digit < -higher + 3 + (higher == 3)"),
+        "a sum ends early": (r"\(-sum \+ 4\) \* k_tiles", "(-sum + 4) * k_tiles - (sum == 3)"),
+    },
+    "two_words:2": {
+        "the upper half is not kept": (r"(total\[[^;]*\] = )static_cast<unsigned long long>\([^;]*;", r"\g<1>0;"),
+        "totals are not shifted": (r"part_of_sum == 0 \? 8 : 0", "0"),
+        "accumulators are not cleared": (r"(?s)(total.*?)tCrC\[[^;]*\] = cb::zero<int>\(\);", r"\1"),
     },
     "cluster": {
         "no barrier of the cluster at the beginning": (r"cb::cluster_sync\(\);", NOTHING, 1),

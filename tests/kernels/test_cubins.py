@@ -34,7 +34,7 @@ from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.gemm.mma import mma_tiles
 from cuteblas.planning.gemm.simt import candidates
 from cuteblas.planning.gemm.split import STAGES, plan_split
-from cuteblas.planning.gemm.wgmma import TILES, plan_wgmma
+from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
 from cuteblas.planning.problem import GroupedProblem
 from cuteblas.planning.tutorial.hierarchy import POLICIES
 
@@ -125,6 +125,22 @@ def test_matrix_instructions_of_a_stage_are_not_waited_for_one_by_one(divided, t
         config = WgmmaConfig("float16", "float16", tile.columns, tile.stages, groups=tile.groups, staged="tma", divided=divided)
         text = instructions(cubin(gemm_wgmma(config), "sm_90a"), tmp_path)
         assert text.count("HGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, config.name
+
+
+INTEGERS = [("int8", "int32", 1, TILES[:6:2]), ("uint8", "int32", 4, TILES[1:5:3]), ("uint8", "int64", 8, TILES_OF_TWO_WORDS[:2])]
+
+
+@pytest.mark.parametrize("element, output, digits, tile", [(*x[:3], tile) for x in INTEGERS for tile in x[3]], ids=str)
+def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, digits, tile, tmp_path):
+    """Sums of digits are shifted and added between loops of matrix instructions, of which none is waited for by itself."""
+    config = WgmmaConfig(element, output, tile.columns, tile.stages, tile.cluster, groups=tile.groups, accumulator=output,
+                         digits=digits, staged="tma", alpha="value", beta="value")
+    kernel = gemm_wgmma(config)
+    code = cubin(kernel, "sm_90a")
+    registers, stack = resources(code, tmp_path)
+    assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
+    text = instructions(code, tmp_path)
+    assert text.count("IGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, kernel.name
 
 
 @pytest.mark.parametrize("form, groups, columns, stages", [(*key, stages) for key, stages in STAGES.items()])

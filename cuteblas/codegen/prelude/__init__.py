@@ -18,7 +18,7 @@ from ..values import Use
 
 __all__ = ["cuda_prelude"]
 
-_PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32"}
+_PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32", "signed char": "s8", "unsigned char": "u8"}
 
 
 class _MmaType(NamedTuple):
@@ -44,6 +44,22 @@ _MMA_TYPES = {
 @cache
 def _text(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _wgmma_of_bytes(n: int, element_a: str, element_b: str) -> str:
+    """One ``wgmma.mma_async`` instruction of bytes as a function: sums wrap."""
+    regs = n // 2
+    names = ", ".join(f"%{i}" for i in range(regs))
+    outputs = ", ".join(f'"+r"(d[{i}])' for i in range(regs))
+    return f"""
+template <> __device__ __forceinline__ void wgmma_m64k32<{n}, {element_a}, {element_b}>(
+    int (&d)[{regs}], unsigned long long a, unsigned long long b, int accumulate) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{regs + 2}, 0;\\n"
+               "wgmma.mma_async.sync.aligned.m64n{n}k32.s32.{_PTX_TYPE[element_a]}.{_PTX_TYPE[element_b]} {{{names}}}, "
+               "%{regs}, %{regs + 1}, p; }}\\n"
+               : {outputs} : "l"(a), "l"(b), "r"(accumulate));
+}}
+"""
 
 
 def _wgmma_atom(n: int, element: str, majors: tuple[int, ...]) -> str:
@@ -91,8 +107,11 @@ template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
 
 def _wgmma_atoms(uses: Iterable[Use]) -> str:
     """The ``wgmma`` instructions that are called."""
-    atoms = sorted({(int(n), "float" if not rest else rest[0], tuple(map(int, rest[1:]))) for _name, (n, *rest) in uses})
-    return "namespace cb {" + "".join(_wgmma_atom(*atom) for atom in atoms) + "}  // namespace cb\n"
+    of_bytes = {use for use in uses if use.name == "wgmma_m64k32"}
+    others = {*uses} - of_bytes
+    atoms = sorted({(int(n), "float" if not rest else rest[0], tuple(map(int, rest[1:]))) for _name, (n, *rest) in others})
+    texts = [*(_wgmma_atom(*atom) for atom in atoms), *(_wgmma_of_bytes(int(n), *of) for _name, (n, *of) in sorted(of_bytes))]
+    return "namespace cb {" + "".join(texts) + "}  // namespace cb\n"
 
 
 def _mma_atoms(uses: Iterable[Use]) -> str:

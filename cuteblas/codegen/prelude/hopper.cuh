@@ -118,6 +118,7 @@ template <int N> CB_DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sy
 template <int N, class In, int MajorA, int MajorB>
 CB_DEVICE void wgmma_m64k16(float (&d)[N / 2], unsigned long long a, unsigned long long b, int accumulate);
 template <int N> CB_DEVICE void wgmma_m64k8_tf32(float (&d)[N / 2], unsigned long long a, unsigned long long b, int accumulate);
+template <int N, class A, class B> CB_DEVICE void wgmma_m64k32(int (&d)[N / 2], unsigned long long a, unsigned long long b, int accumulate);
 template <int N, class In, int MajorB>
 CB_DEVICE void wgmma_m64k16_rs(float (&d)[N / 2], unsigned const (&a)[4], unsigned long long b, int accumulate);
 

@@ -88,5 +88,9 @@ template <int N> CB_DEVICE void wgmma_delivered(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int N> CB_DEVICE void wgmma_delivered(int (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
 
 }  // namespace cb

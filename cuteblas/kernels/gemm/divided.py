@@ -42,9 +42,9 @@ class Divided:
     flags: Pointer
 
     @classmethod
-    def parameters(cls, k: KernelBuilder) -> Divided:
-        """The parameters ``divided``, ``sums`` and ``flags`` of a kernel."""
-        return cls(k.integer("divided"), k.pointer("sums", "float32", const=False),
+    def parameters(cls, k: KernelBuilder, element: str = "float32") -> Divided:
+        """The parameters ``divided``, ``sums`` (of a type) and ``flags`` of a kernel."""
+        return cls(k.integer("divided"), k.pointer("sums", element, const=False),
                    k.pointer("flags", "uint32", const=False, alignment=4))
 
 
@@ -101,7 +101,7 @@ class Share:
         first, end : IntLike
             See :meth:`steps`.
         total : Tensor
-            Accumulators, of float32: this thread's of a part of the sum, then of all of it.
+            Accumulators: this thread's of a part of the sum, then of all of it.
         groups : int
             Multiplying warpgroups.
         """
@@ -121,7 +121,7 @@ class Share:
         with k.otherwise():
             with k.when(less(0, first)):
                 first_block = k.let("first_block", self._block_of(k.let("tile_begins", maximum(self._first - first, 0))))
-                others = k.registers("others", "float32", at_once)
+                others = k.registers("others", total.engine.dtype.name, at_once)
                 with k.loop("other", block, start=first_block) as other:
                     k.spin(k.call("load_flag", flags(group, other)).equals(0))
                 with k.loop("other", block, start=first_block) as other:

@@ -132,7 +132,7 @@ class Scheduler:
         work : Work
             What has been done.
         total : Tensor
-            Accumulators, of float32: this thread's of a part of the sum, then of all of it.
+            Accumulators: this thread's of a part of the sum, then of all of it.
         groups : int
             Multiplying warpgroups.
         """

@@ -85,7 +85,7 @@ def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], clu
     A block's part has fewer rows, or less of K if lines of an MN-major operand cannot be dealt out evenly. Boxes that are to be
     ``clipped`` (:class:`~cuteblas.codegen.tma.TmaLoad`) are short.
     """
-    most = (_CLIPPED_ROWS,) if clipped else ()
+    most = (max(_CLIPPED_ROWS, depth_of(element)),) if clipped else ()
 
     def box(extent: int, parts: int, k_major: bool) -> TmaBox:
         item, depth = dtype(element).bytes, depth_of(element)

@@ -1,4 +1,5 @@
-"""``gemm_wgmma``: float16 and bfloat16 products on Hopper's tensor cores, accumulated in float32; float32 as tfloat32 on request.
+"""``gemm_wgmma``: products on Hopper's tensor cores: float16 and bfloat16, accumulated in float32, float32 as tfloat32 on request;
+integers of any width and bool, exactly.
 
 Blocks are persistent: every one walks over tiles of C (:mod:`~cuteblas.kernels.gemm.scheduler`). One thread fills a ring of stages
 by TMA and runs ahead across tiles, warpgroups multiply from it, and barriers hand the stages back and forth
@@ -6,11 +7,20 @@ by TMA and runs ahead across tiles, warpgroups multiply from it, and barriers ha
 that they share (:mod:`~cuteblas.kernels.gemm.cluster`).
 
 A and B may each be K-major or MN-major: 16-bit operands are read
-in either order by the hardware, so no layout needs a copy. 32-bit ones are read along K alone.
+in either order by the hardware, so no layout needs a copy. Others are read along K alone.
+
+Bytes are multiplied and summed in int32, which wraps, so results of up to 4 bytes are exact modulo 2^32 for any K. Longer integers
+are *digits*: their bytes, unsigned, each plane of which is a matrix: ``a = sum_i a_i 256^i``. Modulo ``256^d`` a product of
+integers of d digits is ``sum_s 256^s S_s``, where ``S_s`` sums the products of planes i of A and s - i of B: one product with
+s + 1 times the K. Sums are made for s = d - 1, ..., 0 by Horner's rule: one set of accumulators is shifted by 8 bits between
+them. Of 64-bit integers, s = 7 to 4 make the upper half of the result, where 32 bits are enough too; for s = 3 to 0, 32-bit sums,
+each of as much of K as fits, are added to 64-bit totals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,9 +32,10 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, TmaLoad
-from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
+from ...codegen.values import cast
+from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_delivered, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import equal, less
+from ...layout.symbolic import IntLike, ceil_div, equal, less, maximum, minimum, select
 from ..common import mapped, operand
 from ..epilogue import Epilogue
 from .cluster import ALONE, Cluster
@@ -37,6 +48,8 @@ from .tiles import TmaOperand, boxes, consumer_mma, depth_of, ring_of_tiles
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
+_BITS = 32                          # of accumulators
+
 
 @dataclass(frozen=True)
 class WgmmaConfig(TmaConfig):
@@ -45,7 +58,8 @@ class WgmmaConfig(TmaConfig):
     Attributes
     ----------
     element, output : str
-        Names of the types of A and B (``float16``, ``bfloat16``, or ``tfloat32``: float32 that TMA rounds), and of C.
+        Names of the types of A and B (``float16``, ``bfloat16``, ``tfloat32``: float32 that TMA rounds, ``int8`` or ``uint8``), and
+        of C.
     columns : int
         Columns of the tile of C.
     stages : int
@@ -54,6 +68,10 @@ class WgmmaConfig(TmaConfig):
         Blocks that share operands.
     clipped : bool
         Whether TMA boxes are short, and those outside of A or B are not loaded as zeros, which takes longer than to read.
+    accumulator : str
+        The type of alpha, beta and the sums that the epilogue takes.
+    digits : int
+        Bytes of an element of A and of B, which are ``uint8`` then: planes of their digits.
     """
 
     element: str
@@ -62,6 +80,8 @@ class WgmmaConfig(TmaConfig):
     stages: int = 4
     cluster: Cluster = ALONE
     clipped: bool = False
+    accumulator: str = "float32"
+    digits: int = 1
 
     @property
     def mma(self) -> WgmmaMma:
@@ -78,8 +98,10 @@ class WgmmaConfig(TmaConfig):
         """The kernel's symbol."""
         traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta, self.staged, self.cluster,
                              depth_of(self.element))
-        return (f"gemm_wgmma_{dtype(self.element).tag}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
-                f"{'_clipped' if self.clipped else ''}")
+        summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
+        digits = f"x{self.digits}" if self.digits > 1 else ""
+        return (f"gemm_wgmma_{dtype(self.element).tag}{digits}_{dtype(self.output).tag}_{traits}{summed}"
+                f"{'_divided' if self.divided else ''}{'_clipped' if self.clipped else ''}")
 
 
 @cache
@@ -103,6 +125,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles are alone, not in clusters")
+    if config.divided and config.digits > 1:
+        raise CodegenError("sums of digits are not shared by blocks")
 
     k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
                       cluster=config.cluster.size,
@@ -115,8 +139,9 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                         operand("C", "mn", config.output, config.c, written=True, mapped=config.staged == "tma"),
                         modes="mnk", batch=len(config.batch_a))
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
-    divided = Divided.parameters(k) if config.divided else None
-    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, config.beta, config.epilogue)
+    divided = Divided.parameters(k, mma.accumulator) if config.divided else None
+    sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
+    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue, sums)
 
     tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))
     sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
@@ -127,15 +152,16 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     begin(k, pipeline.barriers, (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided)
     place = schedule.place
-    a = TmaOperand(0, A.map, box_a, sA, (M, K), batch, config.batch_a)
-    b = TmaOperand(1, B.map, box_b, sB, (N, K), batch, config.batch_b)
+    planes = (config.digits,) if config.digits > 1 else ()
+    a = TmaOperand(0, A.map, box_a, sA, (M, K, *planes), batch, config.batch_a)
+    b = TmaOperand(1, B.map, box_b, sB, (N, K, *planes), batch, config.batch_b)
 
     with producers(k, config.groups, "one thread keeps the ring full"), k.when(equal(k.thread, GROUP * config.groups)):
         stage = pipeline.state()
-        with schedule.works() as work, k.loop("k_tile", work.end, start=work.first) as k_tile:
+        with schedule.works() as work, _planes(k, config.digits) as plane, k.loop("k_tile", work.end, start=work.first) as k_tile:
             pipeline.acquire(stage, tile_a.nbytes + tile_b.nbytes)
             for x in (a, b):
-                tile, stage_of_x = x.tile(work.tile, k_tile), x.ring[_, _, stage.index]
+                tile, stage_of_x = x.tile(work.tile, k_tile, *plane[x.mode]), x.ring[_, _, stage.index]
                 brings = TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage), place.receivers(x.mode),
                                  x.extents[0] if config.clipped else None)
                 k.copy(brings, place.part(x.mode, x.box, tile), place.part(x.mode, x.box, stage_of_x))
@@ -151,11 +177,11 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         operand_b = WgmmaOperand(config.element, tile_b.layout, config.k_major_b)
         tCrA = operand_a.tensor(k, "descriptor_a", tCsA)
         tCrB = operand_b.tensor(k, "descriptor_b", sB, mma.atoms[0].n)
-        tCrC = k.registers("tCrC", "float32", Layout((2, 2, config.columns // 8)))
+        tCrC = k.registers("tCrC", mma.accumulator, Layout((2, 2, config.columns // 8)))
+        total = tCrC if sums == mma.accumulator else k.registers("total", sums, tCrC.layout)
 
-        with schedule.works() as work:
-            k.fill(tCrC)
-            count = work.count(k)
+        def multiply(count: IntLike) -> None:
+            """Add the products of so many stages."""
             with k.loop("k_tile", count) as k_tile:
                 pipeline.wait(stage)
                 wgmma_fence(k)
@@ -168,6 +194,14 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 stage.advance()
             wgmma_wait(k, 0)
             place.release(pipeline, released, partner, less(0, count))
+
+        with schedule.works() as work:
+            k.fill(tCrC)
+            count = work.count(k)
+            if config.digits > 1:
+                _sum_digits(k, config, count, tCrC, total, multiply)
+            else:
+                multiply(count)
             with schedule.ended(work, tCrC, config.groups):
                 at = work.tile.m, work.tile.n
 
@@ -183,8 +217,44 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 if staged is None or epilogue.touches_memory:
                     guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
                 pieces = staged.pieces_of(work.tile, mC, (M, N), batch) if staged else None
-                epilogue.store(tCrC, partition, gC, guard, (M, N), work.tile.batch, tiled, pieces)
+                epilogue.store(total, partition, gC, guard, (M, N), work.tile.batch, tiled, pieces)
         if staged:
             staged.leave()
     place.leave()
     return k.build()
+
+
+@contextmanager
+def _planes(k: KernelBuilder, digits: int) -> Iterator[tuple[tuple[IntLike, ...], tuple[IntLike, ...]]]:
+    """Loops over the planes of A and of B that are multiplied, one after the other: those of the highest sum first."""
+    if digits == 1:
+        yield (), ()
+        return
+    with k.loop("higher", digits) as higher, k.loop("digit", digits - higher) as digit:
+        yield (digit,), (k.let("of_b", digits - 1 - higher - digit),)
+
+
+def _sum_digits(k: KernelBuilder, config: WgmmaConfig, k_tiles: IntLike, part: Tensor, total: Tensor,
+                multiply: Callable[[IntLike], None]) -> None:
+    """Sums of digits by Horner's rule: ``part`` begins with zeros; ``total`` may be the same."""
+    extents, low = (2, 2, config.columns // 8), 4 if total is not part else 0
+    with k.loop("sum", config.digits - low) as i:
+        # Zeros at first: under a condition, the assembler would wait after every matrix instruction.
+        with k.loops(extents) as at:
+            k.assign(part(*at), cast(cast(part(*at), "uint32") << 8, "int32"))
+        multiply(k.let("stages", (config.digits - i) * k_tiles))
+        wgmma_delivered(k, part)
+    if not low:
+        return
+    most = (2**_BITS - 1) // 255**2 // depth_of(config.element)            # stages whose sums 32 bits hold
+    with k.loops(extents) as at:
+        k.assign(total(*at), cast(cast(part(*at), "uint32"), "uint64"))
+    with k.loop("sum", low) as i:
+        stages = k.let("stages", (low - i) * k_tiles)
+        with k.loop("part_of_sum", maximum(ceil_div(stages, most), 1)) as j:
+            k.fill(part)
+            multiply(k.let("stages_of_part", minimum(stages - j * most, most)))
+            wgmma_delivered(k, part)
+            bits = k.let("bits", select(equal(j, 0), 8, 0))
+            with k.loops(extents) as at:
+                k.assign(total(*at), (total(*at) << bits) + cast(cast(part(*at), "uint32"), "uint64"))

@@ -20,7 +20,7 @@ from .packing import packed_alternatives, packed_problem, plan_packed
 from .simt import plan_simt, simt_alternatives, simt_seconds
 from .skinny import plan_skinny, skinny_alternatives, skinny_seconds, why_not_skinny
 from .split import LEAST_K, guarded_seconds, parts_of, plan_guarded, plan_split, split_alternatives, why_not_split
-from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
+from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_wgmma
 
 __all__ = ["PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm"]
 
@@ -153,7 +153,7 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
         return "gemm_skinny"
     if problem.precision == "auto" and _pays_to_split(problem, device):
         return "gemm_split"
-    if why_not_wgmma(problem, device) is None:
+    if not is_exact(problem) and why_not_wgmma(problem, device) is None:
         return "gemm_wgmma"
     name = problem.a.dtype
     if dtype(name).is_stored:
@@ -192,7 +192,7 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from skinny_alternatives(problem, device)
     if auto and why_not_split(problem, device) is None and parts_of(problem) * problem.k >= LEAST_K:
         yield from split_alternatives(problem, device)
-    if why_not_wgmma(problem, device) is None:
+    if not is_exact(problem) and why_not_wgmma(problem, device) is None:
         yield from wgmma_alternatives(problem, device)
     elif element.is_stored and why_not_wgmma(packed_problem(problem), device) is None:
         yield from packed_alternatives(problem, device)

@@ -1,6 +1,6 @@
 """Products on ``gemm_wgmma`` of operands that it cannot read in place: they are packed, copied first to rows that it can read.
 
-No tensor map describes them, or they are float32 that does not run along K.
+No tensor map describes them, they are float32 or bytes that do not run along K, or longer integers, whose bytes become planes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from ..cost.alternatives import Alternative
 from ..operands import compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
-from .wgmma import plan_wgmma, wgmma_alternatives, why_not_read
+from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
 
 __all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
 
 _ALIGNED = 256                       # bytes: where a copy begins
 _SECTOR = 16                         # elements: rows are multiples of it
+_LINE = 128                          # bytes
 
 
 @dataclass(frozen=True)
@@ -51,29 +52,44 @@ def _packed_operands(p: GemmProblem) -> dict[Role, _Packed]:
     copies = {}
     for role, x, extents in (("a", p.a, (p.m, p.k)), ("b", p.b, (p.n, p.k))):
         if (reason := why_not_read(p, role.upper())) is not None:
-            copies[role] = _pack(x, extents, p.batch, reason, along_k=p.precision == "tf32")
+            digits = dtype(x.dtype).bytes if is_exact(p) else 1
+            copies[role] = _pack(x, extents, p.batch, reason, along_k=p.precision == "tf32" or is_exact(p), digits=digits)
     return copies
 
 
 def packed_problem(p: GemmProblem) -> GemmProblem:
     """The product that :func:`plan_packed` plans; the same if no operand needs to be copied."""
-    return replace(p, **{role: copy.operand for role, copy in _packed_operands(p).items()})       # type: ignore[arg-type]
+    operands = {role: copy.operand for role, copy in _packed_operands(p).items()}
+    if is_exact(p) and dtype(p.a.dtype).bytes > 1:
+        return replace(p, **operands, digits=dtype(p.a.dtype).bytes, compute=p.accumulator)       # type: ignore[arg-type]
+    return replace(p, **operands)       # type: ignore[arg-type]
 
 
-def _pack(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str, *, along_k: bool) -> _Packed:
-    """A copy of an operand: rows along K or the mode of the smallest stride, matrices one after the other, none of them twice."""
+def _pack(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str, *, along_k: bool,
+          digits: int) -> _Packed:
+    """A copy of an operand: rows along K or the mode of the smallest stride, matrices one after the other, none of them twice.
+
+    Of longer integers a row has a plane of each of their bytes, the ``digits``.
+    """
+    item = dtype(operand.dtype).bytes
     sizes = [(extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])) for mode in range(2)]
     inner = 1 if along_k or sizes[1] <= sizes[0] else 0
     pitch = row_pitch(extents[inner], _SECTOR)
+    if item == 1 or digits > 1:
+        multiple = _LINE if extents[inner] >= _LINE else _SECTOR
+        pitch = -(-extents[inner] // multiple) * multiple * digits
     strides = (1, pitch) if inner == 0 else (pitch, 1)
     own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i] != 0 and batch[i] > 1]     # innermost first
     own_strides, elements = compact((batch[i] for i in own), pitch * extents[1 - inner])
     stride_of = dict(zip(own, own_strides, strict=True))
     batch_strides = tuple(stride_of.get(i, 0) for i in range(len(batch)))
-    problem = CopyProblem((*(batch[i] for i in own), *extents), (*(operand.batch_strides[i] for i in own), *operand.strides),
-                          (*own_strides, *strides), dtype(operand.dtype).bytes, operand.alignment)
-    return _Packed(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem,
-                 elements * dtype(operand.dtype).bytes, reason)
+    shape = (*(batch[i] for i in own), *extents)
+    source, target = (*(operand.batch_strides[i] for i in own), *operand.strides), (*own_strides, *strides)
+    if digits > 1:
+        shape, source, target = (*shape, digits), (*(s * digits for s in source), 1), (*target, pitch // digits)
+        operand, item = replace(operand, dtype="uint8"), 1
+    problem = CopyProblem(shape, source, target, item, operand.alignment)
+    return _Packed(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem, elements * item, reason)
 
 
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:

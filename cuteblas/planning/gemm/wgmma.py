@@ -39,18 +39,22 @@ from ..plan import Argument, Launch, Plan, Role
 from ..problem import DeviceInfo, GemmProblem
 from .slices import MIN_SLICE, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "WgmmaTile", "plan_wgmma", "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WgmmaTile", "is_exact", "plan_wgmma",
+           "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
 
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_wgmma``, or ``None`` if it can."""
     if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:
         return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
-    if p.precision != "tf32" and (not dtype(p.a.dtype).is_stored or p.b.dtype != p.a.dtype):
+    exact = is_exact(p)
+    if not exact and p.precision != "tf32" and (not dtype(p.a.dtype).is_stored or p.b.dtype != p.a.dtype):
         return f"its operands are float16 or bfloat16, not {p.a.dtype}"
-    if p.accumulator != "float32":
+    if exact and (refused := _why_not_bytes(p)) is not None:
+        return refused
+    if not exact and p.accumulator != "float32":
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
-    if p.precision == "ieee":
+    if p.precision == "ieee" and not exact:
         return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
@@ -61,17 +65,45 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     return why_not_read(p, "A") or why_not_read(p, "B")
 
 
+def is_exact(p: GemmProblem) -> bool:
+    """Whether operands are integers or bool, which are multiplied exactly."""
+    return p.precision != "tf32" and dtype(p.a.dtype).kind in "iub"
+
+
+def _why_not_bytes(p: GemmProblem) -> str | None:
+    """Why integers cannot be multiplied as bytes."""
+    if p.b.dtype != p.a.dtype:
+        return f"it multiplies integers of one type, not {p.a.dtype} by {p.b.dtype}"
+    sums = dtype(p.accumulator)
+    if sums.kind not in "iub" or (sums.bytes > _BYTES_OF_SUMS and p.digits * dtype(p.a.dtype).bytes < sums.bytes):
+        return f"wgmma sums bytes in int32, not in {p.accumulator}"
+    if max(dtype(p.a.dtype).bytes, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
+        return f"planes of digits have {_MOST_BATCH_MODES - 1} batch modes at most"
+    return None
+
+
 def why_not_read(p: GemmProblem, name: str) -> str | None:
     """Why an operand, A or B, cannot be read in place, or ``None`` if it can."""
     operand, extents = (p.a, (p.m, p.k)) if name == "A" else (p.b, (p.n, p.k))
-    if p.precision == "tf32" and majorness(operand, extents) == 0:
-        return f"wgmma reads 32-bit elements along K, and {name} is contiguous along {'M' if name == 'A' else 'N'}"
+    exact = is_exact(p)
+    if exact and dtype(operand.dtype).bytes > 1:
+        return f"wgmma multiplies bytes, and {name} is {operand.dtype}"
+    if (p.precision == "tf32" or exact) and majorness(operand, extents) == 0:
+        read = "bytes" if exact else "32-bit elements"
+        return f"wgmma reads {read} along K, and {name} is contiguous along {'M' if name == 'A' else 'N'}"
     return why_not_mapped(name, operand, extents)
 
 
 def _element(p: GemmProblem) -> str:
     """As what tensor cores read the operands."""
+    if is_exact(p):
+        return "int8" if p.a.dtype == "int8" else "uint8"
     return "tfloat32" if p.precision == "tf32" else p.a.dtype
+
+
+def _products(p: GemmProblem) -> int:
+    """Products of matrices of bytes, or of the operands themselves."""
+    return p.digits * (p.digits + 1) // 2
 
 
 @dataclass(frozen=True)
@@ -117,9 +149,13 @@ TILES_ACROSS_SECTORS = (
     WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR), WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
 """The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs."""
 
+TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
+"""For 64-bit integers, whose sums take three registers each."""
+
 _PAIRED_WAVES = 3                    # from which on pairs are worth it where L2 delivers enough: they save energy
 _SECTOR = 32                         # bytes
 _MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
+_BYTES_OF_SUMS = 4
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _DIVIDED = 0.96                      # the most of the time of whole tiles that divided ones may take
@@ -166,6 +202,8 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     """What there is to choose among."""
+    if p.digits > _BYTES_OF_SUMS:
+        return list(TILES_OF_TWO_WORDS)
     if _across_sectors(p):
         return [tile for tile in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
     fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
@@ -176,7 +214,7 @@ def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, di
     """The time of waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided."""
     costs, tiles, most = device.fitted["gemm_wgmma"], tile.clusters(p), device.multiprocessors
     how = " in pairs" * (tile.cluster.size > 1) + " across sectors" * _across_sectors(p)
-    steps = -(-chunk // depth_of(_element(p)))
+    steps = -(-chunk // depth_of(_element(p))) * _products(p)
     stages = steps * costs[f"{64 * tile.groups}x{tile.columns}{how}: clocks of a stage"]     # while the whole device multiplies
     if divided:
         adding = costs["wait for a sum: clocks"] + costs["add a sum of 128x256: clocks"] * tile.groups * tile.columns / 512
@@ -209,12 +247,12 @@ def _across_sectors(p: GemmProblem) -> bool:
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bool) -> Iterator[_Tiling]:
     """Each block has whole tiles, of all of K or of slices."""
     outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
-    depth = depth_of(_element(p))
+    depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
     while True:
         chunk = p.k // slices
         yield _Tiling(tile, slices, chunk, 0, _seconds(p, device, tile, chunk, 0))
         slices *= 2
-        if not may_split_k or len(p.batch) >= _MOST_BATCH_MODES or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
+        if not may_split_k or len(p.batch) >= most_modes or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
                 or slices * outputs * item > most_workspace(device):
             return
 
@@ -227,7 +265,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_T
     """
     tiles, depth, most = tile.clusters(p), -(-p.k // depth_of(_element(p))), device.multiprocessors
     rest = tiles % most
-    if tile.cluster.size > 1 or (tiles > most and _across_sectors(p)):
+    if tile.cluster.size > 1 or p.digits > 1 or (tiles > most and _across_sectors(p)):
         return
     if _narrow(p, tile):
         return
@@ -243,6 +281,17 @@ def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
     short = replace(config, clipped=True).boxes
     beyond = any(-extent % size >= box.rows for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True))
     return beyond and 2 * sum(box.nbytes // box.swizzle for box in short) >= prod(config.mma.tile) // _MULTIPLIED
+
+
+def _numbers(p: GemmProblem) -> str:
+    """What is multiplied, and how it is summed."""
+    if p.digits > 1:
+        return (f"integers of {p.digits} bytes, exactly, on tensor cores: {p.digits} planes of bytes, {_products(p)} products of "
+                "planes in one sum")
+    if is_exact(p):
+        return f"{p.a.dtype} on tensor cores, sums exact in int32, modulo 2^32"
+    numbers_are = p.a.dtype if p.precision != "tf32" else f"{p.a.dtype}, rounded to tfloat32 by TMA,"
+    return f"{numbers_are} on tensor cores, float32 accumulation"
 
 
 def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
@@ -302,7 +351,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     config = WgmmaConfig(_element(p), p.c.dtype, tile.columns, tile.stages, tile.cluster, groups=tile.groups, k_major_a=major_a,
                          k_major_b=major_b, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=batch_a, batch_b=batch_b,
                          wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), staged=staging(p),
-                         divided=choice.divided > 0)
+                         divided=choice.divided > 0, accumulator=p.accumulator, digits=p.digits)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
@@ -314,7 +363,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     staged = staged_map(p, config.columns) if config.staged == "tma" else None
     values: dict[str, Any] = {"C": view(p.c, output, staged), "M": p.m, "N": p.n, "K": p.k}
     for name, role, box, o, extent in zip("AB", facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
-        values[name] = view(o, role, operand_map(box, o, (extent, p.k), p.batch))
+        values[name] = view(o, role, operand_map(box, o, (extent, p.k), p.batch, p.digits))
     before: tuple[Launch, ...] = ()
     nbytes, divided = 0, ""
     if choice.divided:
@@ -326,9 +375,8 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
         values |= {"divided": choice.divided, "sums": place("workspace"), "flags": flags}
     multiply = launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                       fusion_values(p.fusion))
-    numbers_are = p.a.dtype if config.element == p.a.dtype else f"{p.a.dtype}, rounded to {config.element} by TMA,"
     described = tile.described(depth_of(config.element))
-    reason = (f"{numbers_are} on tensor cores, float32 accumulation; {described}: {clusters * tile.cluster.size} tiles on "
+    reason = (f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
               f"{device.multiprocessors} multiprocessors{divided}; C is written "
               + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + facing.note)
     return (*before, multiply), config, reason, nbytes

@@ -1,0 +1,212 @@
+"""Integers and bool on ``gemm_wgmma``: bytes, and planes of the bytes of longer integers; every result is exact."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.epilogue import EpilogueGraph, Node
+from cuteblas.kernels.gemm.cluster import Cluster
+from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
+from cuteblas.planning import H200, GemmProblem, Operand
+from cuteblas.planning.gemm.packing import packed_problem, plan_packed
+from cuteblas.planning.gemm.wgmma import TILES_OF_TWO_WORDS, WgmmaTile, _Tiling, plan_wgmma, why_not_wgmma
+from cuteblas.planning.gemm.wgmma import _planned as planned_tiling
+from cuteblas.planning.problem import Fusion
+
+from .engines import check_product, gemm_problem, place, poison, random
+
+TYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+def run(engine, a, b, *, output=None, alpha=1, beta=0, seed=None, c_order="C", c_pad=0, tile=None, divided=None, tiling=None,
+        placed=None, **traits):
+    """A product on tensor cores, packed first where needed, compared with NumPy; memory around C keeps what it held."""
+    if engine.device.arch != "sm_90":
+        pytest.skip("wgmma exists on sm_90 alone")
+    kind = output or a.dtype.name
+    shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    before = random(np.random.default_rng(8), shape, kind) if beta else np.full(shape, poison(kind), kind)
+    pa, pb = placed or (place(a), place(b))
+    pc = place(before, c_order, pad=c_pad, poison=poison(kind))
+    problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value", beta={0: "zero", 1: "one"}.get(beta, "value"),
+                           **traits)
+    packed = packed_problem(problem)
+    assert why_not_wgmma(packed, H200) is None
+    product = None
+    if tile is not None:
+        def product():
+            return plan_wgmma(packed, engine.device, tile, divided)
+    elif tiling is not None:
+        def product():
+            return planned_tiling(packed, engine.device, tiling)
+    plan = plan_packed(problem, engine.device, product)
+    assert plan.family == "gemm_wgmma"
+    outside = pc.base.copy()
+    engine.run(plan, alpha, beta, a=pa, b=pb, c=pc, seed=seed)
+    wide = (a, b) if kind == a.dtype.name else (a.astype(kind), b.astype(kind))
+    check_product(pc.view, *wide, kind, alpha=alpha, beta=beta, before=before)
+    pc.view[...] = before
+    np.testing.assert_array_equal(pc.base, outside, "memory outside of C was written")
+    return plan
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("orders", ["CCC", "CFF", "FCC"])
+def test_every_type_and_order(engine, dtype, orders):
+    rng = np.random.default_rng(1)
+    a, b = random(rng, (72, 200), dtype), random(rng, (200, 88), dtype)
+    run(engine, a, b, placed=(place(a, orders[0]), place(b, orders[1])), c_order=orders[2])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 9, 17), (129, 65, 127), (64, 264, 129), (67, 3, 384)])
+def test_ragged_sizes(engine, dtype, m, n, k):
+    rng = np.random.default_rng(2)
+    run(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), c_pad=1)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "bool"])
+@pytest.mark.parametrize("options", [{"offset": 3}, {"step": 2}, {"flip": (True, True)}, {"pad": 5}], ids=lambda x: next(iter(x)))
+def test_strides_and_addresses(engine, dtype, options):
+    rng = np.random.default_rng(3)
+    a, b = random(rng, (70, 140), dtype), random(rng, (140, 40), dtype)
+    run(engine, a, b, placed=(place(a, **options), place(b, "F", **options)))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int64"])
+def test_rows_and_columns_that_repeat(engine, dtype):
+    rng = np.random.default_rng(4)
+    a, b = random(rng, (70, 140), dtype), random(rng, (140, 40), dtype)
+    pa = place(a[:1])
+    run(engine, np.broadcast_to(a[:1], a.shape), b, placed=(replace(pa, shape=a.shape, strides=(0, 1)), place(b)))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("value", ["min", "-1"])
+def test_extreme_values(engine, dtype, value):
+    """Sums of one sign, the largest that there are: bool of 256 and 512 products, whose lowest byte is zero."""
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        a, b = np.ones((65, 512), bool), np.ones((512, 40), bool)
+        a[:, 256:] = b[256:] = value == "min"
+    else:
+        info = np.iinfo(kind)
+        x = info.min if value == "min" else np.array(-1).astype(kind)
+        a, b = np.full((65, 512), x, kind), np.full((512, 40), x, kind)
+        if value == "min":
+            a[:, ::3] += 1
+    run(engine, a, b)
+
+
+@pytest.mark.parametrize("dtype, k", [("int8", 2**17 + 200), ("uint8", 2**16 + 2000), ("int64", 16640)])
+@pytest.mark.parametrize("value", ["least", "all bits"])
+def test_sums_that_pass_32_bits(engine, dtype, k, value):
+    """K from which sums of bytes do not fit their accumulators; for 64 bits, those of the lowest digits are added in parts."""
+    kind = np.dtype(dtype)
+    x = np.iinfo(kind).min if value == "least" and kind.kind == "i" else np.array(-1).astype(kind)
+    a, b = np.full((2, k), x, kind), np.full((k, 3), x, kind)
+    a[1, ::2] = 1
+    if kind.itemsize == 1:
+        run(engine, a, b, output="int32" if kind.kind == "i" else "uint32", compute="int32" if kind.kind == "i" else "uint32")
+    run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 1, k, 0, 0.0))
+
+
+def test_parts_of_sums_are_as_long_as_32_bits_allow():
+    """Sums of 4 planes and K of 16640 are 1.007 * 2^32: with parts that are longer by a stage of 128, they wrap."""
+    most = (2**32 - 1) // 255**2 // 128
+    assert (most + 1) * 128 * 255**2 >= 2**32 > most * 128 * 255**2 and most * 128 < 4 * 16640
+    body = gemm_wgmma(WgmmaConfig("uint8", "int64", 64, digits=8, accumulator="int64")).body
+    assert f"stages - part_of_sum * {most}, {most})" in body
+
+
+@pytest.mark.parametrize("dtype, alpha, beta", [("int8", -5, 7), ("uint16", 3, 1), ("int32", -5, 7), ("uint64", 3, 2)])
+def test_alpha_and_beta(engine, dtype, alpha, beta):
+    rng = np.random.default_rng(5)
+    run(engine, random(rng, (40, 150), dtype), random(rng, (150, 72), dtype), alpha=alpha, beta=beta)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("batch_a, batch_b", [((3,), (3,)), ((1,), (3,)), ((2, 2), (2, 2))])
+def test_batches(engine, dtype, batch_a, batch_b):
+    rng = np.random.default_rng(6)
+    a, b = random(rng, (*batch_a, 30, 130), dtype), random(rng, (*batch_b, 130, 70), dtype)
+    pa, pb = place(a), place(b)
+    whole = np.broadcast_shapes(batch_a, batch_b)
+    if batch_a != whole:
+        pa = replace(pa, shape=(*whole, *pa.shape[-2:]), strides=(*(0 for _ in whole), *pa.strides[-2:]))
+    run(engine, np.broadcast_to(a, (*whole, *a.shape[-2:])), b, placed=(pa, pb))
+
+
+@pytest.mark.parametrize("element, sums", [("int8", "int32"), ("uint8", "uint32")])
+def test_results_of_32_bits(engine, element, sums):
+    rng = np.random.default_rng(7)
+    run(engine, random(rng, (40, 96), element), random(rng, (96, 72), element), output=sums, compute=sums)
+
+
+TILES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaTile(3, 32, 3), WgmmaTile(2, 320, 3),
+         WgmmaTile(3, 224, 3), WgmmaTile(2, 192, 3, Cluster(1, 2)), WgmmaTile(2, 256, 4, Cluster(2, 1))]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_shapes_of_tiles(engine, dtype, tile):
+    rng = np.random.default_rng(9)
+    a, b = random(rng, (200, 260), dtype), random(rng, (260, 328), dtype)
+    run(engine, a, b, tile=tile, placed=(place(a), place(b, "F")), beta=1)
+
+
+@pytest.mark.parametrize("tile", TILES_OF_TWO_WORDS, ids=str)
+def test_shapes_of_tiles_of_two_words(engine, tile):
+    rng = np.random.default_rng(10)
+    run(engine, random(rng, (200, 260), "int64"), random(rng, (260, 136), "int64"), tile=tile, alpha=3)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bool", "int32", "int64"])
+def test_slices_of_k(engine, dtype):
+    rng = np.random.default_rng(11)
+    a, b = random(rng, (70, 512), dtype), random(rng, (512, 40), dtype)
+    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 2, 256, 0, 0.0))
+    assert "2 slices" in plan.reason
+
+
+def test_tiles_that_blocks_share(engine):
+    rng = np.random.default_rng(12)
+    a, b = random(rng, (130, 132 * 128 // 2), "int8"), random(rng, (132 * 128 // 2, 70), "int8")
+    plan = run(engine, a, b, placed=(place(a), place(b, "F")), tile=WgmmaTile(2, 64, 3), divided=2, c_order="F")
+    assert plan.config.divided
+
+
+def test_an_epilogue_takes_sums_of_the_type_of_c(engine):
+    """acc is wrapped to C's type before the graph sees it; igemm's is the sum in int32."""
+    if engine.device.arch != "sm_90":
+        pytest.skip("wgmma exists on sm_90 alone")
+    rng = np.random.default_rng(13)
+    for dtype, output, sums in (("int8", "int8", "int8"), ("int8", "float32", "int32"), ("int32", "int32", "int32"),
+                                ("int64", "int64", "int64")):
+        acc, bias = Node("acc", sums), Node("operand", sums, name="bias")
+        graph = EpilogueGraph("f", Node("maximum", sums, (Node("add", sums, (acc, bias)), Node("negative", sums, (acc,)))))
+        a, b = random(rng, (40, 150), dtype), random(rng, (150, 72), dtype)
+        by = random(rng, (40, 72), sums)
+        pa, pb, pc, pbias = place(a), place(b, "F"), place(np.zeros((40, 72), output)), place(by)
+        fusion = Fusion(graph, (("bias", pbias.operand()),))
+        problem = gemm_problem(pa, pb, pc, fusion=fusion, compute=sums)
+        plan = plan_packed(problem, engine.device)
+        assert plan.family == "gemm_wgmma"
+        engine.run(plan, a=pa, b=pb, c=pc, operands={"epi_bias": pbias})
+        product = (a.astype(sums) @ b.astype(sums))
+        np.testing.assert_array_equal(pc.view, np.maximum(product + by, -product).astype(output))
+
+
+def test_what_is_refused():
+    x, y = Operand("int8", (64, 1)), Operand("int8", (1, 64))
+    p = GemmProblem(64, 64, 64, x, x, x)
+    assert why_not_wgmma(p, H200) is None
+    assert "along K, and B is contiguous along N" in why_not_wgmma(replace(p, b=y), H200)
+    assert "multiplies bytes, and A is int32" in why_not_wgmma(GemmProblem(64, 64, 64, *3 * [Operand("int32", (64, 1))]), H200)
+    assert "of one type" in why_not_wgmma(replace(p, b=replace(x, dtype="uint8")), H200)
+    assert "sums bytes in int32, not in int64" in why_not_wgmma(replace(p, compute="int64"), H200)
+    assert "not on sm_80" in why_not_wgmma(p, replace(H200, arch="sm_80"))
+    with pytest.raises(CodegenError, match="not shared"):
+        gemm_wgmma(WgmmaConfig("uint8", "int32", 64, digits=4, divided=True))
