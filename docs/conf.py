@@ -32,6 +32,8 @@ nb_merge_streams = True
 
 html_theme = "pydata_sphinx_theme"
 html_title = "cuteblas"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "github_url": REPOSITORY,
     "show_toc_level": 2,
