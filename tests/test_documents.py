@@ -73,7 +73,8 @@ def test_links_lead_somewhere(path):
 
 
 OUTWARD = re.compile(r"https?://[^\s)>`\"'|]+")
-HOSTS = {"arxiv.org", "data-apis.org", "github.com", "keepachangelog.com", "raw.githubusercontent.com", "semver.org", "www.nvidia.com"}
+HOSTS = {"arxiv.org", "data-apis.org", "github.com", "keepachangelog.com", "raw.githubusercontent.com", "semver.org",
+         "www.nvidia.com"}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
