@@ -37,7 +37,7 @@ __all__ = ["FUNCTIONS", "HERE", "LOOPS", "SWITCH", "Function", "Switch", "as_a_p
 HERE: ContextVar[bool] = ContextVar("cuteblas_enabled_numpy", default=False)
 """Whether this thread or task is inside ``with cuteblas.enabled(numpy=True)``."""
 
-_LEAST = {"with BLAS": 1 << 25, "without": 1 << 15}
+_LEAST = {"with BLAS": 1 << 25, "without": 1 << 16}
 """Multiplications in one call of a loop, by its type; calls of fewer are left to NumPy at once."""
 _BLAS_TYPES = "fdFD"
 _OWN = __name__.partition(".")[0] + "."

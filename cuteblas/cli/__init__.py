@@ -17,7 +17,7 @@ from .command import PROGRAM, CommandError, Parser, ended
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
-    "run": "run a CuPy program on these kernels; the word may be left out",
+    "run": "run a CuPy or NumPy program on this package; the word may be left out",
     "demo": "multiply and transpose real data, check it against NumPy, show a kernel at work",
     "explain": "show the plan for shapes, without data",
     "kernels": "list the kernels, those that variant= names and those that planning chooses, or show one",
@@ -32,7 +32,7 @@ COMMANDS = {
 
 def names_program(argument: str) -> bool:
     """Whether an argument in the place of a command begins a program instead."""
-    return argument in ("-m", "-c", "--compare") or argument.endswith(".py") or os.path.exists(argument)
+    return argument in ("-m", "-c", "--compare", "--numpy") or argument.endswith(".py") or os.path.exists(argument)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

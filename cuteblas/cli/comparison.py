@@ -54,6 +54,10 @@ class CallCounter:
         if hooks is not None:
             hooks.SWITCH.watch = None
 
+    def compared(self) -> Iterator[str]:
+        """The report of :func:`compared`."""
+        return compared(self)
+
     def note(self, patch: Any, call: tuple) -> None:
         """Count a call."""
         kind = patch, tuple(_kind(x) if hasattr(x, "strides") else x for x in call)

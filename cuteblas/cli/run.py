@@ -1,7 +1,7 @@
-"""Run an unchanged CuPy program on the kernels: python -m cuteblas PROGRAM ARGUMENT ...
+"""Run an unchanged program, CuPy's products on the kernels or NumPy's by this package: python -m cuteblas PROGRAM ARGUMENT ...
 
 The program is run as Python runs it: a script, a directory or zip file with a __main__.py, -m MODULE or -c CODE. When it has ended,
-stderr says which of its products ran on the kernels, which were left to CuPy, and why.
+stderr says which of its products ran on the kernels, which were left to CuPy or NumPy, and why.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from importlib.util import find_spec
 from types import CodeType, ModuleType
 from typing import Any
 
-from ..array.install import install_with_cupy
-from ..array.patches import MADE_BY_CHECKS
+from ..array import patches
+from ..array.install import install, install_with_cupy
 from ..functions import stats
 from .command import PROGRAM, ended
-from .comparison import CallCounter, compared
+from .comparison import CallCounter
+from .numpy_comparison import NumpyCallCounter
 from .terminal import wrapped
 
-__all__ = ["report"]
+__all__ = ["report", "report_on_numpy"]
 
 _DELEGATED = "delegated to "
 _BY_OTHERS = "numpy", "element by element"
@@ -31,8 +32,9 @@ _BY_OTHERS = "numpy", "element by element"
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
+    parser.add_argument("--numpy", action="store_true", help="for a program with NumPy arrays")
     parser.add_argument("--compare", action="store_true",
-                        help="afterwards, time every kind of product that was served against CuPy's own")
+                        help="afterwards, time every kind of product that was served against CuPy's or NumPy's own")
     program = parser.add_mutually_exclusive_group()
     program.add_argument("-m", dest="module", nargs=REMAINDER, metavar="MODULE ARGUMENT", help="run a module, as python -m does")
     program.add_argument("-c", dest="code", nargs=REMAINDER, metavar="CODE ARGUMENT", help="run code, as python -c does")
@@ -55,12 +57,13 @@ def run(options: Namespace) -> int:
     except _NoProgram as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.status
-    counter = CallCounter() if options.compare else None
+    counter = (NumpyCallCounter() if options.numpy else CallCounter()) if options.compare else None
+    refused: list[str] = []
 
     def tell() -> int:
-        print(f"\n{report()}", file=sys.stderr)
+        print(f"\n{report_on_numpy(*refused) if options.numpy else report()}", file=sys.stderr)
         if counter is not None:
-            for line in compared(counter):
+            for line in counter.compared():
                 print(line, file=sys.stderr, flush=True)
         return 0
 
@@ -70,17 +73,30 @@ def run(options: Namespace) -> int:
     def with_cupy() -> None:
         atexit.unregister(at_exit)      # CuPy does not free memory after its own functions for the end; ours must come before
         atexit.register(at_exit)
+
+    def installed() -> None:
+        with_cupy()
         if counter is not None:
             counter.begin()
 
     atexit.register(at_exit)
-    install_with_cupy(with_cupy)
+    if options.numpy:
+        try:
+            install(numpy=True)
+            installed()
+        except RuntimeError as error:
+            refused.append(str(error))
+    else:
+        install_with_cupy(installed)
     sys.modules["__main__"] = main
     try:
         exec(code, vars(main))
     except BaseException:
         _show_from(vars(main))
         raise
+    finally:
+        if options.numpy and "cupy" in sys.modules:     # ours for its arrays, if not the program's
+            with_cupy()
     return 0
 
 
@@ -176,17 +192,31 @@ def report() -> str:
     refused = hooks.SWITCH.refused if hooks is not None else "the hooks did not fit CuPy"
     if refused is not None:
         return wrapped(f"CuPy ran all products: {refused}")
-    counts = _counts(stats(), Counter(MADE_BY_CHECKS))
+    counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
     if not counts:
         return "cuteblas: the program has made no product of CuPy arrays"
     calls = [(function, route, n) for (function, group, route), n in counts.items() if group == "calls"]
     total = sum(n for _, _, n in calls)
     served = total - sum(n for _, route, n in calls if route.startswith(_DELEGATED) or route in _BY_OTHERS)
-    lines = [f"cuteblas ran {served} of {total} products and copies on its own kernels"]
-    for (function, group, detail), n in counts.items():
-        route = f"copied {detail}" if group == "copies" else detail.removeprefix(_DELEGATED)
-        lines.append(f"  {n:>9}  {function}: {route}")
-    return wrapped("\n".join(lines))
+    return wrapped("\n".join([f"cuteblas ran {served} of {total} products and copies on its own kernels", *_lines(counts)]))
+
+
+def report_on_numpy(refused: str | None = None) -> str:
+    """What became of the products and copies of NumPy arrays, as lines of text."""
+    if refused is not None:
+        return wrapped(f"NumPy ran all products: {refused}")
+    counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
+    calls = sum(n for (_, group, _), n in counts.items() if group == "calls")
+    if not calls:
+        return "cuteblas: the program has made no product or copy of NumPy arrays that is large enough to be asked about"
+    there = sum(n for (_, group, detail), n in counts.items() if group == "moved" and detail.startswith("to "))
+    first = f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of them on a GPU"
+    return wrapped("\n".join([first, *_lines(counts)]))
+
+
+def _lines(counts: dict[tuple[str, str, str], int]) -> list[str]:
+    return [f"  {n:>9}  {function}: {f'copied {detail}' if group == 'copies' else detail.removeprefix(_DELEGATED)}"
+            for (function, group, detail), n in counts.items()]
 
 
 def _counts(counted: dict[str, dict[str, dict[str, int]]], without: Counter[tuple[str, str]]) -> dict[tuple[str, str, str], int]:

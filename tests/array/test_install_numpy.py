@@ -24,7 +24,7 @@ from cuteblas.array.numpy_loops import why_unavailable
 if (reason := why_unavailable()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
-N = 40                                  # products of N x N integers are served, those of small matrices are left to NumPy
+N = 48                                  # products of N x N integers are served, those of small matrices are left to NumPy
 ATTRIBUTES = {*[(np, name) for name in ("dot", "inner", "vdot", "tensordot", "einsum", "kron", "copy", "ascontiguousarray",
                                         "asfortranarray")],
               *[(np.linalg, name) for name in ("multi_dot", "matrix_power", "tensordot")]}
@@ -79,8 +79,8 @@ X = matrix()
 CALLS = {
     "operator": ("matmul", lambda: X @ X), "matmul": ("matmul", lambda: np.matmul(X, X.T)),
     "vecdot": ("vecdot", lambda: np.vecdot(np.tile(X, (N, 30)), np.tile(X, (N, 30)))),
-    "matvec": ("matvec", lambda: np.matvec(np.tile(X, (40, 1, 1)), X[0])),
-    "vecmat": ("vecmat", lambda: np.vecmat(X, np.tile(X, (40, 1, 1)))),
+    "matvec": ("matvec", lambda: np.matvec(np.tile(X, (N, 1, 1)), X[0])),
+    "vecmat": ("vecmat", lambda: np.vecmat(X, np.tile(X, (N, 1, 1)))),
     "in place": ("matmul", lambda: X.copy().__imatmul__(X)),
     "linalg.matmul": ("matmul", lambda: np.linalg.matmul(X, X)),
     "dot": ("dot", lambda: np.dot(X, b=X)), "inner": ("inner", lambda: np.inner(X, X)), "vdot": ("vdot", lambda: np.vdot(X, X)),
@@ -470,7 +470,7 @@ def python(program: str, **environment: str) -> str:
 
 PRELUDE = """
 import numpy as np, cuteblas, os, sys, threading
-X = np.arange(1600).reshape(40, 40) % 7
+X = np.arange(2304).reshape(48, 48) % 7
 def served(function="matmul"): return sum(cuteblas.stats().get(function, {}).get("calls", {}).values())
 """
 
