@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .algorithms import Algorithm, check_variant, refuse_variant
+from .blocked import LEAST, WORDS, copied, copied_to
 from .counters import tally
 from .dispatch import kind_of, own_call, repeaters
 from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
@@ -83,6 +84,8 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
 def _into(a: Any, out: Any, variant: str | None) -> Any:
     """``out[...] = a`` with the answer ``out``."""
     if variant is None and kind_of(out) in ARRAYS and numpy_computes(a, out):
+        if type(a) is type(out) is np.ndarray and a.nbytes >= LEAST and _into_in_blocks(a, out):
+            return out
         return by_numpy("copy", "numpy", _copy_into_by_numpy, np.asarray(a), out)
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
@@ -107,6 +110,15 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
             return out
         resolved = route_of(reason)
     return delegate("copy", resolved, _copy_into_by_numpy, (array, out), {}, Algorithm(variant=variant))
+
+
+def _into_in_blocks(a: np.ndarray, out: np.ndarray) -> bool:
+    """Whether an array was copied in blocks."""
+    _check_target(a, out)
+    if np.may_share_memory(a, out) or not copied_to(out, a):
+        return False
+    tally("copy", "calls", WORDS).tick()
+    return True
 
 
 def _check_target(a: Any, out: Any) -> None:
@@ -319,6 +331,11 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     if type(a) is _NDARRAY:
         if out is not None or not stays(a):
             return None
+        if a.nbytes >= LEAST \
+                and (function == "copy" or not (a.flags.c_contiguous if order == "C" else a.flags.f_contiguous)) \
+                and (new := copied(a, order)) is not None:
+            tally(function, "calls", WORDS).tick()
+            return new
         call, tick = _NUMPYS[function]
         result = call(a, order) if function == "copy" else call(a)
         tick()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from .algorithms import check_variant, checked_precision, refuse_variant
+from .blocked import method
 from .copy import check_out, checked_order, why_not_words
 from .dispatch import kind_of, own_call
 from .exact import words_for
@@ -311,6 +312,10 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     planned, runs_on = _place(resolved.engine, array, card)
     if out is not None:
         check_out(array, out)
+    if runs_on.startswith("NumPy;"):
+        into = strides_by_order(memory, order) if out is None else None if np.may_share_memory(array, out) else out.strides
+        if into is not None and (found := method(array.shape, into, array.strides, array.dtype)) is not None:
+            runs_on = runs_on.replace("NumPy;", f"NumPy, in blocks, {found.threads} thread{'s' * (found.threads > 1)};", 1)
     return explain_copy_of(memory, resolved.out_memory, planned, runs_on, order, variant)
 
 

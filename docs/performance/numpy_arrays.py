@@ -2,6 +2,7 @@
 
     python docs/performance/numpy_arrays.py exact              # integers, bool and float16 at 1024 x 1024
     python docs/performance/numpy_arrays.py exact --random 500 # random types, extents, orders and elements; the worst ratios
+    python docs/performance/numpy_arrays.py copy               # transposes and other permutations; --random too
 """
 
 from __future__ import annotations
@@ -70,7 +71,33 @@ def timed(theirs: Callable[[], Any], ours: Callable[[], Any]) -> tuple[float, fl
     return best[0], best[1]
 
 
-CASES = {"exact": (exact, exact_table)}
+def copies(rng: np.random.Generator, count: int) -> Iterator[Case]:
+    """Arrays with their axes in random orders, of up to 128 MiB."""
+    for _ in range(count):
+        dtype = np.dtype(str(rng.choice(["u1", "f2", "f4", "f8", "c16"])))
+        while True:
+            shape = tuple(int(2 ** rng.uniform(1, 13)) for _ in range(rng.integers(2, 5)))
+            if 1 << 18 < np.prod(shape) * dtype.itemsize < 1 << 27:
+                break
+        yield _permuted(dtype, shape, tuple(rng.permutation(len(shape)).tolist()))
+
+
+def copies_table(_rng: np.random.Generator) -> Iterator[Case]:
+    """Matrices, images and tensors."""
+    for dtype, shape, axes in (("f4", (8192, 8192), (1, 0)), ("f4", (8191, 8193), (1, 0)), ("u1", (8192, 8192), (1, 0)),
+                               ("f8", (4096, 4096), (1, 0)), ("c16", (4096, 4096), (1, 0)), ("f4", (2048, 2048), (1, 0)),
+                               ("u1", (256, 512, 512, 3), (0, 3, 1, 2)), ("f4", (64, 112, 112, 64), (0, 3, 1, 2)),
+                               ("f4", (256, 256, 256), (2, 1, 0)), ("f4", (64, 64, 64, 64), (3, 1, 2, 0)),
+                               ("f4", (8192, 8192), (0, 1))):
+        yield _permuted(np.dtype(dtype), shape, axes)
+
+
+def _permuted(dtype: np.dtype, shape: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+    a = np.ones(shape, dtype).transpose(axes)
+    return f"{dtype} {'x'.join(map(str, shape))}:{','.join(map(str, axes))}", lambda: np.copy(a, "C"), lambda: cuteblas.copy(a, "C")
+
+
+CASES = {"copy": (copies, copies_table), "exact": (exact, exact_table)}
 
 
 def main() -> None:

@@ -1,0 +1,200 @@
+"""Copies on the host that arrange elements anew, by blocks that caches hold and in threads.
+
+NumPy walks along the target: where neighbours in the target are far apart in the source, it reads a cache line for each element.
+A block is so small that its lines stay in the cache until all their elements have been read. Its addresses may meet in few sets of
+the cache and be in many pages, so it is first copied, row by row, to scratch memory in the order of the source. NumPy's copies
+release the GIL, so threads share the blocks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+__all__ = ["LEAST", "WORDS", "Method", "copied", "copied_to", "method"]
+
+WORDS = "numpy: in blocks"
+"""What ``stats`` says of such a copy."""
+
+LEAST = 1 << 20                         # bytes; smaller arrays are NumPy's
+_KINDS = "biufcmM"                      # elements that are bytes and nothing else
+_BLOCK = 1 << 20                        # bytes of a block
+_EXTENT = 512                           # elements that are neighbours in the target, and in the source, in a block
+_LINE, _LINES = 64, 1 << 14             # bytes of a line, and how many the cache holds for long
+_PAGE, _PAGES = 1 << 12, 1 << 11        # the same of pages
+_PERIOD = 1 << 17                       # bytes after which addresses meet in a set of the cache
+_PLAIN, _PLAIN_CORES = 1 << 26, 4       # bytes and cores from which copies that caches hold are made in threads
+_RUN = 256                              # bytes that are neighbours in the source, at least, where a block is staged
+_PAD = 64                               # bytes between rows of scratch memory, which then meet in all sets
+_FOR_A_THREAD = 1 << 22                 # bytes that repay one
+_MOST_THREADS = 16
+_MOST_AXES = 6                          # of a copy in blocks
+
+_Index = tuple[slice, ...]
+_Mode = tuple[int, int, int]            # extent, and strides in the target and in the source
+
+
+def copied(a: np.ndarray, order: Any) -> np.ndarray | None:
+    """A copy of a plain array in an order, as ``numpy.copy`` makes it; ``None`` if NumPy's own is as quick."""
+    if a.nbytes < LEAST or a.dtype.kind not in _KINDS:
+        return None
+    new = np.empty_like(a, order=order)
+    return new if copied_to(new, a) else None
+
+
+def copied_to(dst: np.ndarray, src: np.ndarray) -> bool:
+    """``dst[...] = src`` of plain arrays of one shape and type that share no memory; ``False`` if NumPy's copy is as quick, and
+    nothing was done."""
+    found = method(dst.shape, dst.strides, src.strides, dst.dtype)
+    if found is not None:
+        found.run(dst, src)
+    return found is not None
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a copy is made.
+
+    Attributes
+    ----------
+    modes : tuple of (int, int, int)
+        Extents and strides on as few axes as possible, from the target's outermost to its innermost one.
+    extents : tuple of int
+        Of a block.
+    staged : bool
+        Whether blocks go through scratch memory.
+    threads : int
+        How many share the blocks.
+    """
+
+    modes: tuple[_Mode, ...]
+    extents: tuple[int, ...]
+    staged: bool
+    threads: int
+
+    def run(self, dst: np.ndarray, src: np.ndarray) -> None:
+        """``dst[...] = src``."""
+        shape, *strides = zip(*self.modes, strict=True)
+        x, y = (as_strided(array, shape, steps) for array, steps in zip((dst, src), strides, strict=True))
+
+        def work(blocks: Iterator[_Index]) -> None:
+            scratch = _scratch(y, self.extents) if self.staged else None
+            for block in blocks:
+                source = y[block]
+                if scratch is not None:
+                    part = scratch[tuple([slice(n) for n in source.shape])]
+                    np.copyto(part, source)
+                    source = part
+                np.copyto(x[block], source)
+
+        ranges = [[slice(i, i + extent) for i in range(0, n, extent)] for n, extent in zip(shape, self.extents, strict=True)]
+        _shared(work, iter(list(product(*ranges))), self.threads)
+
+
+def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int], dtype: np.dtype) -> Method | None:
+    """How an array of some strides is copied to one of others, in bytes; ``None`` if by NumPy."""
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < LEAST or dtype.kind not in _KINDS:
+        return None
+    modes = _merged(shape, dst, src)
+    inner = min(range(len(modes)), key=lambda i: abs(modes[i][2]) or np.inf)
+    misses = len(modes) <= _MOST_AXES and _misses(modes[inner:])
+    if not misses and (nbytes < _PLAIN or _cores() < _PLAIN_CORES):
+        return None
+    extents = _extents(modes, _BLOCK // dtype.itemsize)
+    count = prod(-(-n // extent) for (n, *_strides), extent in zip(modes, extents, strict=True))
+    threads = max(min(_MOST_THREADS, _cores(), nbytes // _FOR_A_THREAD, count), 1)
+    if count < 2 or (threads < 2 and not misses):
+        return None
+    return Method(modes, extents, misses and abs(modes[inner][2]) * extents[inner] >= _RUN, threads)
+
+
+def _merged(shape: Sequence[int], dst: Sequence[int], src: Sequence[int]) -> tuple[_Mode, ...]:
+    """Axes that follow each other in both arrays as one."""
+    modes: list[_Mode] = []
+    for n, step, other in sorted(zip(shape, dst, src, strict=True), key=lambda mode: -abs(mode[1])):
+        if n > 1 and modes and modes[-1][1:] == (n * step, n * other):
+            modes.append((n * modes.pop()[0], step, other))
+        elif n > 1:
+            modes.append((n, step, other))
+    return tuple(modes)
+
+
+def _misses(modes: Sequence[_Mode]) -> bool:
+    """Whether lines of the source leave the cache, or its pages the buffer of addresses, before NumPy reads their next elements,
+    which are along the first of these modes."""
+    (_n, _dst, along), *between = [(n, dst, abs(src)) for n, dst, src in modes]
+    if not between or along >= _LINE or between[-1][2] <= _LINE:             # smaller steps are read ahead
+        return False
+    lines, pages = (prod(max(n * min(step, size) // size, 1) for n, _dst, step in between) for size in (_LINE, _PAGE))
+    return lines * max(gcd(between[-1][2], _PERIOD), _LINE) >= _LINES * _LINE or pages > _PAGES
+
+
+def _extents(modes: Sequence[_Mode], room: int) -> tuple[int, ...]:
+    """Of a block: neighbours in the target and neighbours in the source, and then whatever there is room for."""
+    extents = [1] * len(modes)
+    for array in (1, 2):
+        neighbours = _EXTENT
+        for i in sorted(range(len(modes)), key=lambda i: abs(modes[i][array])):
+            extents[i] = max(extents[i], min(modes[i][0], neighbours))
+            neighbours //= extents[i]
+            if neighbours < 2:
+                break
+    while prod(extents) > room:
+        extents[extents.index(max(extents))] //= 2
+    for i in reversed(range(len(modes))):
+        extents[i] = min(modes[i][0], extents[i] * max(room // prod(extents), 1))
+    return tuple(extents)
+
+
+def _scratch(y: np.ndarray, extents: Sequence[int]) -> np.ndarray:
+    """Memory for a block, in the order of the source."""
+    axes = sorted(range(y.ndim), key=lambda axis: -abs(y.strides[axis]))
+    shape = [extents[axis] for axis in axes]
+    memory = np.empty((*shape[:-1], shape[-1] + _PAD // y.itemsize), y.dtype)
+    return memory[..., :shape[-1]].transpose([axes.index(axis) for axis in range(y.ndim)])
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _shared(work: Callable[[Iterator[_Index]], None], blocks: Iterator[_Index], threads: int) -> None:
+    """Work on all blocks in this thread and others, which end with it: when it is interrupted they take no further block."""
+    failed: list[BaseException] = []
+
+    def help_out() -> None:
+        try:
+            work(blocks)
+        except BaseException as error:                  # raised below
+            failed.append(error)
+            _drained(blocks)
+
+    helpers = [Thread(target=help_out, name="cuteblas copy", daemon=True) for _ in range(threads - 1)]
+    try:
+        with suppress(RuntimeError):                    # no more threads: then with those that there are
+            for helper in helpers:
+                helper.start()
+        work(blocks)
+    finally:
+        _drained(blocks)
+        for helper in helpers:
+            if helper.ident is not None:
+                helper.join()
+    if failed:
+        raise failed[0]
+
+
+def _drained(blocks: Iterator[_Index]) -> None:
+    for _ in blocks:
+        pass
