@@ -556,7 +556,10 @@ _define_members()
 def _product(x1: ndarray, x2: Any, out: Any, precision: str | None) -> Any:
     """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other calls."""
     data, other = x1._data, x2._data if type(x2) is ndarray else x2
-    return wrapped(matmul(data, other, precision=precision)) if out is None and type(other) is type(data) else None
+    if out is not None or type(other) is not type(data):
+        return None
+    result = matmul(data, other) if precision is None else matmul(data, other, precision=precision)
+    return wrap(result) if type(result) is type(data) else wrapped(result)
 
 
 register_own_type(ndarray, _on_data, _product)

@@ -14,8 +14,8 @@ from .counters import tally
 from .dispatch import kind_of, own_call, repeaters
 from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
 from .placement import Work, offload, stays
-from .routing import ARRAYS, COPY, Resolved, by_numpy, delegate, numpy_computes, resolve, route_of
-from .settings import backend
+from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
+from .settings import backend, current_backend
 
 if TYPE_CHECKING:
     from .pipeline import Execution
@@ -68,7 +68,7 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
     if out is not None:
         checked_order(order)
         return _into(a, out, variant)
-    if variant is None and numpy_computes(a):
+    if variant is None and kind_of(a) != "cupy" and (current_backend() == "numpy" or stays(a)):
         return by_numpy("copy", "numpy", np.copy, a, order, subok)
     resolved = resolve("copy", (a,), rules=COPY)
     if not isinstance(resolved, str):
@@ -83,8 +83,8 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
     """``out[...] = a`` with the answer ``out``."""
-    if variant is None and kind_of(out) in ARRAYS and numpy_computes(a, out):
-        if type(a) is type(out) is np.ndarray and a.nbytes >= LEAST and _into_in_blocks(a, out):
+    if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and (current_backend() == "numpy" or stays(a)):
+        if type(a) is _NDARRAY and a.nbytes >= LEAST and _into_in_blocks(a, out):
             return out
         return by_numpy("copy", "numpy", _copy_into_by_numpy, np.asarray(a), out)
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
@@ -265,7 +265,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
         return call(a, dtype, like=like)
     if (own := own_call(a)) is not None:
         return own(_contiguous, (function, call, order, a, dtype, variant), {})
-    if variant is None and numpy_computes(a):
+    if variant is None and kind_of(a) != "cupy" and (current_backend() == "numpy" or stays(a)):
         return by_numpy(function, "numpy", call, a, dtype)
     resolved = resolve(function, (a,), rules=COPY)
     if not isinstance(resolved, str):
@@ -329,7 +329,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it has been made before, without
     further questions; a CuPy array itself if that is asked for; ``None`` if there are questions."""
     if type(a) is _NDARRAY:
-        if out is not None or not stays(a):
+        if out is not None or not (current_backend() == "numpy" or stays(a)):
             return None
         if a.nbytes >= LEAST \
                 and (function == "copy" or not (a.flags.c_contiguous if order == "C" else a.flags.f_contiguous)) \

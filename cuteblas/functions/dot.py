@@ -12,17 +12,19 @@ from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
 from .copy import ascontiguousarray
 from .counters import tally
 from .dispatch import kind_of
-from .exact import WITHOUT_BLAS
+from .exact import FLOAT32, FLOAT64, WITHOUT_BLAS
 from .exact import dot as dot_by_blas
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
 from .placement import stays
 from .routing import answer
+from .settings import current_backend
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 
 Axes = Sequence[str]
+_NDARRAY = np.ndarray                  # a look-up less
 _by_numpy = tally("dot", "calls", "numpy")
 
 
@@ -57,9 +59,11 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
     >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    if type(a) is type(b) is np.ndarray and precision is variant is None and (out is None or type(out) is np.ndarray) \
-            and stays(a, b):
-        if a.dtype.char in WITHOUT_BLAS and (result := dot_by_blas("dot", a, b, out)) is not None:
+    if type(a) is type(b) is _NDARRAY and precision is variant is None and (out is None or type(out) is _NDARRAY) \
+            and (current_backend() == "numpy" or stays(a, b)):
+        dtype = a.dtype
+        if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
+                and (result := dot_by_blas("dot", a, b, out)) is not None:
             return result
         result = np.dot(a, b, out)
         _by_numpy.tick()

@@ -20,6 +20,7 @@ from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
 from .placement import offload, stays, work_of
 from .routing import Resolved, by_numpy, delegate, key_of, refused, rehearsed, resolve, without_kernels
+from .settings import current_backend
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
@@ -84,7 +85,8 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     array([3, 7])
     """
     if operands and type(operands[-1]) is np.ndarray and precision is variant is None and not arguments \
-            and type(operands[0]) is str and (out is None or type(out) is np.ndarray) and stays(*operands):
+            and type(operands[0]) is str and (out is None or type(out) is np.ndarray) \
+            and (current_backend() == "numpy" or stays(*operands)):
         most = 1
         for x in operands[1:]:
             if type(x) is not np.ndarray:

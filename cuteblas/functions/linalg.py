@@ -170,22 +170,17 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
     operands, named = list(arrays), {} if out is None else {"out": out}
     count = len(arrays)
-
-    def call(*given: Any, **named: Any) -> Any:
-        return np.linalg.multi_dot(given, **named)
-
-    def again(*given: Any, **named: Any) -> Any:
-        return multi_dot(given, precision=precision, **named)
-
     resolved = resolve(function, operands, out) if count else "numpy"
     if isinstance(resolved, str):
-        return delegate(function, resolved, call, operands, named, algorithm, partial(_rehearse_chain, operands, out, algorithm),
-                        again, partial(_multiplied_on_host, operands, out))
+        return delegate(function, resolved, _multi_dot_by_numpy, operands, named, algorithm,
+                        lambda: _rehearse_chain(operands, out, algorithm),
+                        lambda *given, **named: multi_dot(given, precision=precision, **named),
+                        lambda: _multiplied_on_host(operands, out))
     from .problems import has_kernels
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels(function, call, resolved, strange, operands, named)
+        return without_kernels(function, _multi_dot_by_numpy, resolved, strange, operands, named)
     if count == 2:
         return dot_for(function, operands[0], operands[1], out, algorithm)
     ranks = [len(x.shape) for x in resolved.memories]
@@ -202,6 +197,10 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     else:
         result = _multiplied(tree, matrices, resolved.out, algorithm)
     return _of_ranks(result, ranks)
+
+
+def _multi_dot_by_numpy(*arrays: Any, **named: Any) -> Any:
+    return np.linalg.multi_dot(arrays, **named)
 
 
 def _multiplied(tree: _Tree, matrices: Sequence[Any], out: Any, algorithm: Algorithm) -> Any:
@@ -223,7 +222,8 @@ def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
 
 def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
     """The product of a chain of NumPy arrays of types without a BLAS; ``None`` for any other, which is left to NumPy."""
-    if out is not None or any(type(x) is not np.ndarray for x in arrays) or all(x.dtype.char not in WITHOUT_BLAS for x in arrays):
+    if out is not None or WITHOUT_BLAS.isdisjoint(x.dtype.char for x in arrays if type(x) is np.ndarray) \
+            or any(type(x) is not np.ndarray for x in arrays):
         return None
     ranks = [x.ndim for x in arrays]
     if len(ranks) < 3 or not _are_chain(ranks):
@@ -362,8 +362,8 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
     resolved = resolve(function, (a,))
     if isinstance(resolved, str):
         return delegate(function, resolved, np.linalg.matrix_power, (a, n), {}, algorithm,
-                        partial(_rehearse_power, a, n, algorithm), partial(matrix_power, precision=precision),
-                        partial(_powered_on_host, a, n))
+                        lambda: _rehearse_power(a, n, algorithm), partial(matrix_power, precision=precision),
+                        lambda: _powered_on_host(a, n))
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)

@@ -12,7 +12,7 @@ import numpy as np
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
 from .counters import tally
 from .dispatch import fast_paths, own_call, repeaters
-from .exact import WITHOUT_BLAS
+from .exact import FLOAT32, FLOAT64, WITHOUT_BLAS
 from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .placement import FEW, offload, stays, work_of
@@ -107,15 +107,12 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
 
 def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> Any:
     """The product of plain NumPy arrays by BLAS or by NumPy's loop, without further questions; ``None`` if there are some."""
-    if type(x2) is not np.ndarray or precision is not None or (out is not None and type(out) is not np.ndarray):
+    if type(x2) is not _NDARRAY or precision is not None or (out is not None and type(out) is not _NDARRAY):
         return None
     if (where := current_backend()) != "numpy" and (where != "auto" or (x1.size * x2.size > _MANY and not stays(x1, x2))):
         return None
-    return _on_host(x1, x2, out)
-
-
-def _on_host(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> Any:
-    if x1.dtype.char in WITHOUT_BLAS and (x1.size > _SMALL or x2.size > _SMALL) \
+    dtype = x1.dtype
+    if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS and (x1.size > _SMALL or x2.size > _SMALL) \
             and (result := matmul_by_blas("matmul", x1, x2, out)) is not None:
         return result
     result = np.matmul(x1, x2, out)
@@ -129,8 +126,8 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     if variant is None and numpy_computes(x1, x2, out):         # without further questions
         if precision not in NATIVE:
             rehearse_matmul(x1, x2, out, precision, arguments)
-        if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
-            return _on_host(x1, x2, out)
+        if not arguments and type(x1) is _NDARRAY and (result := _plain_arrays(x1, x2, out, None)) is not None:
+            return result
         result = np.matmul(x1, x2, out=out, **arguments)
         _by_numpy.tick()
         return result

@@ -15,16 +15,17 @@ import numpy as np
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_call, own_types, repeaters
-from .exact import BY_BLAS, WITHOUT_BLAS
+from .exact import BY_BLAS, FLOAT64, WITHOUT_BLAS
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
 from .memory import Memory
 from .placement import host_engine, offload, stays, work_of
+from .settings import current_backend
 
 if TYPE_CHECKING:
     from .engines import Engine
 
-__all__ = ["ARRAYS", "COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "key_of", "numpy_computes",
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "key_of", "numpy_computes",
            "reason_of", "refused", "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of",
            "without_kernels"]
 
@@ -133,36 +134,37 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
     ValueError
         For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
     """
-    if rules is FUNCTION and not own_types.keys().isdisjoint(map(type, (*operands, out))):
+    arrays = *operands, out
+    if rules is FUNCTION and not own_types.keys().isdisjoint(map(type, arrays)):
         return _REDISPATCHED
-    if rules is COPY and out is not None and kind_of(out) not in ARRAYS:
+    if rules is COPY and out is not None and kind_of(out) not in _ARRAYS:
         raise TypeError("'out' must be an array")
-    kinds = [kind_of(x) for x in (*operands, out, *given.values())]
-    by_numpy = host is None and "cupy" not in kinds and stays(*operands, out)
+    kinds = [*map(kind_of, arrays)]
+    on_gpu = "cupy" in kinds or (given and "cupy" in map(kind_of, given.values()))
+    by_numpy = host is None and not on_gpu and stays(*arrays)
     if by_numpy and rules is not FUNCTION:
         return "numpy"
-    if rules.answered is not None:
-        for x, kind in zip((*operands, out), kinds, strict=False):
-            if kind == "foreign" or (rules is FUNCTION and kind == "like" and hasattr(type(x), "__array_function__")):
+    if "foreign" in kinds or "like" in kinds:
+        for x, kind in zip(arrays, kinds, strict=True):
+            answers = kind == "foreign" or (rules is FUNCTION and kind == "like" and hasattr(type(x), "__array_function__"))
+            if answers and rules.answered is not None:
                 return route_of(f"{type(x).__name__} answers {rules.answered} itself")
-    if "cupy" in kinds:
+    if on_gpu:
         return _resolve_on_gpu(function, operands, out, rules, call, arguments, given)
     if by_numpy:
         return "numpy"
     if rules.answered is not None:
-        for x, kind in zip((*operands, out), kinds, strict=False):
+        for x, kind in zip(arrays, kinds, strict=True):
             if kind == "subclass":
                 return route_of(f"{type(x).__name__} is a subclass of numpy.ndarray")
         if out is not None and type(out) is not np.ndarray:
             return route_of("out is not an array")
     engine = host_engine() if host is None else host
-    arrays = tuple(np.asarray(x) for x in operands)
-    return Resolved(engine, arrays, tuple(engine.memory(x) for x in arrays), out)
+    converted = tuple(np.asarray(x) for x in operands)
+    return Resolved(engine, converted, tuple(map(engine.memory, converted)), out)
 
 
-ARRAYS = frozenset({"cupy", "numpy", "subclass"})
-"""Kinds of operands that can receive a result."""
-
+_ARRAYS = frozenset({"cupy", "numpy", "subclass"})
 _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
 """Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
 
@@ -174,7 +176,7 @@ def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rul
 
     if out is ... and function in UFUNCS:
         out = None
-    if out is not None and kind_of(out) not in ARRAYS:
+    if out is not None and kind_of(out) not in _ARRAYS:
         if call is not None:
             call(*(stand_in(Memory(x.shape, (), np.dtype(bool))) if kind_of(x) == "cupy" else x for x in operands), out=out)
         raise TypeError("'out' must be an array")
@@ -289,12 +291,13 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         What NumPy raises, in its words and before anything runs; also for operands on different devices, for types without a
         kernel on the GPU, and for an algorithm or a kernel that does not take this product.
     """
-    if type(operands[0]) is np.ndarray and algorithm is AS_PLANNED and stays(*operands, out):
+    if type(operands[0]) is np.ndarray and algorithm is AS_PLANNED and (current_backend() == "numpy" or stays(*operands, out)):
         for x in operands if out is None else (*operands, out):
             if type(x) is not np.ndarray:
                 break
         else:                                           # the way of most calls on the host, without further questions
-            by_blas = BY_BLAS.get(function) if operands[0].dtype.char in WITHOUT_BLAS else None
+            dtype = operands[0].dtype
+            by_blas = BY_BLAS.get(function) if dtype is not FLOAT64 and dtype.char in WITHOUT_BLAS else None
             if by_blas is not None and not (arguments and function in UFUNCS):
                 result = by_blas(function, *operands, **(arguments if out is None else {"out": out}))
                 if result is not None:

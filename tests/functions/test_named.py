@@ -114,4 +114,4 @@ def test_a_name_takes_the_long_way(monkeypatch, named_product):
         cuteblas.matmul(a, a, variant=named_product)
     assert not taken
     cuteblas.matmul(a, a)
-    assert len(taken) == 1
+    assert taken
