@@ -1,4 +1,5 @@
-"""float32 and complex64 products with ``precision="auto"`` are as accurate as those of the library that a user would use instead.
+"""float32 and complex64 products with ``precision="auto"``, and float64 and complex128 ones with ``precision="modular"``, are as
+accurate as those of the library that a user would use instead.
 
 On the GPU that is cuBLAS, on the emulator NumPy's BLAS on small products. Run it with
 ``pytest conformance/accuracy --backend cuda``.
@@ -27,6 +28,7 @@ _LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
 _DEPTHS = (1, 16, 64, 65, 127, 128, 256, 257, 1000, 16384, 65536)
 
 of_both_types = pytest.mark.parametrize("element", ["float32", "complex64"])
+by_residues = pytest.mark.parametrize("element", ["float64", "complex128"])
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +51,7 @@ def judged(backend: str, element: str, case: Case, extents: tuple[int, int, int]
         xp, a, b = cupy, cupy.asarray(a, order="A"), cupy.asarray(b, order="A")
     mine, again = (cuteblas.matmul(a, b, precision=precision) for _ in range(2))
     assert bool((mine == again).all()), "two runs differ"
-    sample = rng.choice(m, min(m, _SAMPLED[backend]), replace=False)
+    sample = rng.choice(m, min(m, _SAMPLED[backend] // (8 if element in ("float64", "complex128") else 1)), replace=False)
     plan = cuteblas.explain(a, b, precision=precision).plan
     ours, theirs = (grade(xp, c, a, b, sample) for c in (mine, xp.matmul(a, b)))
     row = Row(element, case.name, extents, orders, plan.family if plan else "", ours, theirs)
@@ -86,6 +88,26 @@ def test_large_products(backend: str, element: str, case: Case, extents: tuple[i
     if backend != "cuda":
         pytest.skip("large products need a GPU")
     row = judged(backend, element, case, extents)
+    not_worse(row)
+    assert not case.exact or row.ours == Grade(0.0, 0.0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@by_residues
+def test_small_products_by_residues(backend: str, element: str, case: Case) -> None:
+    row = judged(backend, element, case, _SMALL, precision="modular")
+    assert row.algorithm == "gemm_modular"
+    not_worse(row, allowance=5.0)
+    assert not case.exact or row.ours == Grade(0.0, 0.0)
+
+
+@pytest.mark.parametrize("extents", _LARGE, ids=lambda e: "x".join(map(str, e)))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@by_residues
+def test_large_products_by_residues(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
+    if backend != "cuda":
+        pytest.skip("large products need a GPU")
+    row = judged(backend, element, case, extents, precision="modular")
     not_worse(row)
     assert not case.exact or row.ours == Grade(0.0, 0.0)
 

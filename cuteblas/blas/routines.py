@@ -31,7 +31,7 @@ _DOCUMENTATION = """``alpha op(A) op(B) + beta C`` of {operands} arrays{sums}.
         Whether ``c`` itself is updated in place, whatever its strides, and returned.
     epilogue : epilogue, optional
         What is computed of each element instead; see :mod:`cuteblas.epilogues`.
-    precision : {{"auto", "ieee", "fp16x3", "bf16x6", "tf32"}}, optional
+    precision : {{"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}}, optional
         The algorithm, as of :func:`cuteblas.matmul`.
     out : array, optional
         Receives the result in place, whatever its strides, and is returned. It may be ``c``.

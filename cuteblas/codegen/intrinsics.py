@@ -279,6 +279,28 @@ INTRINSICS = {row.name: row for row in (
         wgmma_delivered(A[])
         """, "split", "split.h"),
     *_rows("""
+        modulus_of(int32) -> uint32
+        product_of_moduli(int32, float64&, float64&)
+        most_of_norms(float64) -> float64
+        power_of_two_f64(int32) -> float64
+        add_element(float64, float64&, float64&, int32&)
+        judge_row(float64, float64, int32, int32, float32&, float32&)
+        choose_moduli(float32, float32, float32, float32) -> uint32
+        moduli_of(uint32) -> int32
+        row_exponent(float64, int32, uint32, float64) -> int32
+        scaled_integer(float64, float64) -> int64
+        residue<int32>(int64) -> int8
+        residue_offset(uint32) -> uint32
+        residue_reciprocal(uint32) -> uint32
+        residue_of_sum(int32, uint32, uint32, uint32) -> uint8
+        reconstruction_weight(int32, int32, uint32&, uint32&, uint32&)
+        add_residue(uint8, uint32, uint32, uint32, uint32&, uint64&, uint64&)
+        from_residues(uint32, uint64, uint64, float64, float64) -> float64
+        difference_of_residues(uint32, uint64, uint64, uint32, uint64, uint64, float64, float64) -> float64
+        cross_of_residues(uint32, uint64, uint64, uint32, uint64, uint64, uint32, uint64, uint64, float64, float64) -> float64
+        unscaled(float64, int32, int32) -> float64
+        """, "modular", "../codegen/prelude/modular.cuh"),
+    *_rows("""
         mbarrier_init(uint64*, int32)
         mbarrier_init_fence()
         mbarrier_arrive(uint64*)

@@ -20,7 +20,8 @@ from .progress import INTERVAL, show, watched
 __all__ = ["available", "build", "why_unavailable"]
 
 _FOLDER = Path(__file__).parent
-_HEADERS = ("interface.h", "device.h", "split.h", "values.h", "../codegen/prelude/float8.cuh")
+_HEADERS = ("interface.h", "device.h", "split.h", "values.h", "../codegen/prelude/float8.cuh",
+            "../codegen/prelude/modular.cuh")
 _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
                  "-Wno-psabi")
 

@@ -353,7 +353,13 @@ inline void syncwarp(CB_SITE) { cuteblas_runtime->syncwarp(site.line); }
 template <class T>
 T shuffle_xor(T x, int mask, CB_SITE) {
     detail::expect_set(x, site);
-    return detail::bit_cast<T>(cuteblas_runtime->exchange(detail::bit_cast<uint>(x), mask, site.line));
+    if constexpr (sizeof(T) == 8) {
+        uint64 const bits = detail::bit_cast<uint64>(x);
+        uint const low = cuteblas_runtime->exchange(static_cast<uint>(bits), mask, site.line);
+        return detail::bit_cast<T>(uint64(cuteblas_runtime->exchange(static_cast<uint>(bits >> 32), mask, site.line)) << 32 | low);
+    } else {
+        return detail::bit_cast<T>(cuteblas_runtime->exchange(detail::bit_cast<uint>(x), mask, site.line));
+    }
 }
 inline void cluster_sync(CB_SITE) { cuteblas_runtime->cluster_sync(false, site.line); }
 inline void cluster_sync_ordered(CB_SITE) { cuteblas_runtime->cluster_sync(true, site.line); }
@@ -656,7 +662,23 @@ To const* recast(From const* r) {
 #define __int_as_float cb::detail::bit_cast<float, int>
 #define __double2hiint(x) static_cast<int>(cb::detail::bit_cast<unsigned long long>(x) >> 32)
 #define __hiloint2double(hi, lo) cb::detail::bit_cast<double>(static_cast<unsigned long long>(static_cast<unsigned>(hi)) << 32 | (lo))
+#define __double2loint(x) static_cast<unsigned>(cb::detail::bit_cast<unsigned long long>(x))
+#define __double2ll_rn(x) static_cast<long long>(__builtin_rint(x))
+#define __fma_rn __builtin_fma
+#define __dsqrt_rn __builtin_sqrt
+#define __ffs __builtin_ffs
 #include "../codegen/prelude/float8.cuh"
+
+namespace cb {
+
+inline int dot_of_bytes(uint a, uint b, int sum) {
+    for (int shift = 0; shift < 32; shift += 8) sum += static_cast<int>(a >> shift & 255u) * static_cast<signed char>(b >> shift & 255u);
+    return sum;
+}
+
+}  // namespace cb
+
+#include "../codegen/prelude/modular.cuh"
 #undef CB_DEVICE
 
 namespace cb::detail {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 __all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant", "checked_algorithm", "checked_precision",
            "refuse_variant"]
 
-PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6", "tf32")
+PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular")
 
 NATIVE = frozenset(("auto", "ieee"))
 """Those that every product has. The others are refused for some types and shapes, on every backend."""

@@ -37,7 +37,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies; with vectors it is the inner product.
     out : array, optional
         Receives the result: C-contiguous and of exactly its shape and type.
-    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
+    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm on the GPU, as of :func:`cuteblas.matmul`.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
@@ -84,7 +84,7 @@ def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | Non
     ----------
     a, b : array_like
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies.
-    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
+    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm on the GPU, as of :func:`cuteblas.matmul`.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
@@ -181,7 +181,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, va
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the modes of the contraction are nested in the kernel.
     axes : int or pair of (sequence of) int
         The number of last axes of ``a`` and first axes of ``b``, or the axes of ``a`` and those of ``b``.
-    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
+    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm on the GPU, as of :func:`cuteblas.matmul`.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.

@@ -62,7 +62,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         quicker, NumPy's loop.
     dtype, order, casting
         As in ``numpy.einsum``. All products are computed in the type of the result.
-    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
+    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
     variant : str, optional
         A named kernel for every product instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.

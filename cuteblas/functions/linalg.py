@@ -148,7 +148,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
         At least two: matrices; the first and the last may be vectors, a row and a column. NumPy in, NumPy out; CuPy in, CuPy out.
     out : array, optional
         Receives the result: C-contiguous and of exactly its shape and type, as of :func:`cuteblas.dot`.
-    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
+    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
 
     Returns
@@ -339,7 +339,7 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         Of shape (..., m, m). NumPy in, NumPy out; CuPy in, CuPy out.
     n : int
         The power.
-    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32"}, optional
+    precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
 
     Returns

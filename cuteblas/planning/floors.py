@@ -26,6 +26,7 @@ _HALVED = "GeForce"
 _SIMT_FAMILIES = frozenset({"gemm_simt", "gemm_tutorial", "gett"})
 # Products of float16 or bfloat16 in place of one of float32.
 _PRODUCTS = {"gemm_split": 3, "bf16x6": 6, "gemm_skinny": 6}
+_MODULI = 14                         # products of bytes for one of float64 by residues; a complex one takes three, not four
 _PACKED = 4                          # products of bytes that dp4a adds, in the named kernels
 
 
@@ -66,6 +67,8 @@ def multiply_adds_per_clock(family: str, dtype: str, device: DeviceInfo) -> floa
             return double if kind.part.bytes == 8 else single
         return integer / 4 if kind.bytes == 8 else integer          # four 32-bit multiply-adds
     half, double = _TENSOR_CORES.get(arch, _TENSOR_CORES["sm_80"])
+    if family == "gemm_modular":
+        return 2 * half / _MODULI * (4 / 3 if kind.is_complex else 1)
     if kind.kind in "iu" and family == "gemm_wgmma":                # products of bytes
         return 4 * half / (kind.bytes * (kind.bytes + 1))
     if kind.part.bytes == 8:

@@ -63,6 +63,8 @@ PLANS = {
     "float16": lambda: gemm("float16", 4096), "bfloat16": lambda: gemm("bfloat16", 300),
     "complex128": lambda: gemm("complex128", 512), "int8": lambda: gemm("int8", 512),
     "bool": lambda: gemm("bool", 100), "scalars on the device": lambda: gemm("float32", 512, alpha="device", beta="device"),
+    "modular": lambda: gemm("float64", 512, precision="modular"),
+    "complex128 modular": lambda: gemm("complex128", 512, precision="modular"),
     "skinny": lambda: plan_gemm(GemmProblem(8192, 16, 8192, *(Operand("float32", (n, 1)) for n in (8192, 8192, 16))), H200),
     "transpose": lambda: plan_copy(CopyProblem((4096, 4096), (1, 4096), (4096, 1), 4, 16, 16), H200),
     "bytes": lambda: plan_copy(CopyProblem((4095, 4097), (1, 4095), (4097, 1), 1, 16, 16), H200),

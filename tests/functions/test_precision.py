@@ -49,7 +49,7 @@ def launched(call, *operands, **how):
 
 @pytest.mark.usefixtures("by_definition")
 @pytest.mark.parametrize("call", EVERY.values(), ids=EVERY)
-@pytest.mark.parametrize("precision", ["auto", "ieee", "fp16x3", "bf16x6", "tf32", None])
+@pytest.mark.parametrize("precision", ["auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular", None])
 def test_every_product_is_told_the_algorithm(call, precision):
     result, how = launched(call, A, B, precision=precision)
     np.testing.assert_array_equal(result, call(A, B))
@@ -67,7 +67,7 @@ def test_every_product_is_told_the_kernel(call):
 @pytest.mark.parametrize("backend", ["numpy", "emulator"])
 @pytest.mark.parametrize("call", EVERY.values(), ids=EVERY)
 def test_unknown_algorithms_are_refused_in_one_sentence(call, backend):
-    known = "'auto', 'ieee', 'fp16x3', 'bf16x6', 'tf32'"
+    known = "'auto', 'ieee', 'fp16x3', 'bf16x6', 'tf32', 'modular'"
     with cuteblas.backend(backend), pytest.raises(ValueError, match=f"^precision is one of {known}, got 'high'$"):
         call(A, B, precision="high")
 

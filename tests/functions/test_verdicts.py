@@ -16,7 +16,7 @@ import cuteblas
 import cuteblas.linalg
 from cuteblas import blas
 
-NAMED = [{"precision": name} for name in ("auto", "ieee", "fp16x3", "bf16x6", "tf32", None, "high", 3)]
+NAMED = [{"precision": name} for name in ("auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular", None, "high", 3)]
 UFUNC = [{"casting": name} for name in ("no", "safe", "same_kind", "unsafe", "any", 1)] \
     + [{"order": name} for name in ("C", "F", "A", "K", "c", None, "Z", 0)] \
     + [{"dtype": name} for name in ("f4", "f8", "c16", "i1", "i8", "?", "U1", "nothing", float)] \

@@ -32,6 +32,7 @@ from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Reduction
 from cuteblas.planning.gemm import skinny
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.gemm.mma import mma_tiles
+from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.simt import candidates
 from cuteblas.planning.gemm.split import STAGES, plan_split
 from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
@@ -149,6 +150,27 @@ def test_kernels_with_a_guard_do_not_spill(form, groups, columns, stages, tmp_pa
         kernel = gemm_split(GemmSplitConfig(form, "float32", columns, stages, fallback=2, groups=groups, **traits))
         assert resources(cubin(kernel, "sm_90a"), tmp_path)[1] == 0
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
+
+
+@pytest.mark.parametrize("extents", [(400, 300, 200), (1023, 1025, 999), (4096, 4096, 4096), (40000, 40000, 8192)], ids=str)
+@pytest.mark.parametrize("element", ["float64", "complex128"])
+def test_products_by_residues_do_not_spill(element, extents, tmp_path):
+    """Nor does native arithmetic with a gate; and matrix instructions are not waited for one by one."""
+    m, n, k = extents
+    seen = set()
+    for a, b in (((k, 1), (1, n)), ((1, m), (k, 1))):
+        p = GemmProblem(m, n, k, Operand(element, a), Operand(element, b), Operand(element, (n, 1)), alpha="value", beta="value")
+        for kernel in {launch.kernel.name: launch.kernel for launch in plan_modular(p, H200).launches}.values():
+            if kernel.name in seen:
+                continue
+            seen.add(kernel.name)
+            code = cubin(kernel, "sm_90a" if kernel.arch == "sm_90a" else "sm_90")
+            registers, stack = resources(code, tmp_path)
+            assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536, kernel.name
+            assert kernel.shared_bytes <= H200.shared_bytes_per_block
+            if kernel.name.startswith("gemm_modular"):
+                text = instructions(code, tmp_path)
+                assert text.count("IGMMA") == 4 * text.count("WARPGROUP.ARRIVE") > 0, kernel.name
 
 
 @pytest.mark.parametrize("columns, stages", skinny.STAGES.items())

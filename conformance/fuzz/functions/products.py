@@ -14,7 +14,7 @@ from ..draw import Building, Draw
 __all__ = ["MAKERS", "gufunc", "result_dtype"]
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
-PRECISIONS = ("auto", "ieee", "ieee", "fp16x3", "bf16x6", "tf32")
+PRECISIONS = ("auto", "ieee", "ieee", "fp16x3", "bf16x6", "tf32", "modular")
 _CORES = {"matmul": ("mk", "kn", "mn"), "vecdot": ("k", "k", ""), "matvec": ("mk", "k", "m"), "vecmat": ("k", "kn", "n")}
 
 

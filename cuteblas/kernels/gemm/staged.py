@@ -48,7 +48,7 @@ class StagedC:
     def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma, tensor_map: str | None = None):
         self._k, self._groups, self._element, self._map = k, mma.groups, element, tensor_map
         self._box = self.box_of(element, mma.tile[1])
-        self._columns = size(self._box.layout.inner[1])
+        self.columns = self._columns = size(self._box.layout.inner[1])
         self._count = mma.tile[1] // self._columns
         self._slots = min(_PIECES, self._count)
         piece = size(self._box.layout.inner)

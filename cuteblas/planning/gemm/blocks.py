@@ -11,7 +11,7 @@ from ...codegen.epilogue import epilogue_role
 from ..plan import Launch, Plan, Role, with_roles
 from ..problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["Block", "Blocks", "plan_in_blocks"]
+__all__ = ["Block", "Blocks", "divisors", "plan_in_blocks"]
 
 _MULTIPLE = 256                      # rows and columns: offsets to blocks are multiples of any vector
 
@@ -84,6 +84,11 @@ class Blocks:
         batch = (min(self.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
         m, n = min(self.m, p.m - row), min(self.n, p.n - column)
         return Block(start, replace(p, m=m, n=n, a=a, b=b, c=c, batch=batch, fusion=fusion), places)
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """The divisors of a number up to a largest one."""
+    return [i for i in range(1, min(number, most) + 1) if number % i == 0]
 
 
 def _whole(extent: int) -> int:

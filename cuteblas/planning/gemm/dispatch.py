@@ -16,6 +16,7 @@ from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
 from .blocks import plan_in_blocks
 from .mma import mma_alternatives, plan_mma, why_not_mma
+from .modular import plan_modular
 from .packing import packed_alternatives, packed_problem, plan_packed
 from .simt import plan_simt, simt_alternatives, simt_seconds
 from .skinny import plan_skinny, skinny_alternatives, skinny_seconds, why_not_skinny
@@ -35,7 +36,7 @@ _LEAST_COPIED = 2**18
 _LEAST_K_COPIED, _LEAST_RESULT_COPIED = 128, 2**12
 
 
-PRECISIONS = ("auto", "ieee", *FORMATS, "tf32")
+PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
 algorithm by name. ``"tf32"``, one product of float32 rounded to 11 bits, is the only one that may be less accurate."""
 
@@ -122,6 +123,10 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         return named
     if problem.precision == "tf32":
         return _plan_tf32(problem, device)
+    if problem.precision == "modular":
+        if (by_residues := plan_modular(problem, device)) is None:
+            raise ValueError(f"precision='modular' needs a workspace, and the limit is {device.workspace_limit} bytes")
+        return by_residues
     over, family = "", _family(problem, device)
     if family == "gemm_skinny":
         return plan_skinny(problem, device)

@@ -31,6 +31,8 @@ _PER_CLOCK = {1: 2048, 2: 1024}
 # float64 and complex128.
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
+_WITHOUT_GATE = 128, 64, (2, 2)      # the tile of float64 whose registers a gate would spill
+
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
            ((32, 32), (1, 1)))
@@ -132,12 +134,17 @@ def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
     return device.fitted["gemm_mma"][f"{'float64' if _wide_shapes(tile.atom) else '16-bit'}: ramp"]
 
 
-def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k: bool = True) -> Choice[MmaTile]:
+def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k: bool = True,
+               gated: bool = False) -> Choice[MmaTile]:
     """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time.
 
-    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate.
+    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate. A
+    tile that leaves no registers for a gate is not for a kernel that is ``gated``.
     """
-    return min(_choices(p, device, atom, may_split_k), key=lambda choice: choice.seconds)
+    def fits(tile: MmaTile) -> bool:
+        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) == _WITHOUT_GATE)
+
+    return min((x for x in _choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
 
 
 def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
@@ -214,7 +221,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
     assert atom is not None
     facing = _facing(problem)
     p, roles = facing.problem, facing.by_name
-    choice = choice or choose_mma(p, device, atom)
+    choice = choice or choose_mma(p, device, atom, gated=gate is not None)
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
     if choice.slices == 1:

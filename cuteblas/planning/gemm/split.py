@@ -43,7 +43,7 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .blocks import Blocks
+from .blocks import Blocks, divisors
 from .simt import plan_simt, simt_seconds
 
 __all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
@@ -400,16 +400,12 @@ def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Bl
     """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that share them."""
     matrices = p.batch[0] if p.batch else 1
     cuts = (Blocks.cut(p, each, rows, total // each // rows) for total in range(1, _MOST_BLOCKS + 1)
-            for each in _divisors(total, matrices) for rows in _divisors(total // each, p.m))
+            for each in divisors(total, matrices) for rows in divisors(total // each, p.m))
     for cut in cuts:
         extents = {(block.problem.m, block.problem.n, block.problem.batch): block.problem for block in cut.of(p)}
         if all(_memory(form, part, device).end <= room for part in extents.values()):
             return cut
     return Blocks.cut(p)
-
-
-def _divisors(number: int, most: int) -> list[int]:
-    return [i for i in range(1, min(number, most) + 1) if number % i == 0]
 
 
 def _parts(p: GemmProblem, cut: Blocks) -> str:

@@ -1,0 +1,297 @@
+"""What is known of float64 and complex128 operands before they become residues: norms of rows, their lowest bits, and the choice.
+
+Three kernels follow each other. ``modular_survey`` reads both operands once, whatever their strides: for each row and each part of
+K it leaves the sums of magnitudes and of squares, and the lowest bit that is set. ``modular_rows`` adds the parts up, row by row,
+in order, and leaves a record of each warp's rows. ``modular_choice`` makes of all records the verdict, the number of moduli, and
+the numbers by which results are put together. docs/performance/gemm-modular.md derives the condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, Pointer
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import GlobalTensor
+from ...codegen.tiled import TiledCopy
+from ...codegen.values import Value, choose
+from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum
+from ..common import OperandAccess, operand
+from ..guard import HOLDS, NATIVE, Field, Record
+
+__all__ = ["CHOICE", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "STATE_BYTES", "THREADS", "WEIGHTS", "SurveyConfig",
+           "SurveyOperand", "choice", "numbers_of", "parts_of", "rows_of", "survey"]
+
+MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
+"""Pairwise coprime: the largest numbers that are."""
+
+MOST = len(MODULI)
+
+RECORD = Record((Field("cosine", "min", 1.0), Field("bits", "max", 0.0)))
+"""What a warp leaves of its rows.
+
+0. The least cosine of the angle between the magnitudes of a row and a row of ones; -1 if a row is left to native arithmetic.
+1. The most bits of a row, twice: its squared norm in units of its lowest bit, squared.
+"""
+
+CHOICE, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 8, 16, 32, 32 + 16 * (MOST + 1)
+"""Where in the state of a product its words are, in bytes, and how many bytes it has: the choice; the most that norms may be; the
+product of moduli over 2^64, in two parts; for each modulus the words that its residues are multiplied with, and another one."""
+
+THREADS = 256
+_WARP, _LOWEST = 32, 4096
+_PARTIALS = (("T", "float64"), ("S", "float64"), ("E", "int32"))
+
+
+@dataclass(frozen=True)
+class SurveyOperand:
+    """How one operand is read.
+
+    Attributes
+    ----------
+    x : OperandAccess
+        How the operand (rows, K) is read.
+    element : str
+        float64 or complex128.
+    batch_modes : int
+        Number of batch modes.
+    unroll : int
+        Vectors that a thread reads at a time.
+    steps : int
+        Times that it does.
+    """
+
+    x: OperandAccess
+    element: str = "float64"
+    batch_modes: int = 0
+    unroll: int = 4
+    steps: int = 8
+
+    def __post_init__(self) -> None:
+        if self.element not in ("float64", "complex128"):
+            raise CodegenError(f"float64 and complex128 are surveyed, got {self}")
+
+    @property
+    def k_major(self) -> bool:
+        """Whether the lanes of a warp share a row."""
+        return self.x.unit != 0
+
+    @property
+    def reader(self) -> TiledCopy:
+        """Who reads what of a step: warps have rows of their own, or parts of K."""
+        warps = THREADS // _WARP
+        if self.k_major:
+            return TiledCopy(Layout((warps, _WARP), (_WARP, 1)), (1, self.x.width))
+        return TiledCopy(Layout((_WARP, warps)), (self.x.width, 1))
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of a block, and elements along K that it reads at a time."""
+        rows, depth = self.reader.tile
+        return rows, depth * self.unroll
+
+    @property
+    def parts_of_block(self) -> int:
+        """Parts of K that the warps of a block add up, each by itself."""
+        return 1 if self.k_major else THREADS // _WARP
+
+    def blocks(self, rows: int, depth: int) -> tuple[int, int]:
+        """Blocks along rows and K."""
+        return -(-rows // self.tile[0]), -(-depth // (self.tile[1] * self.steps))
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
+        return f"{dtype(self.element).tag}{unit}{self.x.width}_{self.unroll}x{self.steps}_b{self.batch_modes}"
+
+
+@dataclass(frozen=True)
+class SurveyConfig:
+    """What a ``modular_survey`` kernel is specialised on: how it reads A and B, and whether offsets need 64 bits."""
+
+    a: SurveyOperand
+    b: SurveyOperand
+    wide: bool = False
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return f"modular_survey_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
+
+
+def parts_of(element: str) -> int:
+    """Real numbers of an element."""
+    return 2 if dtype(element).is_complex else 1
+
+
+def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
+    """The real numbers of an element."""
+    return [x] if parts_of(element) == 1 else [x.re, -x.im if conj else x.im]
+
+
+@cache
+def survey(config: SurveyConfig) -> GeneratedKernel:
+    """Generate ``modular_survey``.
+
+    The first ``blocks_A`` blocks read A, the others B. Of each side X is the operand; T, S and E have the sums of magnitudes, of
+    squares and the lowest bits: a row of the operand after the other, then part after part of K.
+    """
+    k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
+                      summary="Norms of rows and their lowest bits, part by part of K")
+    blocks_a = k.integer("blocks_A")
+    of_a, of_b = (_survey_tensors(k, side, x) for side, x in (("A", config.a), ("B", config.b)))
+    block = k.block_index("block", "x")
+    with k.when(less(block, blocks_a)):
+        _survey(k, "A", config.a, *of_a, block)
+    with k.otherwise():
+        _survey(k, "B", config.b, *of_b, k.let("block_of_B", maximum(block - blocks_a, 0)))
+    return k.build()
+
+
+def _survey_tensors(k: KernelBuilder, side: str, config: SurveyOperand) -> tuple[GlobalTensor, list[Pointer]]:
+    (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk", batch=config.batch_modes, suffix=side)
+    return x, [k.pointer(f"{name}{side}", element, const=False, alignment=8) for name, element in _PARTIALS]
+
+
+def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor, partials: list[Pointer], block: IntLike) -> None:
+    reader, (rows, depth), width = config.reader, config.tile, config.x.width
+    M, K = k.extent(f"m{side}"), k.extent(f"k{side}")
+    tiles, chunks = k.let("tiles", ceil_div(M, rows)), k.let("chunks", ceil_div(K, depth * config.steps))
+    tile, above = k.let("tile", block % tiles), k.let("above", block // tiles)
+    chunk, item = k.let("chunk", above % chunks), k.let("item", above // chunks)
+    k.note(f"{side}: threads {reader.threads}, vectors of {width}")
+
+    def mine(tensor: Tensor) -> Tensor:
+        part = local_tile(tensor, (rows, depth * config.steps), (tile, chunk))
+        return reader.partition(local_tile(part, (rows, depth), (0, _)), k.thread)
+
+    tXgX = k.pin("tXgX", mine(x.at(item if x.batch else 0)))
+    exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
+    values = config.reader.values
+    read = k.registers("tXrX", config.element, Layout((prod(values), 1, config.unroll)))
+    own = [k.registers(name, element, Layout(values[0])) for name, (_letter, element) in
+           zip(("sums", "squares", "lowest"), _PARTIALS, strict=True)]
+    for total, start in zip(own, (0.0, 0.0, _LOWEST), strict=True):
+        with k.loops((values[0],)) as (v,):
+            k.assign(total(v), start)
+    with k.loop("step", config.steps) as step:
+        k.copy(Vector(width), tXgX[_, _, _, step], read, guard=exists[_, _, _, step])
+        with k.loops((prod(values), 1, config.unroll)) as (v, i, j):
+            for number in numbers_of(read(v, i, j), config.element):
+                k.do("add_element", number, *(total(v if values[0] > 1 else 0) for total in own))
+    if config.k_major:
+        for total, by in zip(own, ("add", "add", "min"), strict=True):
+            k.fold_lanes(total(0), by, (1 << i for i in range(_WARP.bit_length() - 1)))
+    # Rows of all matrices one after the other, part after part.
+    warps = config.parts_of_block
+    part = chunk if warps == 1 else k.let("part", chunk * warps + k.thread // _WARP)
+    first = k.let("row", tile * rows + (k.thread // _WARP if config.k_major else k.thread % _WARP * values[0]))
+    count = prod(x.batch, start=1)
+    with k.loops((values[0],)) as (v,), k.when(all_of(less(first + v, M), equal(k.thread % _WARP, 0) if config.k_major else True)):
+        at = first + v + M * item + M * count * part
+        for pointer, total in zip(partials, own, strict=True):
+            k.do("store_global", pointer[at], total(v), of=1)
+
+
+@cache
+def rows_of(wide: bool = False) -> GeneratedKernel:
+    """Generate ``modular_rows``, a thread for each row.
+
+    The first ``blocks_A`` blocks have rows of A. T, S and E are those of :func:`survey`; Q takes the squared norms of the rows, D
+    their lowest bits, and R a :data:`RECORD` of each warp's.
+    """
+    k = KernelBuilder(f"modular_rows{'_wide' if wide else ''}", THREADS, wide=wide,
+                      summary="Norms of rows and their lowest bits, from all parts of K")
+    blocks_a, length = k.integer("blocks_A"), k.integer("length")
+    sides = {side: ([k.pointer(f"{name}{side}", element, alignment=8) for name, element in _PARTIALS],
+                    k.pointer(f"Q{side}", "float64", const=False, alignment=8),
+                    k.pointer(f"D{side}", "int32", const=False, alignment=4),
+                    k.pointer(f"R{side}", "float32", const=False, alignment=8),
+                    k.integer(f"rows_{side}"), k.integer(f"parts_{side}"))
+             for side in "AB"}
+    block = k.block_index("block", "x")
+    with k.when(less(block, blocks_a)):
+        _rows(k, length, block, *sides["A"])
+    with k.otherwise():
+        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), *sides["B"])
+    return k.build()
+
+
+def _rows(k: KernelBuilder, length: IntLike, block: IntLike, partials: list[Pointer], squares_of: Pointer, lowest_of: Pointer,
+          records: Pointer, rows: IntLike, parts: IntLike) -> None:
+    row = k.let("row", block * THREADS + k.thread)
+    sums, squares = k.declare("sums", "float64", 0.0), k.declare("squares", "float64", 0.0)
+    lowest = k.declare("lowest", "int32", _LOWEST)
+    record = k.registers("record", "float32", Layout(RECORD.size))
+    for at, field in enumerate(RECORD.fields):
+        k.assign(record(at), field.start)
+    with k.when(less(row, rows)):
+        found = [k.declare(name, element) for name, (_letter, element) in zip(("sum", "square", "low"), _PARTIALS, strict=True)]
+        with k.loop("part", parts) as part:
+            for pointer, value in zip(partials, found, strict=True):
+                k.do("load_global", value, pointer[row + rows * part], of=1)
+            k.assign(sums, sums + found[0])
+            k.assign(squares, squares + found[1])
+            k.assign(lowest, k.call("min", lowest, found[2]))
+        k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
+        k.do("store_global", squares_of[row], squares, of=1)
+        k.do("store_global", lowest_of[row], lowest, of=1)
+    for at, field in enumerate(RECORD.fields):
+        k.fold_lanes(record(at), field.combine, (1 << i for i in range(_WARP.bit_length() - 1)))
+    with k.when(equal(k.thread % _WARP, 0)):
+        RECORD.leave(k, record, records, block * (THREADS // _WARP) + k.thread // _WARP)
+
+
+@cache
+def choice() -> GeneratedKernel:
+    """Generate ``modular_choice``, one warp.
+
+    ``RA`` and ``RB`` have the records of ``count_A`` and ``count_B`` warps; ``status`` takes the verdict, ``words`` and
+    ``numbers``, which are one place, the state of the product.
+    """
+    k = KernelBuilder("modular_choice", _WARP,
+                      summary="How many moduli the records of all rows allow, and what follows from their number")
+    records = [(side, k.pointer(f"R{side}", "float32", alignment=8), k.integer(f"count_{side}")) for side in "AB"]
+    status = k.pointer("status", "uint32", const=False, alignment=4)
+    words = k.pointer("words", "uint32", const=False, alignment=16)
+    numbers = k.pointer("numbers", "float64", const=False, alignment=8)
+    folded = [_folded(k, side, pointer, count) for side, pointer, count in records]
+    chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *folded[0], *folded[1]), const=True)
+    count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
+    with k.when(equal(k.thread, 0)):
+        verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"), const=True)
+        k.do("store_global", status[0], verdict, of=1)
+        k.do("store_global", words[CHOICE // 4], chosen, of=1)
+        most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
+        k.do("product_of_moduli", count, most, rest)
+        k.do("store_global", numbers[NORMS // 8], k.declare("norms", "float64", k.call("most_of_norms", most)), of=1)
+        for at, value in enumerate((most, rest)):
+            k.assign(value, value * 2.0**-64)
+            k.do("store_global", numbers[PRODUCT // 8 + at], value, of=1)
+    weight = k.registers("weight", "uint32", Layout(4))
+    k.fill(weight)
+    with k.when(less(k.thread, MOST)):
+        k.do("reconstruction_weight", count, k.thread, weight(0), weight(1), weight(2))
+        k.copy(Vector(4), weight, Tensor(words, Layout((4, MOST + WEIGHTS // 16)))[_, k.thread + WEIGHTS // 16])
+    return k.build()
+
+
+def _folded(k: KernelBuilder, side: str, pointer: Pointer, count: IntLike) -> Sequence[Value]:
+    numbers = [k.declare(f"{field.name}_{side}", "float32", field.start) for field in RECORD.fields]
+    found = k.registers(f"found_{side}", "float32", Layout(RECORD.size))
+    tensor = Tensor(pointer, Layout((RECORD.size, count)))
+    with k.loop("i", count, start=k.thread, step=_WARP) as i:
+        k.copy(Vector(RECORD.size), tensor[_, i], found)
+        for at, (number, field) in enumerate(zip(numbers, RECORD.fields, strict=True)):
+            k.assign(number, k.call(field.combine, number, found(at)))
+    for number, field in zip(numbers, RECORD.fields, strict=True):
+        k.fold_lanes(number, field.combine, (1 << i for i in range(_WARP.bit_length() - 1)))
+    return numbers

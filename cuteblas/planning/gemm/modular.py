@@ -1,0 +1,393 @@
+"""Plans of float64 and complex128 products on tensor cores that multiply bytes: operands become residues modulo small numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import Any
+
+from ...codegen.architectures import capabilities, why_lacking
+from ...codegen.dtypes import dtype
+from ...codegen.signature import View
+from ...kernels.common import OperandAccess
+from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
+from ...kernels.gemm.staged import StagedC
+from ...kernels.guard import NATIVE
+from ...kernels.modular.residues import K_MULTIPLE, ResiduesConfig, planes_of, residues
+from ...kernels.modular.restore import N_MULTIPLE, RESTORED, RestoreConfig, restore
+from ...kernels.modular.survey import (
+    MOST,
+    RECORD,
+    STATE_BYTES,
+    THREADS,
+    SurveyConfig,
+    SurveyOperand,
+    choice,
+    parts_of,
+    rows_of,
+    survey,
+)
+from ..guard import VERDICT, Guarded, guarded, otherwise
+from ..operands import (
+    MAPPED_STRIDE,
+    NARROW_SPAN,
+    alpha_kind,
+    batch_values,
+    compact,
+    fused,
+    fusion_values,
+    launch,
+    operand_span,
+    oriented,
+    output_span,
+    place,
+    scalar_values,
+    view,
+)
+from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..problem import DeviceInfo, GemmProblem, Operand
+from .blocks import Block, Blocks, divisors
+from .mma import plan_mma, why_not_mma
+from .simt import plan_simt
+
+__all__ = ["plan_modular", "why_not_modular"]
+
+_ALIGNMENT = 256                     # bytes, of what is in the workspace
+_BESIDE = 80 << 20                   # bytes of workspace beside 1.5 times those of A, B and C
+_LINE = 128                          # bytes
+_MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
+_MOST_BLOCKS = 64                    # of C
+_WORDS = 1                           # of the verdict
+_UNROLL = 4
+_STEPS = {True: 8, False: 32}        # of a block that reads rows along K, or across it
+_TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and stages
+
+
+def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
+    if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype, p.accumulator} != {p.a.dtype}:
+        return f"it multiplies float64 or complex128 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+    if not capabilities(device.arch).wgmma:
+        return why_lacking("wgmma", device.arch)
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    if p.k > MOST_DEPTH:
+        return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 32 bits"
+    if max(p.m, p.n, *p.batch, 1) >= 2**31 - 256:
+        return "coordinates of tensor maps have 32 bits"
+    if len(p.batch) > _MOST_BATCH_MODES:
+        return f"it takes {_MOST_BATCH_MODES} batch modes at most"
+    largest = max(max(p.m, p.n) * _pitch(p.k, K_MULTIPLE), p.m * _pitch(p.n, N_MULTIPLE)) * prod(p.batch)
+    if planes_of(p.a.dtype) * MOST * largest >= MAPPED_STRIDE:
+        return "planes would lie 2^40 bytes apart and more, further than tensor maps reach"
+    return None
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _pitch(extent: int, multiple: int) -> int:
+    """Bytes from a row of residues to the next; long ones begin at lines."""
+    multiple = _LINE if extent >= 2 * _LINE else multiple
+    return -(-extent // multiple) * multiple
+
+
+def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
+    """How an operand is read: vectors of 16 bytes where there are any."""
+    item = dtype(operand.dtype).bytes
+    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
+    width = 1
+    if unit is not None:
+        others = operand.strides[1 - unit], *operand.batch_strides
+        width = gcd(16 // item, max(1, operand.alignment // item), extents[unit], *others)
+    return OperandAccess(unit, width, dtype(operand.dtype).is_complex and operand.conj)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An operand, and what the workspace has of it.
+
+    Attributes
+    ----------
+    operand : Operand
+        The operand.
+    role : str
+        Its memory.
+    rows, k : int
+        Its extents.
+    own : tuple of int
+        Its batch modes, of the problem's, innermost first.
+    batch : tuple of int
+        Their extents.
+    partials, norms, lowest, exponents, records, end : int
+        Offsets in the workspace, in bytes: of sums of parts of rows, of what is known of rows, of records.
+    """
+
+    operand: Operand
+    role: Role
+    rows: int
+    k: int
+    own: tuple[int, ...]
+    batch: tuple[int, ...]
+    partials: int
+    norms: int = 0
+    lowest: int = 0
+    exponents: int = 0
+    records: int = 0
+    end: int = 0
+
+    @classmethod
+    def at(cls, begin: int, operand: Operand, role: Role, rows: int, p: GemmProblem) -> _Side:
+        """An operand whose data in the workspace begin at an offset."""
+        own = tuple(i for i in range(len(p.batch) - 1, -1, -1) if operand.batch_strides[i])
+        side = cls(operand, role, rows, p.k, own, tuple(p.batch[i] for i in own), begin)
+        norms = begin + _aligned(20 * side.all_rows * side.parts)
+        lowest = norms + _aligned(8 * side.all_rows)
+        exponents = lowest + _aligned(4 * side.all_rows)
+        records = exponents + _aligned(4 * side.all_rows)
+        return replace(side, norms=norms, lowest=lowest, exponents=exponents, records=records,
+                       end=records + _aligned(4 * RECORD.size * side.warps))
+
+    @property
+    def reading(self) -> SurveyOperand:
+        """How it is read before it becomes residues."""
+        access = replace(_access(self.operand, (self.rows, self.k)), conj=False)
+        return SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS[access.unit != 0])
+
+    @property
+    def all_rows(self) -> int:
+        """Rows of all its matrices."""
+        return self.rows * prod(self.batch)
+
+    @property
+    def parts(self) -> int:
+        """Parts of K whose sums are apart."""
+        return self.reading.blocks(self.rows, self.k)[1] * self.reading.parts_of_block
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that read it."""
+        return prod(self.reading.blocks(self.rows, self.k)) * prod(self.batch)
+
+    @property
+    def row_blocks(self) -> int:
+        """Blocks that have a thread for each row."""
+        return -(-self.all_rows // THREADS)
+
+    @property
+    def warps(self) -> int:
+        """Warps that do."""
+        return self.row_blocks * THREADS // 32
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What kernels take that read it."""
+        steps = tuple(self.operand.batch_strides[i] for i in self.own)
+        return {"X": View(place(self.role), self.operand.strides, steps), "M": self.rows, "K": self.k,
+                **({"L": self.batch} if self.batch else {})}
+
+    @property
+    def partial_sums(self) -> dict[str, Argument]:
+        """Where the sums of parts of rows are."""
+        count = self.all_rows * self.parts
+        return {name: _at(self.partials + nbytes * count) for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
+
+    def row_strides(self, modes: int) -> tuple[int, ...]:
+        """Rows from a matrix to the next, for all batch modes, innermost first."""
+        steps, _ = compact(self.batch, self.rows)
+        found = dict(zip(self.own, steps, strict=True))
+        return tuple(found.get(i, 0) for i in range(modes - 1, -1, -1))
+
+    def first_row(self, block: Block, row: int, modes: int) -> int:
+        """Which of all its rows is the first of a block of C."""
+        return row + (block.start[0] * self.row_strides(modes)[-1] if modes else 0)
+
+
+def _at(offset: int) -> Argument:
+    return Argument(role="workspace", offset=offset)
+
+
+def _state() -> dict[str, Argument]:
+    """The state of a product, which is in front."""
+    return {"words": _at(0), "numbers": _at(0)}
+
+
+def _of_sides(sides: tuple[_Side, _Side], values: Callable[[_Side], Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What a kernel takes of both operands."""
+    for letter, side in zip("AB", sides, strict=True):
+        yield {f"{name}{letter}": value for name, value in values(side).items()}
+
+
+def _survey(a: _Side, b: _Side, batch: tuple[int, ...]) -> Iterator[Launch]:
+    """What reads both operands and chooses the number of moduli."""
+    wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts) for x in (a, b)) >= NARROW_SPAN
+    kernel = survey(SurveyConfig(a.reading, b.reading, wide))
+    yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks},
+                 *_of_sides((a, b), lambda x: {**x.values, **x.partial_sums}))
+    length = a.k * parts_of(a.operand.dtype)
+    yield launch(rows_of(wide), (a.row_blocks + b.row_blocks, 1, 1), {"blocks_A": a.row_blocks, "length": length},
+                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": _at(x.norms), "D": _at(x.lowest), "R": _at(x.records),
+                                               "rows_": x.all_rows, "parts_": x.parts}))
+    yield launch(choice(), (1, 1, 1), {"status": place(VERDICT), **_state()},
+                 *_of_sides((a, b), lambda x: {"R": _at(x.records), "count_": x.warps}))
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Where planes of A and B and of the residues of C begin, and where they end."""
+
+    a: int
+    b: int
+    c: int
+    end: int
+
+
+def _matrices(p: GemmProblem, operand: Operand) -> int:
+    """Matrices of an operand."""
+    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+
+
+def _memory(p: GemmProblem, begin: int) -> _Memory:
+    planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
+    b = begin + _aligned(planes * p.m * pitch * _matrices(p, p.a))
+    c = b + _aligned(planes * p.n * pitch * _matrices(p, p.b))
+    return _Memory(begin, b, c, c + _aligned(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
+
+
+def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
+    """The fewest blocks of C for whose planes there is room; ``None`` if there is none."""
+    outputs = p.m * p.n * prod(p.batch)
+    inputs = sum(rows * p.k * _matrices(p, x) for x, rows in ((p.a, p.m), (p.b, p.n)))
+    room = (inputs + outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
+    if device.workspace_limit is not None:
+        room = min(room, device.workspace_limit)
+    matrices = p.batch[0] if p.batch else 1
+    for total in range(1, _MOST_BLOCKS + 1):
+        for each, rows in ((i, j) for i in divisors(total, matrices) for j in divisors(total // i, p.m)):
+            cut = Blocks.cut(p, each, rows, total // each // rows)
+            if all(_memory(block.problem, begin).end <= room - _ALIGNMENT for block in cut.of(p)):
+                return cut
+    return None
+
+
+def _residues(side: _Side, p: GemmProblem, block: Block, operand: Operand, rows: int, row: int, planes_at: int) -> Launch:
+    """The launch that makes residues of an operand of a block of C."""
+    batch = tuple(p.batch[i] for i in side.own)
+    pitch = _pitch(p.k, K_MULTIPLE)
+    planes = planes_of(operand.dtype) * MOST
+    span = max(operand_span(operand, (rows, p.k), p.batch), planes * rows * pitch * prod(batch))
+    config = ResiduesConfig(_access(operand, (rows, p.k)), operand.dtype, len(side.own), span >= NARROW_SPAN)
+    first = side.first_row(block, row, len(p.batch))
+    steps = tuple(operand.batch_strides[i] for i in side.own)
+    values = {"X": View(place(side.role), operand.strides, steps), "M": rows, "K": p.k, **({"L": batch} if batch else {}),
+              "matrix_rows": side.rows, "pitch": pitch, "P": _at(planes_at),
+              "Q": _at(side.norms + 8 * first),
+              "D": _at(side.lowest + 4 * first),
+              "E": _at(side.exponents + 4 * first)}
+    blocks = config.blocks(rows, pitch) * prod(batch)
+    return with_roles(launch(residues(config), (blocks, 1, 1), values, _state()), block.places)
+
+
+def _present(p: GemmProblem, sides: tuple[_Side, _Side]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """For each batch mode, innermost first, whether A, and B, has it."""
+    a, b = (tuple(i in side.own for i in range(len(p.batch) - 1, -1, -1)) for side in sides)
+    return a, b
+
+
+def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side], memory: _Memory) -> tuple[Launch, GemmModularConfig]:
+    """The launch that multiplies planes."""
+    groups, columns, stages = _tile(p, device)
+    config = GemmModularConfig(p.a.dtype, *_present(p, sides), groups, columns, stages)
+    planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
+    values: dict[str, Any] = {"M": p.m, "N": p.n, "K": p.k, "words": Argument(role="workspace")}
+    for name, box, side, rows, at in zip("AB", config.boxes, sides, (p.m, p.n), (memory.a, memory.b), strict=True):
+        batch = tuple(p.batch[i] for i in side.own)
+        steps, plane = compact(batch, rows * pitch)
+        spec = box.map((rows, p.k, *batch, planes), (pitch, 1, *steps, plane))
+        values[name] = View(map=Argument(role="workspace", tensor_map=spec, offset=at))
+    across = _pitch(p.n, N_MULTIPLE)
+    steps, plane = compact(p.batch[::-1], p.m * across)
+    spec = StagedC.box_of("uint8", columns).map((p.m, across, *p.batch[::-1], planes), (across, 1, *steps, plane))
+    values["R"] = View(map=Argument(role="workspace", tensor_map=spec, offset=memory.c))
+    tiles = -(-p.m // config.tile[0]) * -(-p.n // columns) * prod(p.batch) * planes
+    return launch(gemm_modular(config), (min(tiles, device.multiprocessors), 1, 1), values, batch_values(p.batch)), config
+
+
+def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
+    """The tile whose waves take the least time."""
+    def waves(tile: tuple[int, int, int]) -> float:
+        groups, columns, _stages = tile
+        tiles = -(-p.m // (64 * groups)) * -(-p.n // columns) * prod(p.batch) * planes_of(p.a.dtype) * 14
+        return -(-tiles // device.multiprocessors) * (groups * columns + 64)
+
+    return min(_TILES, key=waves)
+
+
+def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _Memory) -> Launch:
+    """The launch that makes C of residues."""
+    modes = len(p.batch)
+    pitch = _pitch(p.n, N_MULTIPLE)
+    c = _access(p.c, (p.m, p.n))
+    planes = planes_of(p.c.dtype) * MOST
+    wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
+    run = RESTORED[p.c.dtype][1] // 32
+    config = RestoreConfig(p.c.dtype, replace(c, conj=False), alpha_kind(p.alpha), p.beta, *_present(p, sides), wide,
+                           fused(p, 1, run))
+    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch, "R": _at(memory.c)}
+    for name, side, row in zip("AB", sides, block.start[1:], strict=True):
+        at = side.exponents + 4 * side.first_row(block, row, modes)
+        values[f"E{name}"] = View(_at(at), (1,), side.row_strides(modes))
+    rows, columns = RESTORED[p.c.dtype]
+    blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
+    return with_roles(launch(restore(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                             fusion_values(p.fusion), _state()), block.places)
+
+
+def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
+    """The plan that is never less accurate than native arithmetic: the device itself decides how many moduli the elements need.
+
+    Where they need more than pays, and for infinities and NaNs, native arithmetic runs. ``None`` if the limit of the workspace
+    leaves no room.
+
+    Raises
+    ------
+    ValueError
+        If the kernels do not take the problem.
+    """
+    if (refused := why_not_modular(problem, device)) is not None:
+        raise ValueError(f"gemm_modular cannot compute this: {refused}")
+    facing = oriented(problem, 1)
+    p = facing.problem
+    a = _Side.at(_aligned(STATE_BYTES), p.a, facing.roles[0], p.m, p)
+    b = _Side.at(a.end, p.b, facing.roles[1], p.n, p)
+    launches = list(_survey(a, b, p.batch))
+    if (cut := _cut(p, b.end, device)) is None:
+        return None
+    end, rows, config = b.end, None, None
+    for block in cut.of(p, facing.roles):
+        part = block.problem
+        memory = _memory(part, b.end)
+        if block.start[:2] != rows:                         # blocks with the same rows follow each other
+            rows = block.start[:2]
+            launches.append(_residues(a, part, block, part.a, part.m, block.start[1], memory.a))
+        launches.append(_residues(b, part, block, part.b, part.n, block.start[2], memory.b))
+        product, own = _product(part, device, (a, b), memory)
+        launches += (product, _restore(part, block, (a, b), memory))
+        config, end = config or own, max(end, memory.end)
+    native = _native(problem, device)
+    fallback = otherwise("elements range too widely for that, or are infinite or NaN", "fused multiply-adds")
+    everything, nbytes = guarded([Guarded(tuple(launches), native.launches, max(end, native.workspace_bytes))], device, _WORDS)
+    many = sum(1 for _block in cut.of(p))
+    parts = f"; {many} blocks of C, so that the workspace is little more than A, B and C" if many > 1 else ""
+    products = "" if planes_of(p.a.dtype) == 1 else ", three products of each"
+    reason = (f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
+              f"chooses as many as the elements need; {fallback}{facing.note}{parts}")
+    return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts, None,
+                fallback=fallback)
+
+
+def _native(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """Native arithmetic, if the device decides for it."""
+    return (plan_mma if why_not_mma(problem, device) is None else plan_simt)(problem, device, gate=NATIVE)
