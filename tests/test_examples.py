@@ -10,6 +10,7 @@ import pytest
 
 import cuteblas
 from cuteblas import emulator, runtime
+from tests.test_help import faults
 from tests.test_site import API, MODULES, entries
 
 
@@ -47,3 +48,13 @@ def test_examples(module, name):
     output = []
     DocTestRunner(optionflags=ELLIPSIS).run(test, out=output.append)
     assert not output, "".join(output)
+
+
+@pytest.mark.parametrize("module, name", NAMES, ids=lambda x: x)
+def test_docstrings_are_complete(module, name):
+    """What every name takes and returns; of those that users call, ``test_help`` asks for more."""
+    subject = found(module, name)
+    exempt = inspect.isclass(subject) and (issubclass(subject, Exception) or getattr(subject, "_is_protocol", False))
+    if exempt or not callable(subject):
+        pytest.skip("an exception, a protocol or a value")
+    assert [fault for fault in faults(subject) if not fault.startswith("the parameter _")] == []

@@ -23,6 +23,18 @@ _SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20      # stand for extents and s
 def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
     """Global-memory sectors (32 bytes) that one warp's access touches, and the fewest that its bytes allow.
 
+    Parameters
+    ----------
+    addresses : list of int
+        Of the lanes, in bytes.
+    nbytes : int
+        Bytes that each lane accesses.
+
+    Returns
+    -------
+    (int, int)
+        The sectors that are touched, and the fewest.
+
     Examples
     --------
     >>> from cuteblas.codegen.access import sectors
@@ -41,6 +53,8 @@ class AccessCounter:
     ----------
     threads : int
         Threads of a block.
+    thread : Expr, optional
+        The variable that is the number of a thread.
     definitions : dict
         Named integers of the source and what they stand for.
     parameters : dict

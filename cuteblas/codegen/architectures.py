@@ -85,6 +85,16 @@ class Capabilities:
 def number_of(arch: str) -> int:
     """The compute capability of an architecture: 90 of ``"sm_90"`` and of ``"sm_90a"``.
 
+    Parameters
+    ----------
+    arch : str
+        ``"sm_80"``, ``"sm_90a"`` ...
+
+    Returns
+    -------
+    int
+        The compute capability, times ten.
+
     Raises
     ------
     ValueError
@@ -111,6 +121,11 @@ def capabilities(arch: str) -> Capabilities:
     arch : str
         ``"sm_80"``, ``"sm_90a"`` ...
 
+    Returns
+    -------
+    Capabilities
+        What it has.
+
     Examples
     --------
     >>> from cuteblas.codegen.architectures import capabilities
@@ -124,6 +139,16 @@ def capabilities(arch: str) -> Capabilities:
 def oldest_with(feature: str) -> str:
     """The oldest architecture with a feature, as kernels that use it say it.
 
+    Parameters
+    ----------
+    feature : str
+        A name of :class:`Capabilities`.
+
+    Returns
+    -------
+    str
+        The architecture.
+
     Examples
     --------
     >>> from cuteblas.codegen.architectures import oldest_with
@@ -135,6 +160,18 @@ def oldest_with(feature: str) -> str:
 
 def why_lacking(feature: str, arch: str) -> str | None:
     """Why an architecture cannot run code with a feature, or ``None`` if it can.
+
+    Parameters
+    ----------
+    feature : str
+        A name of :class:`Capabilities`.
+    arch : str
+        ``"sm_80"``, ``"sm_90"`` ...
+
+    Returns
+    -------
+    str or None
+        The reason, or ``None`` if it is there.
 
     Examples
     --------

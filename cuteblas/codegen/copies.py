@@ -96,6 +96,11 @@ class CpAsync(Vector):
     """Copies from global to shared memory that threads do not wait for (``cp.async``): :meth:`KernelBuilder.commit` closes a group
     of them, :meth:`KernelBuilder.wait` waits. Else as :class:`Vector`.
 
+    Attributes
+    ----------
+    width : int
+        Elements that one copy moves: 4, 8 or 16 bytes.
+
     Examples
     --------
     >>> from cuteblas.codegen.copies import CpAsync
@@ -118,6 +123,11 @@ class CpAsync(Vector):
 class Covering(Vector):
     """Loads from shared memory of which a part may never have been written: words that cover a run which begins anywhere, of which
     what is not of the run is cut off. Else as :class:`Vector`.
+
+    Attributes
+    ----------
+    width : int
+        Elements that are loaded at once.
 
     Examples
     --------
@@ -213,6 +223,25 @@ class StoreAsync:
 
 def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> None:
     """Refuse predicates of an atom that has none: the hardware knows what exists, or all does.
+
+    Parameters
+    ----------
+    atom : object
+        The atom, whose type the message names.
+    guard : Guard or None
+        The predicate of the copy.
+    when : Expr or bool
+        Its condition.
+
+    Returns
+    -------
+    None
+        If there is neither.
+
+    Raises
+    ------
+    CodegenError
+        If there is one.
 
     Examples
     --------

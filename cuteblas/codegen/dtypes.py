@@ -143,6 +143,16 @@ DTYPES = {d.name: d for d in (
 def dtype(name: str) -> DType:
     """The element type of that name.
 
+    Parameters
+    ----------
+    name : str
+        For example ``"float16"``.
+
+    Returns
+    -------
+    DType
+        Its row.
+
     Raises
     ------
     TypeError
@@ -164,6 +174,16 @@ def dtype(name: str) -> DType:
 def element_of(numpy_dtype: Any) -> DType | None:
     """The row of a ``numpy.dtype``, whatever its byte order; ``None`` if kernels have no such element type.
 
+    Parameters
+    ----------
+    numpy_dtype : numpy.dtype
+        The type of an array.
+
+    Returns
+    -------
+    DType or None
+        Its row.
+
     Examples
     --------
     >>> from cuteblas.codegen.dtypes import element_of
@@ -178,6 +198,16 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     """The type in which products of elements of types ``a`` and ``b`` are summed, for a result of type ``c``.
 
     Integers of any width wrap in the result's type. Real numbers sum in float64 if any of the three is float64, else in float32.
+
+    Parameters
+    ----------
+    a, b, c : str
+        Element types of the operands and of the result.
+
+    Returns
+    -------
+    str
+        The type of the sums.
 
     Raises
     ------

@@ -24,6 +24,13 @@ Space = Literal["gmem", "smem", "rmem"]
 class Element(Value):
     """One element of a tensor in a generated kernel: a value, and a place.
 
+    Attributes
+    ----------
+    pointer : Pointer
+        The memory.
+    index : int or Expr
+        Which element of it.
+
     Examples
     --------
     >>> from cuteblas.layout import Layout, Tensor
@@ -105,6 +112,16 @@ class Pointer:
 
 def static_extents(tensor: Tensor) -> tuple[int, ...]:
     """Static sizes of the top-level modes.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        A tensor whose shape is known.
+
+    Returns
+    -------
+    tuple of int
+        A size for each top-level mode.
 
     Raises
     ------

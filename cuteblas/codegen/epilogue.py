@@ -33,6 +33,16 @@ _LONGEST_TEXT = 400                     # a value that is used twice is spelled 
 def epilogue_role(name: str) -> str:
     """The kernel parameter, and the role of the argument, that belongs to a name of an epilogue.
 
+    Parameters
+    ----------
+    name : str
+        Of an operand, a scalar or an output.
+
+    Returns
+    -------
+    str
+        The role.
+
     Examples
     --------
     >>> from cuteblas.codegen.epilogue import epilogue_role
@@ -201,6 +211,18 @@ def _from_rows(name: str, rows: list[tuple], result: int, outputs: list[tuple[st
 def literal(value: bool | int | float | complex, name: str) -> Term:
     """A number as a value of an element type, rounded to it once.
 
+    Parameters
+    ----------
+    value : bool, int, float or complex
+        The number.
+    name : str
+        The element type.
+
+    Returns
+    -------
+    Term
+        The value.
+
     Examples
     --------
     >>> from cuteblas.codegen.epilogue import literal
@@ -236,6 +258,11 @@ def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) 
         What is computed.
     leaf : callable
         A leaf that is no constant, in its type.
+
+    Returns
+    -------
+    iterator of Value
+        The result, then the outputs.
 
     Examples
     --------

@@ -26,6 +26,16 @@ WORD_BYTES = 8
 def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
     """Where in a row each of its members begins, and how long the row is, in words: members and rows are aligned to their size.
 
+    Parameters
+    ----------
+    row : iterable of Param
+        The members, in order.
+
+    Returns
+    -------
+    (tuple of int, int)
+        The word at which each begins; and the words of the row.
+
     Examples
     --------
     >>> from cuteblas.codegen.grouped import TableBuilder, word_offsets
@@ -132,6 +142,16 @@ class TableBuilder(KernelBuilder):
 
 def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:
     """The beginning of a table, from the numbers of blocks of its problems; and the number of all blocks.
+
+    Parameters
+    ----------
+    blocks : sequence of int
+        For each problem, how many blocks it has.
+
+    Returns
+    -------
+    (list of int, int)
+        For each problem the blocks before it, filled up to a power of two; and their sum.
 
     Examples
     --------

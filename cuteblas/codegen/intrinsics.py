@@ -360,6 +360,16 @@ _BUILT_ON = {"wgmma": "hopper"}
 def intrinsic(name: str) -> Intrinsic:
     """The row of a function.
 
+    Parameters
+    ----------
+    name : str
+        The function.
+
+    Returns
+    -------
+    Intrinsic
+        Its row.
+
     Raises
     ------
     CodegenError
@@ -384,6 +394,18 @@ def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[
     """What is called of each part of the prelude, directly or by what is called; all is built on the part ``"core"``. Types have
     parts too: those of template arguments, and those that are named besides.
 
+    Parameters
+    ----------
+    uses : iterable of Use
+        What a kernel calls.
+    types : iterable of DType
+        The element types of its parameters.
+
+    Returns
+    -------
+    dict of str to set of Use
+        By part of the prelude, what is called of it.
+
     Examples
     --------
     >>> from cuteblas.codegen.intrinsics import parts_of
@@ -407,6 +429,20 @@ def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[
 
 def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -> Rendered:
     """A call of a function.
+
+    Parameters
+    ----------
+    name : str
+        The function.
+    of : tuple
+        Its template arguments.
+    arguments : tuple
+        What it is called with: values, numbers, tensors, pointers or names.
+
+    Returns
+    -------
+    Rendered
+        The call.
 
     Raises
     ------
@@ -443,6 +479,18 @@ _NO_NUMBER = (Tensor, Pointer, str)
 @cache
 def result_of(name: str, elements: tuple[str, ...]) -> DType | None:
     """The type of a function's value, of arguments with these element types.
+
+    Parameters
+    ----------
+    name : str
+        The function.
+    elements : tuple of str
+        The element types of its arguments.
+
+    Returns
+    -------
+    DType or None
+        The type; ``None`` if it returns nothing.
 
     Raises
     ------

@@ -82,6 +82,17 @@ class Param:
     ``kind`` is ``"pointer"`` (to elements of ``dtype``; ``const`` if the kernel only reads through it), ``"scalar"`` (a value of
     ``dtype``) or ``"tensor_map"`` (128 bytes, a ``__grid_constant__``).
 
+    Attributes
+    ----------
+    name : str
+        As in the source.
+    kind : {"pointer", "scalar", "tensor_map"}
+        As above.
+    dtype : DType
+        Of the elements, or of the value.
+    const : bool
+        Of a pointer: whether the kernel only reads through it.
+
     Examples
     --------
     >>> from cuteblas.codegen.builder import KernelBuilder

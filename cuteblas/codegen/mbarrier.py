@@ -66,6 +66,18 @@ class Mbarriers:
 def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
     """Initialise barriers and make them visible to the asynchronous proxy; one thread does this, before all others meet it.
 
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    *barriers : Mbarriers
+        What is initialised.
+
+    Returns
+    -------
+    None
+        Statements are added to the kernel.
+
     Examples
     --------
     >>> from cuteblas.codegen.mbarrier import Mbarriers, initialise
@@ -85,6 +97,16 @@ def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
 
 def fence_proxy_async(k: KernelBuilder) -> None:
     """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of those that it meets at a barrier.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+
+    Returns
+    -------
+    None
+        A statement is added to the kernel.
 
     Examples
     --------

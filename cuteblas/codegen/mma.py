@@ -133,6 +133,18 @@ MMA_ATOMS = (
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
     """The instruction for a type on an architecture, or ``None`` if it has none.
 
+    Parameters
+    ----------
+    element : str
+        The type of A and B.
+    arch : str
+        ``"sm_80"``, ``"sm_90"`` ...
+
+    Returns
+    -------
+    MmaAtom or None
+        The instruction.
+
     Examples
     --------
     >>> from cuteblas.codegen.mma import mma_atom
@@ -273,6 +285,27 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
     the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes:
     there, 32-byte chunks are permuted. 128-bit elements are loaded 2 along the rows of the operand and 4 along K by 8 lanes: single
     ones are permuted where rows run along K, pairs where they do not.
+
+    Parameters
+    ----------
+    extent : int
+        Rows of A, or columns of B.
+    depth : int
+        Extent along K.
+    element : str
+        The type of the elements.
+    k_major : bool
+        Whether K is the contiguous mode in global memory.
+
+    Returns
+    -------
+    ComposedLayout
+        From (row, k) to a place in shared memory, in elements.
+
+    Raises
+    ------
+    CodegenError
+        If the contiguous extent has no rows of a power of two of elements.
 
     Examples
     --------

@@ -31,6 +31,18 @@ __all__ = ["by_coordinate", "tabulated"]
 def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
     """A tensor whose modes are nested, as one with flat modes of these extents; a tensor without nested modes stays as it is.
 
+    Parameters
+    ----------
+    tensor : Tensor
+        The tensor.
+    extents : tuple of int or Expr
+        Of its top-level modes.
+
+    Returns
+    -------
+    Tensor
+        The same elements at flat coordinates.
+
     Examples
     --------
     >>> from cuteblas.codegen.nested import by_coordinate

@@ -17,6 +17,11 @@ class PairBuilder(KernelBuilder):
     The kernel's own parameters are ``blocks_first``, the blocks of the first launch, then each parameter ``x`` of the kernel for
     one as ``x0`` and ``x1``.
 
+    Parameters
+    ----------
+    name, threads, **options
+        As of :class:`KernelBuilder`.
+
     Examples
     --------
     >>> from cuteblas.codegen.paired import PairBuilder

@@ -251,6 +251,33 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
             suffix: str = "") -> tuple[GlobalTensor, ...]:
     """Declare tensors together: see :meth:`~cuteblas.codegen.builder.KernelBuilder.tensors`.
 
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel that takes them.
+    tensors : sequence of TensorParam
+        What is declared, each with a name of its own.
+    modes : iterable of str
+        Modes whose extents are parameters, in this order; by default each is made when it is needed.
+    batch : int
+        The number of batch modes.
+    multiples : mapping of str to int, optional
+        By name of a parameter, what it is a multiple of.
+    nested : mapping of str to int, optional
+        By mode, how many modes are nested in it.
+    suffix : str
+        What names of strides end in.
+
+    Returns
+    -------
+    tuple of GlobalTensor
+        In the order of ``tensors``.
+
+    Raises
+    ------
+    TypeError
+        If two tensors have one name.
+
     Examples
     --------
     >>> from cuteblas.codegen.signature import TensorParam, declare

@@ -21,6 +21,18 @@ SPANS = {1: 32, 2: 64, 3: 128}
 def swizzle_over(span: int, element: str) -> Swizzle:
     """The hardware's swizzle over rows of 128, 64 or 32 bytes.
 
+    Parameters
+    ----------
+    span : {128, 64, 32}
+        Bytes of a row.
+    element : str
+        The type of the elements.
+
+    Returns
+    -------
+    Swizzle
+        Of offsets in elements.
+
     Examples
     --------
     >>> from cuteblas.codegen.swizzled import swizzle_over
@@ -33,6 +45,18 @@ def swizzle_over(span: int, element: str) -> Swizzle:
 
 def longest_row(extent: int, element: str) -> int:
     """Bytes of the longest row that divides an extent of contiguous elements, or of the longest of all.
+
+    Parameters
+    ----------
+    extent : int
+        Contiguous elements.
+    element : str
+        Their type.
+
+    Returns
+    -------
+    int
+        128, 64 or 32 bytes.
 
     Examples
     --------
@@ -48,6 +72,29 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_byt
 
     Rows have 128 bytes: 64 elements of a 16-bit type, 32 of a 32-bit one. K-major: slabs of one row along K, each ``extent`` rows.
     MN-major: slabs of one row along M (or N), each ``depth`` rows, which may also have 64 or 32 bytes.
+
+    Parameters
+    ----------
+    extent : int
+        Rows of A, or columns of B.
+    depth : int
+        Extent along K.
+    element : str
+        The type of the elements.
+    k_major : bool
+        Whether K is the contiguous mode.
+    row_bytes : {128, 64, 32}
+        Bytes of a row, over which the swizzle goes.
+
+    Returns
+    -------
+    ComposedLayout
+        From (row, k) to a place in shared memory, in elements.
+
+    Raises
+    ------
+    CodegenError
+        If the contiguous extent is no multiple of a row.
 
     Examples
     --------

@@ -91,6 +91,11 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
     thread : IntLike
         The thread's number.
 
+    Returns
+    -------
+    Tensor
+        The part.
+
     Examples
     --------
     >>> from cuteblas.codegen.tiled import partition, raked_tv

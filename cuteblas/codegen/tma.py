@@ -261,6 +261,18 @@ class TmaStore:
 def tma_prefetch(k: KernelBuilder, tensor_map: str) -> None:
     """Fetch a tensor map before it is used.
 
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    tensor_map : str
+        The parameter.
+
+    Returns
+    -------
+    None
+        A statement is added to the kernel.
+
     Examples
     --------
     >>> from cuteblas.codegen.tma import tma_prefetch
@@ -275,6 +287,18 @@ def tma_prefetch(k: KernelBuilder, tensor_map: str) -> None:
 
 def tma_store_wait(k: KernelBuilder, pending: int = 0) -> None:
     """Wait until at most ``pending`` groups of this thread's stores still read shared memory.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    pending : int
+        Groups that need not have been read.
+
+    Returns
+    -------
+    None
+        A statement is added to the kernel.
 
     Examples
     --------

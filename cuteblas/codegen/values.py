@@ -26,6 +26,13 @@ _BOOL = dtype("bool")
 class Use(NamedTuple):
     """That a kernel calls a device function, with these template arguments as C++.
 
+    Attributes
+    ----------
+    name : str
+        The function.
+    of : tuple of str
+        Its template arguments, as C++.
+
     Examples
     --------
     >>> from cuteblas.codegen.values import Use
@@ -39,6 +46,17 @@ class Use(NamedTuple):
 
 class Rendered(NamedTuple):
     """A value as C++: its text, its type (``None``: an integer, of whatever type), how strongly it binds, and what it calls.
+
+    Attributes
+    ----------
+    c : str
+        The text.
+    dtype : DType or None
+        The type; ``None`` is an integer, of whatever type.
+    level : float
+        How strongly the outermost operator binds.
+    uses : frozenset of Use
+        The device functions that the text calls.
 
     Examples
     --------
@@ -162,6 +180,11 @@ Operand: TypeAlias = Value | Expr | bool | int | float
 class Term(Value):
     """A value that is spelled out.
 
+    Attributes
+    ----------
+    spelled : Rendered
+        The text, and what is known of it.
+
     Examples
     --------
     >>> from cuteblas.codegen.values import local, rendered
@@ -179,6 +202,18 @@ class Term(Value):
 def local(name: str, element: str) -> Term:
     """A variable of a kernel, by its name.
 
+    Parameters
+    ----------
+    name : str
+        The variable.
+    element : str
+        Its type.
+
+    Returns
+    -------
+    Term
+        Its value.
+
     Examples
     --------
     >>> from cuteblas.codegen.values import local, rendered
@@ -190,6 +225,18 @@ def local(name: str, element: str) -> Term:
 
 def rendered(x: Operand, like: DType | None = None) -> Rendered:
     """Anything as C++; a number as one of type ``like``.
+
+    Parameters
+    ----------
+    x : Value, Expr or number
+        What is written.
+    like : DType, optional
+        The type of a number.
+
+    Returns
+    -------
+    Rendered
+        Its text, and what is known of it.
 
     Raises
     ------
@@ -261,6 +308,20 @@ def _part(x: Value, name: str) -> Term:
 def choose(condition: Operand, x: Operand, y: Operand, element: str | None = None) -> Term:
     """``x`` if a condition holds, else ``y``; two numbers need the type.
 
+    Parameters
+    ----------
+    condition : Value or Expr
+        A bool.
+    x, y : Value, Expr or number
+        The values to choose from.
+    element : str, optional
+        Their type, if both are numbers.
+
+    Returns
+    -------
+    Term
+        One of them.
+
     Examples
     --------
     >>> from cuteblas.codegen.values import choose, local, rendered
@@ -280,6 +341,18 @@ def choose(condition: Operand, x: Operand, y: Operand, element: str | None = Non
 def number(x: bool | int | float, element: str) -> Term:
     """A number of a certain type.
 
+    Parameters
+    ----------
+    x : bool, int or float
+        The number.
+    element : str
+        Its type.
+
+    Returns
+    -------
+    Term
+        The value.
+
     Examples
     --------
     >>> from cuteblas.codegen.values import number, rendered
@@ -293,6 +366,16 @@ def number(x: bool | int | float, element: str) -> Term:
 def integer(x: IntLike) -> Term:
     """An index expression as a value, for the operators of values.
 
+    Parameters
+    ----------
+    x : int or Expr
+        The expression.
+
+    Returns
+    -------
+    Term
+        The same as a value.
+
     Examples
     --------
     >>> from cuteblas.layout import Var
@@ -305,6 +388,18 @@ def integer(x: IntLike) -> Term:
 
 def cast(x: Operand, element: str) -> Term:
     """A value as one of another type of C++, as ``static_cast`` has it; :meth:`KernelBuilder.convert` rounds as NumPy does.
+
+    Parameters
+    ----------
+    x : Value, Expr or number
+        What is converted.
+    element : str
+        The type.
+
+    Returns
+    -------
+    Term
+        The value in that type.
 
     Examples
     --------
@@ -320,6 +415,18 @@ def cast(x: Operand, element: str) -> Term:
 def complex_of(element: str, re: Operand, im: Operand) -> Term:
     """A complex number from its parts.
 
+    Parameters
+    ----------
+    element : str
+        A complex type.
+    re, im : Value or number
+        The parts.
+
+    Returns
+    -------
+    Term
+        The number.
+
     Examples
     --------
     >>> from cuteblas.codegen.values import complex_of, local, rendered
@@ -333,6 +440,18 @@ def complex_of(element: str, re: Operand, im: Operand) -> Term:
 
 def run_of(first: Value, count: int) -> Term:
     """Several elements of a fragment, as an array of their own; the first of them tells where it begins.
+
+    Parameters
+    ----------
+    first : Value
+        The element at which the run begins.
+    count : int
+        How many there are.
+
+    Returns
+    -------
+    Term
+        A reference to an array of them.
 
     Examples
     --------

@@ -124,6 +124,13 @@ def _times(stride: Any, factor: int) -> Any:
 class Descriptor(Value):
     """The matrix descriptor of what begins some bytes after what another one describes.
 
+    Attributes
+    ----------
+    first : Value
+        The other descriptor.
+    offset : int or Expr
+        How many bytes further.
+
     Examples
     --------
     >>> from cuteblas.codegen.wgmma import Descriptor
@@ -142,6 +149,13 @@ class Descriptor(Value):
 @dataclass(frozen=True)
 class Descriptors:
     """The engine of operands in shared memory: descriptors, by how many bytes further they begin than the first.
+
+    Attributes
+    ----------
+    first : Value
+        The descriptor of the first operand.
+    offset : int or Expr
+        How many bytes further these begin.
 
     Examples
     --------
@@ -422,6 +436,16 @@ class WgmmaRegisterMma:
 def wgmma_fence(k: KernelBuilder) -> None:
     """Order accesses to registers before the instructions that follow.
 
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+
+    Returns
+    -------
+    None
+        A statement is added to the kernel.
+
     Examples
     --------
     >>> from cuteblas.codegen.wgmma import wgmma_fence
@@ -436,6 +460,16 @@ def wgmma_fence(k: KernelBuilder) -> None:
 
 def wgmma_commit(k: KernelBuilder) -> None:
     """Close the group of instructions issued so far.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+
+    Returns
+    -------
+    None
+        A statement is added to the kernel.
 
     Examples
     --------
@@ -452,6 +486,18 @@ def wgmma_commit(k: KernelBuilder) -> None:
 def wgmma_wait(k: KernelBuilder, pending: int) -> None:
     """Wait until at most ``pending`` groups of this warpgroup's instructions are unfinished.
 
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    pending : int
+        Groups that may be unfinished.
+
+    Returns
+    -------
+    None
+        A statement is added to the kernel.
+
     Examples
     --------
     >>> from cuteblas.codegen.wgmma import wgmma_wait
@@ -466,6 +512,18 @@ def wgmma_wait(k: KernelBuilder, pending: int) -> None:
 
 def wgmma_delivered(k: KernelBuilder, accumulators: Tensor) -> None:
     """What was waited for is in these registers: the compiler moves no use of them before this.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    accumulators : Tensor
+        The registers.
+
+    Returns
+    -------
+    None
+        A statement is added to the kernel.
 
     Examples
     --------

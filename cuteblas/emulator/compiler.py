@@ -42,6 +42,11 @@ def _compiler() -> tuple[str, str] | None:
 def available() -> bool:
     """Whether kernels can run in the emulator on this machine.
 
+    Returns
+    -------
+    bool
+        Whether there is a compiler that works.
+
     Examples
     --------
     >>> from cuteblas import emulator
@@ -53,6 +58,11 @@ def available() -> bool:
 
 def why_unavailable() -> str | None:
     """What the emulator lacks on this machine and how to get it, or None if it lacks nothing.
+
+    Returns
+    -------
+    str or None
+        The reason.
 
     Examples
     --------

@@ -76,6 +76,11 @@ def pointer(array: np.ndarray, *, writable: bool | None = None) -> Pointer:
     writable : bool, optional
         Whether the kernel may write; by default whether NumPy may.
 
+    Returns
+    -------
+    Pointer
+        The argument of a launch.
+
     Examples
     --------
     >>> from cuteblas import emulator
@@ -93,6 +98,8 @@ class Table(Pointer):
 
     Attributes
     ----------
+    address, base, nbytes, writable, owner
+        As of :class:`Pointer`.
     targets : tuple of Pointer
         The memory that words point into.
 
@@ -210,6 +217,16 @@ def _runtime() -> ctypes.CDLL:
 
 def compile(kernel: GeneratedKernel) -> EmulatedKernel:
     """Compile a kernel for the emulator; a kernel of the same source is compiled once per process and once per cache.
+
+    Parameters
+    ----------
+    kernel : GeneratedKernel
+        What is compiled.
+
+    Returns
+    -------
+    EmulatedKernel
+        What launches it.
 
     Raises
     ------

@@ -37,6 +37,11 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
     seed : int, optional
         Shuffles the order in which threads run.
 
+    Returns
+    -------
+    None
+        Results are written into the operands.
+
     Raises
     ------
     EmulatorError

@@ -23,6 +23,17 @@ class Argument:
     ``role`` names what the call supplies; ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is
     the tensor map of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
 
+    Attributes
+    ----------
+    role : str, optional
+        What the call supplies.
+    value : number, optional
+        The constant, if there is no role.
+    tensor_map : TensorMapSpec, optional
+        How TMA sees the memory of the role.
+    offset : int
+        Bytes that are added to the address.
+
     Examples
     --------
     >>> Argument(value=3), Argument(role="a").role
@@ -38,6 +49,15 @@ class Argument:
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: the kernel, the grid (blocks along x, y, z) and an argument for each of the kernel's parameters.
+
+    Attributes
+    ----------
+    kernel : GeneratedKernel
+        What is launched.
+    grid : tuple of int
+        Blocks along x, y and z.
+    arguments : tuple of Argument
+        One for each of the kernel's parameters.
 
     Examples
     --------

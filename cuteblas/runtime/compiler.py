@@ -27,6 +27,11 @@ def _nvrtc() -> tuple[str, tuple[int, ...]]:
 def compiler_version() -> str:
     """Version of NVRTC, for example ``"13.0"``.
 
+    Returns
+    -------
+    str
+        Major and minor number.
+
     Raises
     ------
     MissingDependency
@@ -42,6 +47,11 @@ def compiler_version() -> str:
 
 def supported_architectures() -> tuple[str, ...]:
     """The architectures that the installed NVRTC compiles for, oldest first; CUDA 13 begins at ``sm_75``.
+
+    Returns
+    -------
+    tuple of str
+        For example ``("sm_75", "sm_80", ...)``.
 
     Examples
     --------

@@ -17,6 +17,11 @@ __all__ = ["available", "capturing", "device_info", "is_captured", "why_unavaila
 def why_unavailable() -> str | None:
     """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Determined once per process.
 
+    Returns
+    -------
+    str or None
+        The reason.
+
     Examples
     --------
     >>> reason = why_unavailable()
@@ -52,6 +57,11 @@ def _why_unavailable() -> str | None:
 def available() -> bool:
     """Whether kernels can run on a GPU here.
 
+    Returns
+    -------
+    bool
+        Determined once per process.
+
     Examples
     --------
     >>> available() == (why_unavailable() is None)
@@ -67,6 +77,11 @@ def device_info(ordinal: int | None = None) -> DeviceInfo:
     ----------
     ordinal : int, optional
         Index of the device; the current one by default.
+
+    Returns
+    -------
+    DeviceInfo
+        Its limits and rates.
 
     Raises
     ------
@@ -107,6 +122,11 @@ def _device_info(ordinal: int) -> DeviceInfo:
 
 def capturing() -> bool:
     """Whether CuPy's current stream is being captured into a CUDA graph.
+
+    Returns
+    -------
+    bool
+        True between the beginning and the end of a capture.
 
     Examples
     --------

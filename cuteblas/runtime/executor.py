@@ -183,6 +183,11 @@ def executor(plan: Plan) -> Executor:
     plan : Plan
         The plan. One without launches needs no device.
 
+    Returns
+    -------
+    Executor
+        The plan on that device, ready to launch.
+
     Raises
     ------
     ValueError
@@ -209,6 +214,16 @@ def executor(plan: Plan) -> Executor:
 
 def warmup(plan: Plan) -> None:
     """Compile and load a plan's kernels on the current device, so that its first launch may be in a captured stream.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is to be launched later.
+
+    Returns
+    -------
+    None
+        Its kernels are loaded.
 
     Examples
     --------
