@@ -10,6 +10,9 @@ bench host --backend numpy.
   figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
   clients    estimators of scikit-learn on CuPy arrays, by array API dispatch, with cuteblas installed and without (only when asked
              for; --sizes 20000x2000 for samples and features)
+  numpy      products and transposes of NumPy arrays by way of the GPU, beside NumPy, and beside CuPy with its copies there and back;
+             the time of the host (only when asked for)
+  link       copies between host and device, by the ring that NumPy arrays go through, and with pinned memory (only when asked for)
   host       what a call costs the host, on arrays of 16x16; with --backend numpy on NumPy's arrays, beside NumPy
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
 """
@@ -35,14 +38,15 @@ from .explain import shape
 from .figure import chart, figure, number_of_clusters
 from .machines import Gpu, Host, host_versions, versions
 from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selection, number_of_cases
+from .numpy_arrays import link, number_of_calls, numpy_arrays
 from .permutations import Permutation
 from .progress import Progress
 from .terminal import wrapped
 
 __all__ = ["measure", "selected"]
 
-_ON_REQUEST = {"figure": figure, "clients": clients}
-_STEPS = {"figure": number_of_clusters, "clients": number_of_programs}
+_ON_REQUEST = {"figure": figure, "clients": clients, "numpy": numpy_arrays, "link": link}
+_STEPS = {"figure": number_of_clusters, "clients": number_of_programs, "numpy": number_of_calls, "link": lambda _which: 6}
 _TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
 _NAMES = ", ".join((*GROUPS, *_ON_REQUEST))
 _LONGEST = 60                   # seconds without a pause
@@ -262,6 +266,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "variant": ("kernel", str),
     "latency_s": ("ms", _digits_of_milliseconds),
     "ours_s": ("us", _microseconds),
+    "numpy_s": ("NumPy us", _microseconds),
+    "trip_s": ("trip us", _microseconds),
     "rival_s": ("CuPy us", _microseconds),
     "copy_s": ("copy us", _microseconds),
     "plain_s": ("plain us", _microseconds),
@@ -272,6 +278,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "nvrtc_s": ("NVRTC ms", _milliseconds),
     "cached_s": ("cached ms", _milliseconds),
     "ratio": ("ratio", _hundredths),
+    "to_trip": ("to trip", _hundredths),
     "of_copy": ("of copy", _hundredths),
     "tflops": ("TFLOP/s", _digits),
     "gb_s": ("GB/s", _digits),

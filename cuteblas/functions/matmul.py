@@ -15,7 +15,7 @@ from .dispatch import fast_paths, own_call, repeaters
 from .exact import FLOAT32, FLOAT64, WITHOUT_BLAS
 from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .placement import FEW, offload, stays, work_of
+from .placement import FEW, Work, offload, stays, work_of
 from .routing import delegate, numpy_computes, resolve_matmul
 from .settings import current_backend
 
@@ -110,7 +110,7 @@ def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> A
     if type(x2) is not _NDARRAY or precision is not None or (out is not None and type(out) is not _NDARRAY):
         return None
     if (where := current_backend()) != "numpy" and (where != "auto" or (x1.size * x2.size > _MANY and not stays(x1, x2))):
-        return None
+        return _like_before(x1, x2, out)
     dtype = x1.dtype
     if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS and (x1.size > _SMALL or x2.size > _SMALL) \
             and (result := matmul_by_blas("matmul", x1, x2, out)) is not None:
@@ -118,6 +118,31 @@ def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> A
     result = np.matmul(x1, x2, out)
     _by_numpy.tick()
     return result
+
+
+_known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
+"""Products of operands that may go to the GPU, by shapes, strides and types."""
+_MOST_KNOWN = 4096
+_KNOWN_BYTES = 1 << 26                   # of operands whose product takes long beside the way to it
+
+
+def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> Any:
+    """A product of NumPy arrays that may go to the GPU, if one like it was resolved before."""
+    if out is not None or not _known or current_backend() == "emulator":
+        return None
+    found = _known.get((x1.shape, x1.strides, x1.dtype.char, x2.shape, x2.strides, x2.dtype.char))
+    if found is None or stays(x1, x2):
+        return None
+    return _offloaded(*found, x1, x2, None, "auto", None, {})
+
+
+def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
+               variant: str | None, arguments: Mapping[str, Any]) -> Any:
+    """A product of NumPy arrays that may go to the GPU."""
+    result = offload("matmul", work, partial(_on_gpu, product, precision, variant), (x1, x2), out,
+                     lambda: _matmul(x1, x2, out, precision, variant, arguments),
+                     stream=None if arguments or variant else partial(_in_tiles, product, x1, x2, out, precision))
+    return result[()] if out is None and product.shape == () else result
 
 
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
@@ -142,10 +167,12 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     if resolved.engine.moves:
         a, b = resolved.arrays
         work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
-        result = offload("matmul", work, partial(_on_gpu, product, precision, variant), (a, b), out,
-                         lambda: _matmul(a, b, out, precision, variant, arguments),
-                         stream=None if arguments or variant else partial(_in_tiles, product, a, b, out, precision))
-        return result[()] if out is None and product.shape == () else result
+        if not arguments and variant is out is None and precision == "auto":
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            if work.up <= _KNOWN_BYTES and a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
+                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = product, work
+        return _offloaded(product, work, a, b, out, precision, variant, arguments)
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)
         result = _run(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -150,7 +151,7 @@ def schedule(x: Extents, limit: int) -> Schedule | None:
     batch), with the other operand on the device from the beginning.
     """
     if 2 * (x.a + x.b) + x.c <= limit:                      # some kernels want copies of their operands
-        tiles = _panels(x)
+        tiles = _panels_of(x)
         return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c)
     if x.batch > 1:
         one = (2 * (x.a // (x.batch if x.a_batch else 1) + x.b // (x.batch if x.b_batch else 1)) + x.c // x.batch)
@@ -179,15 +180,20 @@ def _step(extent: int, count: float) -> int:
     return min(extent, -(-step // _ROWS) * _ROWS) if step >= _ROWS // 2 else step
 
 
-def _panels(x: Extents) -> tuple[Tile, ...]:
+def _panels_of(x: Extents) -> tuple[Tile, ...]:
+    return _panels(x, _PANEL_BYTES)
+
+
+@lru_cache(maxsize=1024)
+def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
     """The panels of a product that fits."""
     if x.batch > 1 and (x.a_batch or x.b_batch):
         moved = x.c + (x.a if x.a_batch else 0) + (x.b if x.b_batch else 0)
-        count = min(_MOST_PANELS, max(1, moved // _PANEL_BYTES))
+        count = min(_MOST_PANELS, max(1, moved // least))
         return tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, max(1, ceil(x.batch / count))))
     by_rows = x.by_rows if min(x.m, x.n) >= 2 * _ROWS else x.m >= x.n
     extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
-    count = min(_MOST_PANELS, max(1, (moved + x.c) // _PANEL_BYTES), max(1, extent // _ROWS))
+    count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // _ROWS))
     step = _step(extent, count)
     return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL) for part in parts(extent, step))
 

@@ -85,6 +85,10 @@ class Link:
         if done is not None:
             done.record(self._down)
 
+    def await_downloads(self) -> None:
+        """Wait for all downloads that have begun."""
+        self._down.synchronize()
+
     def synchronize(self) -> None:
         """Wait for all that has begun."""
         for stream in (self._up, self._compute, self._down):

@@ -10,7 +10,7 @@ import pytest
 
 import cuteblas
 from cuteblas.functions import placement
-from cuteblas.functions.engines import host_cuda
+from cuteblas.functions.engines import host_cuda, streamed
 from cuteblas.runtime.ring import Ring
 from tests.runtime.late_link import LateLink
 
@@ -34,7 +34,8 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
             return SimpleNamespace(launch=launch)
 
         patch.setattr("cuteblas.runtime.executor", executor)
-        patch.setattr(host_cuda, "current_ring", lambda: ring)
+        for module in (host_cuda, streamed):
+            patch.setattr(module, "current_ring", lambda: ring)
         patch.setattr(placement, "_possible", lambda: True)
         patch.setattr(placement, "_started", True)
         try:

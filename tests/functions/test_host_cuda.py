@@ -16,7 +16,7 @@ from cuteblas.planning import streaming
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions.engines import cuda, streamed
+from cuteblas.functions.engines import cuda, host_cuda, streamed
 
 from .comparisons import check_same_refusal, check_same_strides
 from .host_link import linked
@@ -38,7 +38,7 @@ def link():
 @pytest.fixture
 def short(monkeypatch):
     """Tiles of small products."""
-    monkeypatch.setattr(streamed, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(streamed, "_SURELY_FREE", 0)
     monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 12)
     monkeypatch.setattr(streaming, "_ROWS", 4)
 
@@ -253,7 +253,8 @@ def test_a_broken_link_is_an_error(link):
     assert (cuteblas.dot(A, B) == A @ B).all()
 
 
-def test_pinned_arrays_move_without_slots(link):
+def test_pinned_arrays_move_without_slots(link, monkeypatch):
+    monkeypatch.setattr(host_cuda, "_WORTH_ASKING", 0)
     shapes = ((50, 70), "F"), ((70, 40), "C"), ((50, 40), "C")
     a, b, c = (cuteblas.empty_pinned(shape, np.float32, order) for shape, order in shapes)
     assert a.flags.f_contiguous and cuteblas.empty_pinned(3).dtype == float

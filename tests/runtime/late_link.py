@@ -100,6 +100,9 @@ class LateLink:
                 at(target, nbytes)[:] = at(source, nbytes)
                 self._ended[stream] += 1
 
+    def await_downloads(self):
+        self.run("down", len(self._copies["down"]))
+
     def synchronize(self):
         for stream, copies in self._copies.items():
             self.run(stream, len(copies))

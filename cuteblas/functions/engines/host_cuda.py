@@ -27,6 +27,8 @@ from .emulator import HOST_CUDA
 
 __all__ = ["Crossing", "carry", "crossing", "current_ring", "dense"]
 
+_WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
+
 _lock = surviving(RLock())              # one call at a time has the link
 
 
@@ -176,7 +178,7 @@ class Crossing:
 
     def _send_bytes(self, low: int, high: int) -> Any:
         memory = cupy.cuda.alloc(high - low)
-        if self.ring.link.is_pinned(low) and self.ring.link.is_pinned(high - 1):
+        if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low) and self.ring.link.is_pinned(high - 1):
             self.ring.link.upload(memory.ptr, low, high - low)
             self.bytes_up += high - low
         else:
@@ -250,8 +252,9 @@ class Crossing:
         self.bytes_down += here.nbytes
         if view.flags.c_contiguous and here.dtype.isnative:
             view = view.reshape(-1).view(np.uint8)
-            if self.ring.link.is_pinned(view.ctypes.data):
-                self.ring.link.download(view.ctypes.data, there.data.ptr, view.nbytes)
+            address = view.__array_interface__["data"][0]
+            if view.nbytes >= _WORTH_ASKING and self.ring.link.is_pinned(address):
+                self.ring.link.download(address, there.data.ptr, view.nbytes)
                 self._kept.append(there)
                 return
         self._downloads.append(self.ring.download(self.pieces(view, there.data.ptr), there))

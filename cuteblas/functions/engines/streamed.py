@@ -21,11 +21,11 @@ from ..memory import Memory
 from ..pipeline import Execution
 from ..settings import workspace_limit
 from .cuda import CUDA
-from .host_cuda import Crossing, crossing, dense
+from .host_cuda import Crossing, crossing, current_ring, dense
 
 __all__ = ["stream"]
 
-_LEAST_BYTES = 4 << 20                  # of less, tiles would be too short
+_SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
 _MOST_RESULTS = 1                       # that leave while the next one is computed
 
@@ -53,13 +53,13 @@ def stream(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out:
     Returns
     -------
     numpy.ndarray or None
-        ``out`` or the new array; ``None`` if tiles cannot do it: ``out`` shares memory with an operand, or the product is small or
-        there is no memory for it in any tiles.
+        ``out`` or the new array; ``None`` if tiles cannot do it: ``out`` shares memory with an operand, there is nothing to
+        multiply, or there is no memory for it in any tiles.
     """
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
     result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
-    if x1.nbytes + x2.nbytes + result.nbytes < _LEAST_BYTES or not (product.m and product.n and product.k and result.size):
+    if not (product.k and result.size):
         return None
     missing = len(product.core1) == 1, len(product.core2) == 1
     a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
@@ -67,13 +67,9 @@ def stream(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out:
     if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
         return None
     extents = _extents(product, a, b, c)
-    try:
-        with crossing() as way:
-            free = way.ring.link.free_bytes()
-    except CUDA.out_of_memory:
-        return None
-    limit = workspace_limit()
-    room = free if limit is None else min(limit, free)
+    room = current_ring().link.free_bytes() if extents.a + extents.b + extents.c > _SURELY_FREE else 4 * _SURELY_FREE
+    if (limit := workspace_limit()) is not None:
+        room = min(room, limit)
     for _ in range(_MOST_HALVINGS):
         plan = schedule(extents, room)
         if plan is None:

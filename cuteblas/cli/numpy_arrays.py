@@ -1,0 +1,167 @@
+"""NumPy arrays by way of the GPU, beside NumPy and beside CuPy with a copy of its own there and back; and the rates of the link.
+
+All times are those of the host, from NumPy arrays to a NumPy array. Arrays have been written before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..functions import ascontiguousarray, backend, matmul
+from .measurements import Row, Selection
+
+__all__ = ["CASES", "Case", "link", "number_of_calls", "numpy_arrays"]
+
+_SECONDS = 1.5                  # for all timings of NumPy in one case, which are at least two, or one if that takes longer
+_BLOCK = 256 << 20              # bytes that the link moves
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call.
+
+    Attributes
+    ----------
+    name : str
+        What it is.
+    operands : callable
+        Of a generator of random numbers; returns NumPy arrays.
+    ours, theirs : callable
+        Of the operands; NumPy's own function is the same as CuPy's.
+    share : float
+        Of the rows of the first operand that NumPy multiplies in its timings, which are scaled: its loops would take minutes.
+    """
+
+    name: str
+    operands: Callable[[np.random.Generator], tuple[np.ndarray, ...]]
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
+    share: float = 1.0
+
+
+def _products(dtype: str, n: int, share: float = 1.0) -> Case:
+    def operands(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        kind = np.dtype(dtype)
+        if kind.kind in "iu":
+            return rng.integers(0, 100, (n, n), kind), rng.integers(0, 100, (n, n), kind)
+        a, b = (rng.random((n, n), np.float32).astype(kind) for _ in "ab")
+        if kind.kind == "c":
+            a += 1j * b
+            b -= 1j * a
+        return a, b
+
+    return Case(f"{dtype} {n}", operands, matmul, lambda xp, a, b: xp.matmul(a, b), share)
+
+
+CASES = [
+    *(_products("float32", n) for n in (1024, 2048, 4096, 8192)), _products("float64", 4096), _products("float64", 8192),
+    _products("complex64", 8192), _products("complex128", 4096), _products("int64", 1024), _products("int64", 4096, 1 / 64),
+    _products("float16", 1024, 1 / 4),
+    Case("a.T a, float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), lambda a: matmul(a.T, a),
+         lambda xp, a: xp.matmul(a.T, a)),
+    Case("transpose float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), lambda a: ascontiguousarray(a.T),
+         lambda xp, a: xp.ascontiguousarray(a.T)),
+    Case("int8 64x1024x341x3 to planes", lambda rng: (rng.integers(0, 100, (64, 1024, 341, 3), np.int8),),
+         lambda a: ascontiguousarray(a.transpose(0, 3, 1, 2)), lambda xp, a: xp.ascontiguousarray(a.transpose(0, 3, 1, 2))),
+]
+"""By default all; with ``--dtypes`` and ``--sizes``, products of square matrices."""
+
+
+def _cases(which: Selection) -> list[Case]:
+    if which.sizes or which.dtypes:
+        return [_products(dtype, size[0]) for dtype in which.dtypes or ("float32",) for size in which.sizes or ((4096,),)]
+    return CASES
+
+
+def number_of_calls(which: Selection) -> int:
+    """How many cases there are."""
+    return len(_cases(which))
+
+
+def numpy_arrays(machine: Any, which: Selection) -> Iterator[Row]:
+    """The rows of the table."""
+    for case in _cases(which):
+        operands = case.operands(np.random.default_rng(0))
+        xp = machine.rival
+
+        def ours(operands: tuple[np.ndarray, ...] = operands, case: Case = case) -> Any:
+            with backend("cuda"):
+                return case.ours(*operands)
+
+        def numpys(operands: tuple[np.ndarray, ...] = operands, case: Case = case) -> Any:
+            first, *others = operands
+            part = first[:max(1, round(len(first) * case.share))] if case.share < 1 else first
+            return case.theirs(np, part, *others)
+
+        def trip(operands: tuple[np.ndarray, ...] = operands, case: Case = case, xp: Any = xp) -> Any:
+            return xp.asnumpy(case.theirs(xp, *map(xp.asarray, operands)))
+
+        result, expected = ours(), numpys()
+        ours_s, trip_s = _side_by_side(which.repeats, ours, trip)
+        (numpy_s,) = _side_by_side(which.repeats, numpys, seconds=_SECONDS)
+        numpy_s /= case.share
+        yield {"case": case.name, "ours_s": ours_s, "numpy_s": numpy_s, "trip_s": trip_s, "ratio": numpy_s / ours_s,
+               "to_trip": trip_s / ours_s, "gb_s": (sum(x.nbytes for x in operands) + result.nbytes) / ours_s / 1e9,
+               "right": _close(result[:len(expected)], expected)}
+
+
+def _side_by_side(repeats: int, *calls: Callable[[], Any], seconds: float = inf) -> list[float]:
+    """Median seconds of calls in turns, each called once before."""
+    taken: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    begin = perf_counter()
+    for i in range(repeats):
+        for times, call in zip(taken, calls, strict=True):
+            start = perf_counter()
+            call()
+            times.append(perf_counter() - start)
+        if i and perf_counter() - begin > seconds:
+            break
+    return [median(times) for times in taken]
+
+
+def _close(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two results agree as far as sums in any order do; exactly for integers."""
+    if x.dtype.kind in "iub":
+        return bool((x == y).all())
+    return bool(np.abs(x - y).max() <= 4e-3 * np.finfo(x.dtype).eps ** 0.5 * np.abs(y).max() + np.finfo(x.dtype).eps * np.abs(y).max())
+
+
+def link(machine: Any, which: Selection) -> Iterator[Row]:
+    """The rates of the ring, and of pinned memory, one way and both ways."""
+    from ..functions.engines.host_cuda import current_ring
+    from ..runtime.ring import Piece
+
+    xp, ring, link = machine.rival, current_ring(), current_ring().link
+    host = [np.ones(_BLOCK, np.uint8) for _ in range(2)]
+    pinned = [link.pinned(_BLOCK) for _ in range(2)]
+    there = [xp.cuda.alloc(_BLOCK) for _ in range(2)]
+
+    def pieces(i: int) -> list[Piece]:
+        return [Piece(host[i][at:at + ring.slot_bytes], there[i].ptr + at) for at in range(0, _BLOCK, ring.slot_bytes)]
+
+    def staged(up: bool, down: bool) -> None:
+        transfers = [ring.upload(pieces(0))] * up + [ring.download(pieces(1))] * down
+        for transfer in transfers:
+            transfer.wait()
+        link.synchronize()
+
+    def direct(up: bool, down: bool) -> None:
+        if up:
+            link.upload(there[0].ptr, pinned[0].ctypes.data, _BLOCK)
+        if down:
+            link.download(pinned[1].ctypes.data, there[1].ptr, _BLOCK)
+        link.synchronize()
+
+    for name, move in (("pageable", staged), ("pinned", direct)):
+        for way, up, down in (("up", True, False), ("down", False, True), ("both ways", True, True)):
+            (taken,) = _side_by_side(which.repeats, lambda move=move, up=up, down=down: move(up, down))           # type: ignore[misc]
+            yield {"case": f"{name}, {way}", "ours_s": taken, "gb_s": (up + down) * _BLOCK / taken / 1e9}
