@@ -373,6 +373,10 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         power = index(n)
     except TypeError:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
+    from .problems import has_kernels
+
+    if resolved.engine.moves and not has_kernels(memory.dtype):
+        return by_numpy(function, f"delegated to NumPy: kernels have no {memory.dtype}", np.linalg.matrix_power, a, n)
     if resolved.engine.moves and abs(power) > 1:
         if power < 0:
             tally(function, "calls", "inverse by NumPy").tick()

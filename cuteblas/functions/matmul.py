@@ -148,6 +148,9 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
+    if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):      # files are arrays to NumPy, too
+        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), precision, variant, arguments)
+        return result if out is None else out
     if variant is None and numpy_computes(x1, x2, out):         # without further questions
         if precision not in NATIVE:
             rehearse_matmul(x1, x2, out, precision, arguments)
@@ -180,6 +183,11 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
             for name in (precision, None) if precision == "auto" else (precision,):
                 run.remember(("matmul", name), arrays, out, result, "abc")
     return result[()] if resolved.engine.on_host and out is None and product.shape == () else result
+
+
+def _in_memory(x: Any) -> Any:
+    """A file that is mapped into memory as a plain array."""
+    return x.view(np.ndarray) if type(x) is np.memmap else x
 
 
 def _on_gpu(product: Product, precision: str, variant: str | None, run: Execution, arrays: Sequence[Any], out: Any) -> Any:

@@ -203,10 +203,11 @@ def test_files_and_unaligned_records(link, tmp_path):
     file[:] = A
     record = np.zeros((50, 70), [("flag", "i1"), ("x", "f4")])
     record["x"] = A
-    assert (cuteblas.matmul(np.asarray(file), B) == A @ B).all()
+    expected, got = np.matmul(file, B), cuteblas.matmul(file, B)
+    assert type(got) is type(expected) and (got == expected).all() and link.moved["up"] == A.nbytes + B.nbytes
     assert (cuteblas.matmul(record["x"], B) == A @ B).all()
     target = np.memmap(tmp_path / "c", np.float32, "w+", shape=(50, 40))
-    assert (cuteblas.matmul(A, B, np.asarray(target)) == A @ B).all() and (target == A @ B).all()
+    assert cuteblas.matmul(A, B, target) is target and (target == A @ B).all()
 
 
 def test_no_memory_makes_tiles_smaller_and_then_leaves_it_to_numpy(link, short, monkeypatch):
@@ -274,6 +275,22 @@ def test_threads(link, short):
                 return cuteblas.matmul(*pair)
         results = list(pool.map(call, operands))
     assert all((got == x @ y).all() for got, (x, y) in zip(results, operands, strict=True))
+
+
+def test_progress(link, short, monkeypatch, capsys):
+    pytest.importorskip("tqdm", reason="tqdm is not installed")
+    monkeypatch.setenv("CUTEBLAS_PROGRESS", "1")
+    monkeypatch.setattr(streamed, "_PATIENCE", 0.0)
+    cuteblas.matmul(small(200, 100), small(100, 100))
+    assert "cuteblas" in capsys.readouterr().err
+
+
+def test_a_child_frees_nothing_of_its_parent(monkeypatch):
+    ring = object()
+    monkeypatch.setattr(host_cuda, "_rings", {0: ring})
+    monkeypatch.setattr(host_cuda, "_orphans", [])
+    host_cuda._forget()
+    assert host_cuda._rings == {} and host_cuda._orphans == [ring]
 
 
 # -- which of them ----------------------------------------------------------------------------------------------------------------

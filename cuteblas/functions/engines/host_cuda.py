@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -25,25 +24,33 @@ from ..pipeline import Execution
 from .cuda import CUDA, current_device
 from .emulator import HOST_CUDA
 
-__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense"]
+__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "native"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
 
 _lock = surviving(RLock())              # one call at a time has the link
 
 
-@cache
-def _ring_of(ordinal: int) -> Ring:
-    use_cuda()
-    return Ring(Link(ordinal))
+_rings: dict[int, Ring] = {}
+_orphans: list[Ring] = []               # of the parent process: to free their memory would be a call of its driver
 
 
 def current_ring() -> Ring:
     """The slots and threads of the current device, which stay."""
-    return _ring_of(current_device())
+    ordinal = current_device()
+    with _lock:
+        if ordinal not in _rings:
+            use_cuda()
+            _rings[ordinal] = Ring(Link(ordinal))
+        return _rings[ordinal]
 
 
-forget_in_children(_ring_of.cache_clear)
+def _forget() -> None:
+    _orphans.extend(_rings.values())
+    _rings.clear()
+
+
+forget_in_children(_forget)
 
 
 class _Image(NamedTuple):
@@ -172,7 +179,7 @@ class Crossing:
                 if image.key not in packed:
                     packed[image.key] = self._send_packed(image.packed)
                 memory = packed[image.key]
-            dtype = x.dtype if x.dtype.isnative else x.dtype.newbyteorder("=")
+            dtype = native(x.dtype)
             found.append(cupy.ndarray(x.shape, dtype, memory + image.first, image.strides))
         return found, self._uploads[before:]
 
@@ -207,7 +214,7 @@ class Crossing:
             if here is out:
                 self._targets.append((out, there))
                 return there
-        like = Memory(out.shape, dense(out.shape, out.strides, out.itemsize), out.dtype.newbyteorder("="))
+        like = Memory(out.shape, dense(out.shape, out.strides, out.itemsize), native(out.dtype))
         there = CUDA.empty(like)
         self._targets.append((out, there))
         return there
@@ -239,9 +246,9 @@ class Crossing:
         if not here.size:
             return
         like = dense(here.shape, here.strides, here.itemsize)
-        if there.dtype != here.dtype.newbyteorder("=") \
+        if there.dtype != native(here.dtype) \
                 or any(s != t for s, t, n in zip(there.strides, like, here.shape, strict=True) if n > 1):
-            copied = CUDA.empty(Memory(there.shape, like, here.dtype.newbyteorder("=")))
+            copied = CUDA.empty(Memory(there.shape, like, native(here.dtype)))
             run = Execution("download", CUDA)
             run.count = lambda group, detail: None      # type: ignore[method-assign]
             run.assign(copied, there)
@@ -266,6 +273,11 @@ class Crossing:
         self._uploads.clear()
         self._downloads.clear()
         self.ring.link.synchronize()
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """The type in the byte order of the machine: the same object if it is, by which calls are known again."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

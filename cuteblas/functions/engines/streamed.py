@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import cupy
@@ -21,12 +22,13 @@ from ..memory import Memory
 from ..pipeline import Execution
 from ..settings import workspace_limit
 from .cuda import CUDA
-from .host_cuda import Crossing, crossing, current_ring, dense
+from .host_cuda import Crossing, crossing, current_ring, dense, native
 
 __all__ = ["stream"]
 
 _SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
+_PATIENCE = 2.0                         # seconds that nobody wonders about
 _MOST_RESULTS = 1                       # that leave while the next one is computed
 
 Multiply = Callable[[Any, Any, Any], None]
@@ -101,6 +103,18 @@ def _has_batch(x: np.ndarray, c: np.ndarray) -> bool:
     return x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0
 
 
+def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
+    """The tiles; with ``CUTEBLAS_PROGRESS=1`` and tqdm, a bar on stderr shows those that are done once there are some seconds of
+    them."""
+    if len(tiles) < 2 or os.environ.get("CUTEBLAS_PROGRESS", "0") in ("", "0"):
+        return tiles
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return tiles
+    return tqdm(tiles, "cuteblas", unit="tile", delay=_PATIENCE, leave=False)
+
+
 class _Panels:
     """The panels of both operands that are on the device or on their way."""
 
@@ -169,7 +183,7 @@ class _Streamed:
         tiles, ahead = self.plan.tiles, self.plan.ahead
         asked = 0
         sum_so_far: Any = None
-        for i, tile in enumerate(tiles):
+        for i, tile in enumerate(shown(tiles)):
             if asked and asked < len(tiles):
                 self.way.ring.link.uploads_follow_kernels()         # panels may get the memory of others
             while asked < min(i + ahead + 1, len(tiles)):
@@ -186,7 +200,7 @@ class _Streamed:
                     self._leave(here, sum_so_far)
                     sum_so_far = None
             else:
-                there = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), here.dtype.newbyteorder("=")))
+                there = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype)))
                 self.multiply(a, b, there)
                 self._leave(here, there)
             del a, b
