@@ -239,7 +239,7 @@ def test_processes_that_inherit_nothing(backend):
     """As on a GPU: a child of a process that has used CUDA could not use it."""
     if reason := why_unavailable(backend):
         pytest.skip(reason)
-    assert worker.METHODS == {"cuda": "forkserver"}
+    assert worker.METHODS == {"cuda": "forkserver", "cuda-host": "forkserver"}
     ran = subprocess.run([sys.executable, "-c", FROM_NOTHING.format(backend=backend)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert f"calls on the backend {backend}" in ran.stdout and "outer" in ran.stdout

@@ -23,7 +23,7 @@ from .sides import POOLS, Side, side
 
 __all__ = ["METHODS", "Broken", "Found", "Job", "Team", "attempt", "first_failing"]
 
-METHODS = {"cuda": "forkserver"}
+METHODS = {"cuda": "forkserver", "cuda-host": "forkserver"}
 """How processes begin, by backend, where it is not by ``fork``: a child of a process that has used CUDA cannot use it. They come
 from a process that has imported what they need, and nothing that knows of CUDA."""
 _POISONED = ("cudaErrorMisaligned", "cudaErrorIllegal", "cudaErrorLaunchFailure", "CUDA_ERROR_MISALIGNED", "CUDA_ERROR_ILLEGAL",

@@ -138,8 +138,8 @@ class Schedule:
     down: int
 
 
-_PANEL_BYTES = 16 << 20                 # at least, unless there is less: shorter ones keep kernels and threads waiting
-_MOST_PANELS = 12
+_PANEL_BYTES = 32 << 20                 # at least, unless there is less: shorter ones keep kernels and threads waiting
+_MOST_PANELS = 8
 _ROWS = 128                             # of which panels have a multiple: a tile of most kernels
 _SHARE = 0.7                            # of the memory, for panels and tiles: kernels want a workspace
 

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import require
+from .errors import DriverError, require
 
 __all__ = ["Link"]
+
+
+class _Driver(NamedTuple):
+    """Functions of the driver that take a microsecond or two. They are called without giving the interpreter's lock away: a thread
+    that gives it away gets it back when all others that wait for it have had it, each woken by the system."""
+
+    copy: Callable[[int, int, int, int], int]
+    record: Callable[[int, int], int]
+    query: Callable[[int], int]
+
+    @classmethod
+    def load(cls) -> _Driver | None:
+        """The functions; ``None`` where the driver is not found in this way."""
+        try:
+            library = ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        except OSError:
+            return None
+        word, handle = ctypes.c_uint64, ctypes.c_void_p
+        library.cuMemcpyAsync.argtypes = word, word, ctypes.c_size_t, handle
+        library.cuEventRecord.argtypes = handle, handle
+        library.cuEventQuery.argtypes = handle,
+        return cls(library.cuMemcpyAsync, library.cuEventRecord, library.cuEventQuery)
+
+
+def _checked(status: int) -> None:
+    if status:
+        raise DriverError(f"the CUDA driver refuses a copy between host and device: CUresult {status}")
 
 
 class Link:
@@ -30,6 +59,7 @@ class Link:
         self._runtime = self._cupy.cuda.runtime
         with self._cupy.cuda.Device(ordinal):
             self._up, self._compute, self._down = (self._cupy.cuda.Stream(non_blocking=True) for _ in range(3))
+        self._driver = _Driver.load()
 
     # -- memory -------------------------------------------------------------------------------------------------------------------
     def pinned(self, nbytes: int) -> np.ndarray:
@@ -75,15 +105,26 @@ class Link:
 
     def upload(self, address: int, source: int, nbytes: int, done: Any = None) -> None:
         """Begin a copy from pinned memory; ``done`` is recorded behind it."""
-        self._runtime.memcpyAsync(address, source, nbytes, self._runtime.memcpyHostToDevice, self._up.ptr)
-        if done is not None:
-            done.record(self._up)
+        self._copy(address, source, nbytes, self._up, done)
 
     def download(self, target: int, address: int, nbytes: int, done: Any = None) -> None:
         """Begin a copy into pinned memory; ``done`` is recorded behind it."""
-        self._runtime.memcpyAsync(target, address, nbytes, self._runtime.memcpyDeviceToHost, self._down.ptr)
+        self._copy(target, address, nbytes, self._down, done)
+
+    def _copy(self, target: int, source: int, nbytes: int, stream: Any, done: Any) -> None:
+        if self._driver is None:
+            self._runtime.memcpyAsync(target, source, nbytes, self._runtime.memcpyDefault, stream.ptr)
+            if done is not None:
+                done.record(stream)
+            return
+        _checked(self._driver.copy(target, source, nbytes, stream.ptr))
         if done is not None:
-            done.record(self._down)
+            _checked(self._driver.record(done.ptr, stream.ptr))
+
+    def wait(self, done: Any) -> None:
+        """Wait for what an event was recorded behind."""
+        if self._driver is None or self._driver.query(done.ptr):
+            done.synchronize()
 
     def await_downloads(self) -> None:
         """Wait for all downloads that have begun."""

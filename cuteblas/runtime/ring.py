@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 
 __all__ = ["Piece", "Ring", "Transfer", "processors"]
 
-SLOT_BYTES = 4 << 20
+SLOT_BYTES = 8 << 20
 _MOST_THREADS = 16
 _INLINE_BYTES = 1 << 20                 # what one thread has copied before another has been woken
 
@@ -52,10 +53,10 @@ class _Slot:
 class Transfer:
     """Pieces on their way: uploads until they are handed over to their stream, results until they are in their arrays."""
 
-    __slots__ = ("_cancelled", "_count", "_done", "_error", "_kept", "_lock")
+    __slots__ = ("_cancelled", "_count", "_done", "_error", "_kept", "_lock", "_workers")
 
-    def __init__(self, count: int, kept: Any = None):
-        self._kept = kept
+    def __init__(self, count: int, kept: Any = None, workers: _Workers | None = None):
+        self._kept, self._workers = kept, workers
         self._count, self._lock, self._done = count, Lock(), Lock()
         self._error: BaseException | None = None
         self._cancelled = False
@@ -76,14 +77,16 @@ class Transfer:
             if last:
                 self._done.release()
 
-    def wait(self) -> None:
-        """Wait for all pieces.
+    def wait(self, helps: bool = False) -> None:
+        """Wait for all pieces; who helps moves some.
 
         Raises
         ------
         BaseException
             What the first of them met that could not be moved.
         """
+        if helps and self._workers is not None:
+            self._workers.help()
         with self._done:
             pass
         if self._error is not None:
@@ -122,7 +125,7 @@ class _Workers:
     def start(self, move: Callable[[Piece], None], pieces: Sequence[Piece], kept: Any = None,
               move_now: Callable[[Piece], None] | None = None) -> Transfer:
         """Move pieces; short ones are moved when this returns."""
-        transfer = Transfer(len(pieces), kept)
+        transfer = Transfer(len(pieces), kept, self)
         if sum(piece.array.nbytes for piece in pieces) <= _INLINE_BYTES:
             for piece in pieces:
                 transfer.take(move_now or move, piece)
@@ -130,6 +133,13 @@ class _Workers:
             for piece in pieces:
                 self._jobs.put((transfer, move, piece))
         return transfer
+
+    def help(self) -> None:
+        """Move pieces until there are none that nobody moves."""
+        with suppress(Empty):
+            while (job := self._jobs.get_nowait()) is not None:
+                transfer, move, piece = job
+                transfer.take(move, piece)
 
     def stop(self) -> None:
         """End the threads."""
@@ -167,8 +177,8 @@ class Ring:
         return slots
 
     def piece_bytes(self, nbytes: int) -> int:
-        """The size of the pieces of a transfer: every thread has some, but Python's time does not count."""
-        return min(self.slot_bytes, max(-(-nbytes // self.threads), _INLINE_BYTES // 2))
+        """The size of the pieces of a transfer that is alone: every thread has one, but Python's time does not count."""
+        return min(self.slot_bytes, max(-(-nbytes // self.threads), _INLINE_BYTES))
 
     def upload(self, pieces: Sequence[Piece]) -> Transfer:
         """Begin to copy pieces to the device."""
@@ -182,7 +192,7 @@ class Ring:
         slot = self._filled.get()
         try:
             if slot.used:
-                slot.done.synchronize()
+                self.link.wait(slot.done)
             x = piece.array
             np.copyto(slot.like(x), x)
             self.link.upload(piece.address, slot.address, x.nbytes, slot.done)
@@ -195,7 +205,7 @@ class Ring:
         try:
             x = piece.array
             self.link.download(slot.address, piece.address, x.nbytes, slot.done)
-            slot.done.synchronize()
+            self.link.wait(slot.done)
             np.copyto(x, slot.like(x))
         finally:
             self._emptied.put(slot)

@@ -100,6 +100,9 @@ class LateLink:
                 at(target, nbytes)[:] = at(source, nbytes)
                 self._ended[stream] += 1
 
+    def wait(self, done):
+        done.synchronize()
+
     def await_downloads(self):
         self.run("down", len(self._copies["down"]))
 

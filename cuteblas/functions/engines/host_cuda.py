@@ -129,10 +129,12 @@ class Crossing:
     ----------
     ring : Ring
         What moves arrays.
+    streams : bool
+        Whether other arrays follow soon, so that long pieces keep all threads busy.
     """
 
     def __init__(self, ring: Ring):
-        self.ring = ring
+        self.ring, self.streams = ring, False
         self._uploads: list[Transfer] = []
         self._downloads: list[Transfer] = []
         self._pairs: list[tuple[np.ndarray, Any]] = []          # of operands that were moved
@@ -146,13 +148,13 @@ class Crossing:
         from now on find them there."""
         found, transfers = self.begin(arrays)
         self._pairs += zip(arrays, found, strict=True)
-        self.arrived(transfers)
+        self.arrived(transfers, helps=True)
         return found
 
-    def arrived(self, transfers: Sequence[Transfer]) -> None:
+    def arrived(self, transfers: Sequence[Transfer], helps: bool = False) -> None:
         """Let kernels that are launched from now on find what these transfers bring."""
         for transfer in transfers:
-            transfer.wait()
+            transfer.wait(helps)
             self._uploads.remove(transfer)
         self.ring.link.kernels_follow_uploads()
 
@@ -204,7 +206,7 @@ class Crossing:
 
     def pieces(self, x: np.ndarray, address: int) -> list[Piece]:
         """An array in pieces, with their addresses in a copy in C order."""
-        most = self.ring.piece_bytes(x.nbytes)
+        most = self.ring.slot_bytes if self.streams else self.ring.piece_bytes(x.nbytes)
         return [Piece(x[box], address + offset) for box, offset in boxes(x.shape, x.itemsize, most)]
 
     # -- and back -----------------------------------------------------------------------------------------------------------------
@@ -238,7 +240,7 @@ class Crossing:
     def returned(self, most: int = 0) -> None:
         """Wait until no more than so many results are under way."""
         while len(self._downloads) > most:
-            self._downloads[0].wait()
+            self._downloads[0].wait(helps=not most)
             del self._downloads[0]
 
     def fetch(self, there: Any, here: np.ndarray) -> None:

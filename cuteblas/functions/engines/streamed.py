@@ -146,13 +146,13 @@ class _Panels:
     def take(self, tile: Tile) -> list[Any]:
         """The panels of a tile, for kernels that are launched from now on."""
         if self._whole:
-            self._way.arrived(self._first)
+            self._way.arrived(self._first, helps=True)
             self._first = []
             return [self._view(operand, x, tile) for operand, x in self._whole.items()]
         found = []
         for operand in self._arrays:
             panel, transfers = self._there[_key(operand, tile)]
-            self._way.arrived(transfers)
+            self._way.arrived(transfers, helps=not self._way.streams)
             transfers.clear()
             found.append(panel)
         return found
@@ -181,6 +181,7 @@ class _Streamed:
     def run(self) -> None:
         """Multiply all tiles, and wait for the result."""
         tiles, ahead = self.plan.tiles, self.plan.ahead
+        self.way.streams = len(tiles) > 2
         asked = 0
         sum_so_far: Any = None
         for i, tile in enumerate(shown(tiles)):
