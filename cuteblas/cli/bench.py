@@ -10,8 +10,8 @@ bench host --backend numpy.
   figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
   clients    estimators of scikit-learn on CuPy arrays, by array API dispatch, with cuteblas installed and without (only when asked
              for; --sizes 20000x2000 for samples and features)
-  numpy      products and transposes of NumPy arrays by way of the GPU, beside NumPy, and beside CuPy with its copies there and back;
-             the time of the host (only when asked for)
+  numpy      products and transposes of NumPy arrays by way of the GPU, beside NumPy, and beside CuPy with its copies there and
+             back; the time of the host (only when asked for)
   link       copies between host and device, by the ring that NumPy arrays go through, and with pinned memory (only when asked for)
   host       what a call costs the host, on arrays of 16x16; with --backend numpy on NumPy's arrays, beside NumPy
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
