@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from .._forks import surviving
+from ..functions.settings import answered_libraries
 
 __all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environment", "uninstall"]
 
@@ -140,6 +141,16 @@ def installed(library: str = "cupy") -> bool:
     hooks: Any = _imported().get(library)
     waiting = library == "cupy" and (_AT_IMPORT in sys.meta_path or (hooks is not None and hooks.SWITCH.pending))
     return waiting or (hooks is not None and hooks.SWITCH.everywhere)
+
+
+def _answered() -> list[str]:
+    """The libraries whose functions are answered in this thread or task."""
+    used = _imported()
+    return [name for library, name in (("cupy", "CuPy"), ("numpy", "NumPy"))
+            if installed(library) or (library in used and used[library].HERE.get())]
+
+
+answered_libraries.append(_answered)
 
 
 def install_with_cupy(then: Callable[[], object] | None = None) -> None:

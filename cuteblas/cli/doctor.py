@@ -13,6 +13,8 @@ from tempfile import TemporaryFile
 from textwrap import fill
 
 from .. import emulator
+from ..array import numpy_loops
+from ..functions.settings import answered_libraries
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
@@ -143,6 +145,14 @@ def _nvrtc(name: str) -> Iterator[Finding]:
         yield Finding(name, "not found", str(error).rpartition("; ")[2])
 
 
+def _installed(name: str) -> Iterator[Finding]:
+    reason = numpy_loops.why_unavailable()
+    into = " and ".join(library for libraries in answered_libraries for library in libraries())
+    yield Finding(name, f"installed in {into}" if into else "installed in none; cuteblas.install() or CUTEBLAS_INSTALL installs")
+    if reason is not None:
+        yield Finding(name, f"cannot be installed in NumPy: {reason}", "needs CPython and NumPy 2")
+
+
 def _compiler(name: str) -> Iterator[Finding]:
     reason = emulator.why_unavailable()
     yield Finding(name, "the emulator is ready" if reason is None else "the emulator cannot run", reason or "")
@@ -172,4 +182,5 @@ _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {
     "NVRTC": _nvrtc,
     "C++ compiler": _compiler,
     "kernel cache": _cache,
+    "programs": _installed,
 }

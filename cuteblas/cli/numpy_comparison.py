@@ -19,11 +19,11 @@ from .terminal import duration
 
 __all__ = ["NumpyCallCounter", "compared_with_numpy"]
 
-_REPEATS, _SECONDS = 5, 0.5             # for each kind of call
+_REPEATS, _SECONDS, _SHORT = 5, 0.5, 0.05      # for each kind of call; of short ones, more repeats
 _BUDGET = 60.0                          # seconds for all
 _LONGEST = 20.0                         # seconds that one call by NumPy may be expected to take
 _WITH_BLAS, _WITHOUT = 2e10, 5e8        # multiplications in a second, at least, with which that is expected
-_ALIGNMENT = 64
+_ALIGNMENT = 16
 _RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
 
 
@@ -40,7 +40,7 @@ class NumpyCallCounter:
     Attributes
     ----------
     calls : Counter
-        By the function and its arguments; arrays without their elements and, but for its remainder by 64, their address.
+        By the function and its arguments; arrays without their elements and, but for its remainder by 16, their address.
     unknown : int
         Calls with arguments that cannot be told apart.
     """
@@ -125,7 +125,7 @@ def compared_with_numpy(counter: NumpyCallCounter) -> Iterator[str]:
     """Time the counted kinds of calls and report on them, line by line; those with the most work first.
 
     Each is made on random numbers in arrays of the same types, shapes, strides and alignments, in turns as the program made it and
-    by NumPy's own function. Times are medians by the wall clock; calls are made once before.
+    by NumPy's own function. Times are medians by the wall clock; ours are made once before.
 
     Parameters
     ----------
@@ -212,7 +212,6 @@ def _timed(kind: tuple[Any, ...]) -> _Times | None:
             as_a_program(function, *args, **named)
 
         before = stats()
-        numpys()
         ours()
         route = _route(before, stats())
         mine, rivals = _in_turns(ours, numpys)
@@ -224,13 +223,11 @@ def _timed(kind: tuple[Any, ...]) -> _Times | None:
 def _in_turns(*calls: Callable[[], None]) -> list[float]:
     start = perf_counter()
     taken: list[list[float]] = [[] for _ in calls]
-    while len(taken[0]) < _REPEATS or (perf_counter() - start < _SECONDS / 5 and len(taken[0]) < 1000):
+    while not taken[0] or (perf_counter() - start < _SECONDS and len(taken[0]) < _REPEATS) or perf_counter() - start < _SHORT:
         for call, times in zip(calls, taken, strict=True):
             begin = perf_counter()
             call()
             times.append(perf_counter() - begin)
-        if perf_counter() - start > _SECONDS and len(taken[0]) > 1:
-            break
     return [median(times) for times in taken]
 
 

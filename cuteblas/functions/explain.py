@@ -18,7 +18,7 @@ from .gufunc import MatmulArguments, single_out
 from .memory import Memory, overlap, strides_by_order
 from .placement import host_engine, reason_for, stays, work_of
 from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
-from .settings import current_backend, limited
+from .settings import answered_libraries, current_backend, limited
 
 if TYPE_CHECKING:
     from ..planning.estimates import Estimate
@@ -98,6 +98,8 @@ class Explanation:
             from ..planning.words import plan_rows
 
             rows += plan_rows(self.plan)
+        if answered := [library for libraries in answered_libraries for library in libraries()]:
+            rows.append(("installed in", f"{' and '.join(answered)}, whose own functions run so too"))
         return "\n".join((*_columns(self._rows()), "", self.call, *_columns(rows)))
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["BACKENDS", "backend", "current_backend", "limited", "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
+__all__ = ["BACKENDS", "answered_libraries", "backend", "current_backend", "limited", "planned_under_the_limit",
+           "set_workspace_limit", "workspace_limit"]
 
 BACKENDS = ("auto", "numpy", "cuda", "emulator")
 
@@ -89,6 +90,10 @@ def backend(name: str) -> Iterator[None]:
         yield
     finally:
         _chosen.reset(token)
+
+
+answered_libraries: list[Callable[[], Sequence[str]]] = []
+"""What says which libraries' own functions are answered by those of this package: by their names."""
 
 
 # -- scratch memory ----------------------------------------------------------------------------------------------------------------

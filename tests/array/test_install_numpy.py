@@ -609,3 +609,17 @@ print((X @ X == np.dot(X, X)).all(), served() > 0)
 """
     assert python(program).split("\n") == [
         "None", "True True"]
+
+
+def test_explain_and_doctor_say_what_is_installed():
+    from cuteblas.cli.doctor import findings
+
+    def told():
+        return ["NumPy, whose own functions run so too" in cuteblas.explain(X, X).verbose(),
+                *["NumPy" in found.text for found in findings() if found.name == "programs"]]
+
+    assert told() == [False, False]
+    with cuteblas.enabled(numpy=True):
+        assert told() == [True, True]
+    cuteblas.install(numpy=True)
+    assert told() == [True, True]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,7 +71,7 @@ def test_arrays_are_made_again_as_they_were():
             x = laid_out((3, 4, 5), dtype, layout)
             again = _array(_frozen(x, []).memory, None)
             assert (again.shape, again.strides, again.dtype) == (x.shape, x.strides, x.dtype)
-            assert again.__array_interface__["data"][0] % 64 == x.__array_interface__["data"][0] % 64
+            assert again.__array_interface__["data"][0] % 16 == x.__array_interface__["data"][0] % 16
             assert len(np.unique(again)) > 1
     assert _array(_frozen(np.ones((0, 4)), []).memory, None).shape == (0, 4)
     x, arrays = np.ones((30, 20), "f4"), []
@@ -91,3 +93,20 @@ def test_kinds_of_calls_are_told_apart_and_timed():
     assert last.split()[:2] == ["in", "all"] and missing.split() == ["2", "calls", "were", "not", "timed"]
     assert _timed(next(iter(counter.calls))).ours > 0
     assert numpy_hooks.SWITCH.watch is None and not cuteblas.array.install.installed("numpy")
+
+
+@pytest.mark.parametrize("name, sizes", [("pca", (2200, 128, 4)), ("kernel_ridge", (210, 150, 784)),
+                                         ("digits_network", (210, 210, 2)), ("count_paths", (64, 7, 3)),
+                                         ("tensor_network", (4, 20))])
+def test_examples_have_the_same_results(name, sizes, capsys):
+    example = Path(__file__).parents[2] / "docs" / "examples" / "numpy_programs" / f"{name}.py"
+    assert "cuteblas" not in example.read_text().partition('"""\n\nimport')[2]
+    main = runpy.run_path(str(example))["main"]
+    main(*sizes)
+    expected = capsys.readouterr().out.splitlines()
+    cuteblas.install(numpy=True)
+    cuteblas.reset_stats()
+    main(*sizes)
+    cuteblas.uninstall()
+    assert capsys.readouterr().out.splitlines()[:-1] == expected[:-1] and expected[0].startswith("checksum ")
+    assert cuteblas.stats()
