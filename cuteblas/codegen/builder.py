@@ -171,7 +171,7 @@ class KernelBuilder:
         self.name, self.threads, self.arch, self.min_blocks, self.cluster = name, threads, arch, min_blocks, cluster
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
         self._summary, self._unroll, self._waits = summary, unroll, waits
-        self._gated = self._followed = self._in_loop = False
+        self._gated = self._followed = self._in_loop = self._lets_next_begin = False
         self._rest = ExitStack()                       # what ends with the kernel
         self._notes: list[str] = []
         self._params: list[Param] = []
@@ -548,6 +548,16 @@ class KernelBuilder:
         """Wait for all threads of the cluster; only if it is ``ordered``, accesses before it come before those after it."""
         self.do("cluster_sync_ordered" if ordered else "cluster_sync")
 
+    def let_next_launch_begin(self) -> None:
+        """Let the next launch begin when all blocks have come this far, not already when all have started.
+
+        Blocks of a launch that begins early go where there is room, many on a multiprocessor that is nearly free, and stay there:
+        a kernel of small blocks, several of which fit on a multiprocessor, is best followed when all of its blocks are nearly done.
+        """
+        if self._waits and not self._gated:
+            self.do("next_launch_may_begin")
+            self._lets_next_begin = True
+
     def commit(self) -> None:
         """Close the group of asynchronous copies issued so far."""
         self.do("cp_async_commit")
@@ -578,6 +588,8 @@ class KernelBuilder:
         bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
         clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
         begin = ["next_launch_may_begin", "wait_for_launch_before"] if self._waits else []
+        if self._lets_next_begin:
+            begin = begin[1:]
         if self._gated and not self._followed:
             # It may have nothing to do: blocks of the next launch would start before multiprocessors are free, and share a few.
             begin.reverse()

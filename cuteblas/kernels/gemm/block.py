@@ -206,6 +206,7 @@ class GemmBlock:
         partition : callable
             Gives a thread's part of the tile of C in the same modes.
         """
+        self.k.let_next_launch_begin()
         self._epilogue.store(accumulators, partition, self.gC, self.guard("tCcC", "mn", partition),
                              (self._extents["m"], self._extents["n"]), self._item,
                              lambda matrix: local_tile(matrix, self._tile[:2], self._at))

@@ -106,6 +106,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         k.copy(Vector(1), tWgW[_, _, _, index], part, guard=guard)
         k.fold(total, part)
     epilogue.clear(total)
+    k.let_next_launch_begin()
     epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), item,
                    lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
     return k.build()
