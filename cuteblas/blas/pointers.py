@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..codegen.dtypes import dtype
 from ..functions.dispatch import own_call
 from ..functions.memory import Memory
 from .arguments import Transposition, as_scalar, as_transposition
@@ -246,7 +247,7 @@ _STRIDED_EXAMPLE = """
 
 def _described(name: str, types: Types, strided: str, example: str) -> str:
     output = "" if types.output == types.operands else f" into {types.output}"
-    load = "\n    >>> import ml_dtypes" if types.operands == "bfloat16" else ""
+    load = "" if (package := dtype(types.operands).package) == "numpy" else f"\n    >>> import {package}"
     return _DOCUMENTATION.format(operands=types.operands, output=output, compute=types.compute, strided=strided) \
         + example.format(name=name, operands=types.operands, output=types.output, load=load)
 

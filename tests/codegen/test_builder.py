@@ -226,14 +226,15 @@ def test_a_gated_kernel_walks_over_blocks(followed):
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_the_next_launch_begins_where_a_kernel_says(gated):
-    """Early blocks of it would crowd the multiprocessors that are free first; fallbacks, which mostly do nothing, have a rule of their own."""
+    """Early blocks of it would crowd the multiprocessors that are free first; fallbacks, have their own rule."""
     k = builder()
     if gated:
         k.gate(2)
     k.do("syncthreads")
     k.let_next_launch_begin()
     body = k.build().body
-    waits, work, begins = (body.index(f"cb::{call}();") for call in ("wait_for_launch_before", "syncthreads", "next_launch_may_begin"))
+    waits, work, begins = (body.index(f"cb::{call}();")
+                           for call in ("wait_for_launch_before", "syncthreads", "next_launch_may_begin"))
     assert waits < work and (begins < work) == gated and body.count("next_launch_may_begin") == 1
 
 
