@@ -43,8 +43,14 @@ html_theme_options = {
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
+_NAMED = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)]+\.md(?:#[^)]*)?\))")
+
+
 def _outward(app, docname, source):
-    """Links to files that are no pages of the site lead to the repository; on its own viewer they are relative."""
+    """Links to files that are no pages of the site lead to the repository; on its own viewer they are relative.
+
+    A link that has the name of a page has its title, or that of the section, on the site.
+    """
     def target(link):
         path = Path(os.path.normpath(DOCS / Path(docname).parent / link[1]))
         if path.suffix == ".svg" or (path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and path != DOCS / "README.md"):
@@ -52,7 +58,7 @@ def _outward(app, docname, source):
         kind = "tree" if path.is_dir() else "blob"
         return f"{REPOSITORY}/{kind}/main/{path.relative_to(DOCS.parent).as_posix()}{link[2] or ''}"
 
-    source[0] = _LINK.sub(target, source[0])
+    source[0] = _NAMED.sub("[]", _LINK.sub(target, source[0]))
 
 
 def _without_numpys_labels(app, what, name, subject, options, lines):
