@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..codegen.dtypes import accumulator_of
-from ..functions.algorithms import BY_NUMPY, check_variant, checked_precision, refuse_variant
+from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from ..functions.dispatch import Repeat, own_call
 from ..functions.engines import Engine, engine_of
+from ..functions.engines.numpy_gemm import Multiplication
+from ..functions.engines.numpy_repeats import Again, remember
 from ..functions.gemm import gemm, gemm_by_numpy, scalar_kind
 from ..functions.memory import Memory, overlap, overlaps_itself
 from ..functions.pipeline import Execution
@@ -171,13 +173,43 @@ def execute(call: Call, repeat: Repeat | None = None) -> Any:
     if call.by_numpy:
         if not stays(call.a, call.b, call.out):
             return call.answered(*_offloaded(call))
-        return call.answered(*gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function))
+        result, extras = gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function)
+        if repeat is not None and call.precision in NATIVE and (again := again_by_numpy(repeat, call)) is not None:
+            remember(repeat, call.function, again)
+        return call.answered(result, extras)
     with where(call):
         run = Execution(call.function, call.engine)
         result, extras = gemm(run, call.a, call.b, **kernel_arguments(call))
         if repeat is not None and (known := remembered(repeat, call.alpha, call.beta)) is not None:
             known.remember(run, result)
     return call.answered(result, extras)
+
+
+def again_by_numpy(repeat: Repeat, call: Call) -> Again | None:
+    """What computes a call on NumPy arrays again, from them and its scalars; ``None`` if a scalar is an array or was rounded."""
+    *_rest, reads_c, kinds = repeat.head
+    if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds or call.place.device is not None:
+        return None
+    named, types = kernel_arguments(call), call.types
+    plain = kinds == ("one", "zero") and not named["conj_a"] and not named["conj_b"] \
+        and types.operands == types.output == types.compute \
+        and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == call.shape[:-2]
+    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute), "F", named["conj_a"],
+                              named["conj_b"], plain).run
+    swaps_a, swaps_b, in_place = call.trans_a.swaps, call.trans_b.swaps, call.c is not None and not reads_c
+
+    shape, kind, flat = call.shape, dtype_named(types.output), len(call.shape) == 2 and plain and call.c is None
+
+    def again(inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...]) -> Any:
+        a, b = inputs[0], inputs[1]
+        if flat:
+            with np.errstate(all="ignore"):
+                return np.matmul(a.T if swaps_a else a, b.T if swaps_b else b, np.empty(shape, kind, "F") if out is None else out)
+        c = inputs[2] if reads_c else out if in_place else None
+        alpha, beta = scalars
+        return multiply(a.swapaxes(-1, -2) if swaps_a else a, b.swapaxes(-1, -2) if swaps_b else b, alpha, beta, c, out)
+
+    return again
 
 
 def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..functions.dispatch import Repeat, own_call
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
@@ -121,7 +123,8 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
         if len(value) != len(lists["a"]):
             raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} elements and {name} {len(value)}")
     requests = [request._replace(**dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
-    repeats = [repeat for each in requests if (repeat := repeat_of(function, each)) is not None]
+    repeats = [repeat for each in requests                                  # on the host they are no group
+               if type(each.a) is not np.ndarray and (repeat := repeat_of(function, each)) is not None]
     if repeats and len(repeats) == len(requests):
         from ..functions.engines.repeats import repeated_group
 

@@ -342,6 +342,8 @@ def _host_calls(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]
     return {
         "matmul(a, b, out=c)": (lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)),
         "matmul(a, b)": (lambda: matmul(a, b), lambda: xp.matmul(a, b)),
+        "matmul(a, b, epilogue='relu')": (lambda: matmul(a, b, epilogue="relu"), lambda: xp.maximum(xp.matmul(a, b), 0)),
+        "blas.sgemm(1, a, b)": (lambda: blas.sgemm(1, a, b), lambda: xp.matmul(a, b)),
         "dot(a, b)": (lambda: dot(a, b), lambda: xp.dot(a, b)),
         "copy(a.T, order='C')": (lambda: copy(a.T, order="C"), lambda: xp.ascontiguousarray(a.T)),
         "copy(a)": (lambda: copy(a), lambda: xp.copy(a)),

@@ -12,9 +12,11 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
-from .algorithms import BY_NUMPY, check_variant, refuse_variant
+from .algorithms import BY_NUMPY, NATIVE, check_variant, refuse_variant
 from .dispatch import Repeat, kind_of, own_call, repeaters
 from .engines import EMULATOR
+from .engines.numpy_gemm import product_in
+from .engines.numpy_repeats import Again, remember
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
@@ -84,8 +86,43 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
     with resolved.on_device() as arrays:
         result = _fused(run, multiply, product, arrays, out, bound)
         if repeats and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None and not isinstance(result, tuple):
-            repeat.remember(run, result)
+            if not resolved.engine.on_host:
+                repeat.remember(run, result)
+            elif current_backend() != "emulator" and precision in NATIVE \
+                    and (again := _again_by_numpy(repeat, product, bound)) is not None:
+                remember(repeat, "matmul", again)
     return result
+
+
+def _again_by_numpy(repeat: Repeat, product: Product, bound: Bound) -> Again | None:
+    """What computes a product of NumPy arrays and its epilogue again, from them and the epilogue's numbers; ``None`` for other
+    products than those of two matrices, and epilogues that take more of them than their sum."""
+    epilogue, shape = bound.epilogue, product.shape
+    if repeat.out is not None or any(x.ndim != 2 for x in repeat.inputs[:2]) \
+            or {*epilogue.parameters} - {*epilogue.operands} != {"acc"}:
+        return None
+    names = {epilogue_role(name): name for name in epilogue.operands}
+    arrays, numbers = [names[role] for role in repeat.roles[2:-1]], repeat.scalars[2]
+    fixed = {**epilogue.operands, **{name: x for name, x in bound.operands.items() if name not in arrays}}
+    kind, sums = product.dtype, np.dtype(accumulator_of(*[product.dtype.name] * 3))
+    if not epilogue.operands and kind == sums and kind.char in "fdFD":
+
+        def alone(inputs: Sequence[Any], _out: Any, _scalars: tuple[Any, ...]) -> Any:
+            with np.errstate(all="ignore"):
+                value = epilogue.function(acc=np.matmul(inputs[0], inputs[1]))
+                return (value if np.shape(value) == shape else np.broadcast_to(value, shape)).astype(kind)
+
+        return alone
+
+    def again(inputs: Sequence[Any], _out: Any, scalars: tuple[Any, ...]) -> Any:
+        given = {**fixed, **dict(zip(arrays, inputs[2:], strict=True))}
+        if numbers:
+            given |= {names[role]: x for role, x in scalars[2].items()}
+        with np.errstate(all="ignore"):
+            value = epilogue.computed({**given, "acc": product_in(inputs[0], inputs[1], sums, shape)})
+            return (value if np.shape(value) == shape else np.broadcast_to(value, shape)).astype(kind)
+
+    return again
 
 
 def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: str, variant: str | None,

@@ -17,7 +17,7 @@ from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .placement import FEW, Work, offload, stays, work_of
 from .routing import delegate, numpy_computes, resolve_matmul
-from .settings import current_backend
+from .settings import backend_of_environment, chosen_backend, current_backend
 
 if TYPE_CHECKING:
     from .pipeline import Execution
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["matmul", "rehearse_matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
-_SMALL = 255                            # elements of both operands that NumPy's loop has multiplied before a call of anything else
+_SMALL = 256                            # elements of both operands that NumPy's loop has multiplied before a call of anything else
 _MANY = (FEW // 2)**2                   # of the sizes of operands that may be worth the way to a GPU
-_by_numpy = tally("matmul", "calls", "numpy")
+_count = tally("matmul", "calls", "numpy").tick
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None, variant: str | None = None,
@@ -86,8 +86,20 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
     """
     if variant is None and epilogue is None and not arguments:
         kind = type(x1)
-        if kind is _NDARRAY:
-            result = _plain_arrays(x1, x2, out, precision)
+        if kind is _NDARRAY:                            # plain arrays by BLAS or by NumPy's loop, without further questions
+            result = None
+            if type(x2) is _NDARRAY and precision is None and (out is None or type(out) is _NDARRAY):
+                where = chosen_backend() or backend_of_environment()
+                if where == "numpy" or (where == "auto" and (x1.size * x2.size <= _MANY or stays(x1, x2))):
+                    dtype = x1.dtype
+                    if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
+                            and (x1.size > _SMALL or x2.size > _SMALL) \
+                            and (result := matmul_by_blas("matmul", x1, x2, out)) is not None:
+                        return result
+                    result = np.matmul(x1, x2, out)
+                    _count()
+                    return result
+                result = _like_before(x1, x2, out, where)
         elif (repeated := repeaters.get(kind)) is not None:
             result = repeated(("matmul", precision), (x1, x2), out)
         elif (fast := fast_paths.get(kind)) is not None:
@@ -105,30 +117,15 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
     return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
 
 
-def _plain_arrays(x1: np.ndarray, x2: Any, out: Any, precision: str | None) -> Any:
-    """The product of plain NumPy arrays by BLAS or by NumPy's loop, without further questions; ``None`` if there are some."""
-    if type(x2) is not _NDARRAY or precision is not None or (out is not None and type(out) is not _NDARRAY):
-        return None
-    if (where := current_backend()) != "numpy" and (where != "auto" or (x1.size * x2.size > _MANY and not stays(x1, x2))):
-        return _like_before(x1, x2, out)
-    dtype = x1.dtype
-    if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS and (x1.size > _SMALL or x2.size > _SMALL) \
-            and (result := matmul_by_blas("matmul", x1, x2, out)) is not None:
-        return result
-    result = np.matmul(x1, x2, out)
-    _by_numpy.tick()
-    return result
-
-
 _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
 """Products of operands that may go to the GPU, by shapes, strides and types."""
 _MOST_KNOWN = 4096
 _KNOWN_BYTES = 1 << 26                   # of operands whose product takes long beside the way to it
 
 
-def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> Any:
+def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: str) -> Any:
     """A product of NumPy arrays that may go to the GPU, if one like it was resolved before."""
-    if out is not None or not _known or current_backend() == "emulator":
+    if out is not None or not _known or where == "emulator":
         return None
     found = _known.get((x1.shape, x1.strides, x1.dtype.char, x2.shape, x2.strides, x2.dtype.char))
     if found is None or stays(x1, x2):
@@ -154,10 +151,10 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     if variant is None and numpy_computes(x1, x2, out):         # without further questions
         if precision not in NATIVE:
             rehearse_matmul(x1, x2, out, precision, arguments)
-        if not arguments and type(x1) is _NDARRAY and (result := _plain_arrays(x1, x2, out, None)) is not None:
-            return result
+        if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
+            return matmul(x1, x2, out)
         result = np.matmul(x1, x2, out=out, **arguments)
-        _by_numpy.tick()
+        _count()
         return result
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["BACKENDS", "answered_libraries", "backend", "current_backend", "limited", "planned_under_the_limit",
-           "set_workspace_limit", "workspace_limit"]
+__all__ = ["BACKENDS", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend", "limited",
+           "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
 
 BACKENDS = ("auto", "numpy", "cuda", "emulator")
 
@@ -30,8 +30,14 @@ def _checked_backend(name: str, source: str) -> str:
 _chosen: ContextVar[str | None] = ContextVar("cuteblas_backend", default=None)
 
 
+chosen_backend = _chosen.get
+"""The backend of the innermost ``with cuteblas.backend(...)``, or ``None``: with :func:`backend_of_environment`
+:func:`current_backend` without its frame."""
+
+
 @cache
-def _backend_of_environment() -> str:
+def backend_of_environment() -> str:
+    """The backend that ``CUTEBLAS_BACKEND`` names."""
     return _checked_backend(os.environ.get("CUTEBLAS_BACKEND") or "numpy", "CUTEBLAS_BACKEND")
 
 
@@ -55,7 +61,7 @@ def current_backend() -> str:
     ...     cuteblas.current_backend()
     'emulator'
     """
-    return _chosen.get() or _backend_of_environment()
+    return _chosen.get() or backend_of_environment()
 
 
 @contextmanager

@@ -224,7 +224,7 @@ def test_the_table_of_named_transposes(tmp_path, capsys):
 
 
 def test_host_times_are_per_call():
-    assert [row["ratio"] for row in measured("host", (3e-6, 6e-6))] == [2.0] * 14
+    assert [row["ratio"] for row in measured("host", (3e-6, 6e-6))] == [2.0] * 16
     assert measured("host", (3e-6, 6e-6))[0]["ours_s"] == pytest.approx(3e-6)
 
 
@@ -309,7 +309,7 @@ def test_tables_and_file(tmp_path, capsys):
     assert first.startswith("float32 24x24x24 NN") and first.split()[3:7] == ["gemm_simt", "1000", "4000", "4.00"]
     written = json.loads(file.read_text())
     assert written["about"] == {"device": "fake"} and [row["ratio"] for row in written["figures"]["gemm"]] == [4.0, 4.0]
-    assert len(written["figures"]["host"]) == 14
+    assert len(written["figures"]["host"]) == 16
 
 
 def test_the_file_survives_an_interruption(tmp_path, monkeypatch):

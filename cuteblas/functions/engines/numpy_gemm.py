@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,45 @@ from ...codegen.dtypes import accumulator_of
 from ..counters import tally
 from ..exact import matmul
 
-__all__ = ["numpy_gemm"]
+__all__ = ["Multiplication", "numpy_gemm", "product_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplication:
+    """``alpha A B + beta C`` of arrays of certain shapes and types.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the result.
+    kind, sums : numpy.dtype
+        Types of the result and of the sums.
+    order : {"F", "C"}
+        The order of the matrices of a new array.
+    conj_a, conj_b : bool
+        Whether elements are conjugated.
+    plain : bool
+        Whether it is A B of one type, without more.
+    """
+
+    shape: tuple[int, ...]
+    kind: np.dtype
+    sums: np.dtype
+    order: str
+    conj_a: bool
+    conj_b: bool
+    plain: bool
+
+    def run(self, a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray | None, out: np.ndarray | None) -> np.ndarray:
+        """The result; overflow is infinite, without a warning, as on a GPU."""
+        target = _new(self.shape, self.kind, self.order) if out is None else out
+        with np.errstate(all="ignore"):
+            if self.plain:
+                np.matmul(a, b, target)
+            else:
+                a, b = np.conj(a) if self.conj_a else a, np.conj(b) if self.conj_b else b
+                _combine(a, b, self.sums.type(alpha), self.sums.type(beta), c, target, self.sums)
+        return target
 
 
 def numpy_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
@@ -31,24 +70,26 @@ def numpy_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bo
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))
     shape = (*batch, a.shape[-2], b.shape[-1])
     alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x) for x in (alpha, beta))
-    a, b = (np.conj(x) if conj else x for x, conj in ((a, conj_a), (b, conj_b)))
-    target = _new(shape, kind, order) if out is None else out
     extras: Mapping[str, np.ndarray] = {}
-    with np.errstate(all="ignore"):     # as on a GPU: overflow is infinite, without a warning
-        if epilogue is not None:
-            from ..epilogues import evaluate
+    if epilogue is None:
+        target = Multiplication(shape, kind, sums, order, conj_a, conj_b, False).run(a, b, alpha, beta, c, out)
+    else:
+        from ..epilogues import evaluate
 
-            acc = np.zeros(shape, sums) if alpha == 0 else _product(a, b, sums, shape)
+        a, b = (np.conj(x) if conj else x for x, conj in ((a, conj_a), (b, conj_b)))
+        target = _new(shape, kind, order) if out is None else out
+        with np.errstate(all="ignore"):
+            acc = np.zeros(shape, sums) if alpha == 0 else product_in(a, b, sums, shape)
             before = None if c is None else np.broadcast_to(c, shape)
             target[...], extras = evaluate(epilogue, acc, output=kind.name, alpha=alpha, beta=beta, c=before, a=a, b=b)
-        else:
-            _combine(a, b, alpha, beta, c, target, sums)
     tally(function, "calls", "numpy" if target.size else "nothing").tick()
     return target, extras
 
 
 def _new(shape: tuple[int, ...], kind: np.dtype, order: str) -> np.ndarray:
     """A new array whose matrices are in an order."""
+    if len(shape) == 2:
+        return np.empty(shape, kind, order)             # type: ignore[call-overload]
     *batch, m, n = shape
     return np.empty(shape, kind) if order == "C" else np.empty((*batch, n, m), kind).swapaxes(-1, -2)
 
@@ -63,7 +104,7 @@ def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray 
         return
     scaled: Any = 0
     if alpha != 0:
-        scaled = _product(a, b, sums, target.shape)
+        scaled = product_in(a, b, sums, target.shape)
         if alpha != 1:
             scaled = scaled * alpha
     if c is not None:
@@ -71,9 +112,9 @@ def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray 
     target[...] = scaled
 
 
-def _product(a: np.ndarray, b: np.ndarray, sums: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def product_in(a: np.ndarray, b: np.ndarray, sums: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """A B in the type of the sums, broadcast to a shape."""
     product = matmul(None, a, b, dtype=sums) if sums.kind == "i" else None
     if product is None:
         product = np.matmul(a.astype(sums, copy=False), b.astype(sums, copy=False))
-    return np.broadcast_to(product, shape)
+    return product if product.shape == shape else np.broadcast_to(product, shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -82,16 +83,22 @@ def as_bound(epilogue: Any) -> Bound:
     if isinstance(epilogue, Bound):
         return epilogue
     if isinstance(epilogue, str):
-        from . import ready
-
-        if epilogue not in ready.__all__:
-            raise ValueError(f"there is no ready epilogue {epilogue!r}; there are {', '.join(ready.__all__)}")
-        epilogue = getattr(ready, epilogue)
+        return _ready(epilogue)
     if isinstance(epilogue, Epilogue):
         return epilogue()
     hint = ": decorate it with @cuteblas.epilogue" if callable(epilogue) else ""
     raise TypeError(f"epilogue is an epilogue, with its operands if it has some, or the name of a ready one, not "
                     f"{type(epilogue).__name__}{hint}")
+
+
+@cache
+def _ready(name: str) -> Bound:
+    from . import ready
+
+    if name not in ready.__all__:
+        raise ValueError(f"there is no ready epilogue {name!r}; there are {', '.join(ready.__all__)}")
+    epilogue: Epilogue = getattr(ready, name)
+    return epilogue()
 
 
 def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[int, ...], beta: str = "zero", has_c: bool = False,
