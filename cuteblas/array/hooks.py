@@ -145,7 +145,7 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     if not (type(self) is type(b) is cupy.ndarray):
         return _long_way(_DOT, call, lambda: dot(*call))
     if b.ndim > 2:
-        result = repeat("dot", np.dot, (self, b), out)[1]
+        result = repeat("dot", (self, b), out)[1]
     else:
         result = repeated(_HEAD, (self, b), out)    # with a vector or a matrix on the right, both products are the same
     if result is None:
@@ -171,7 +171,7 @@ def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape:
     if matrices:
         result = repeated(_HEAD, (turned, b), None)
     else:
-        result = repeat("tensordot", np.tensordot, (a, b), arguments={"axes": axes})[1]
+        result = repeat("tensordot", (a, b), arguments={"axes": axes})[1]
     if result is None:
         return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None) if matrices else tensordot(a, b, axes))
     if SWITCH.watch is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
         unchanged = subok and kind_of(a) in ("subclass", "foreign")
         reason = f"{type(a).__name__} stays what it is" if unchanged else why_not_words(resolved.memories[0].dtype)
         if reason is None:
-            return _arranged("copy", resolved, layout, variant, lambda: copy(a, order, subok))
+            return _arranged("copy", resolved, layout, variant, partial(copy, a, order, subok))
         resolved = route_of(reason)
     return delegate("copy", resolved, np.copy, (a, order, subok), {}, Algorithm(variant=variant))
 
@@ -99,7 +100,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
         _check_target(array, out)
         reason = why_not_words(array.dtype)
         if reason is None and resolved.engine.moves:
-            return _offloaded("copy", array, out, None, variant, lambda: _into(a, out, variant))
+            return _offloaded("copy", array, out, None, variant, partial(_into, a, out, variant))
         if reason is None:
             from .pipeline import Execution
 
@@ -265,19 +266,22 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
         return call(a, dtype, like=like)
     if (own := own_call(a)) is not None:
         return own(_contiguous, (function, call, order, a, dtype, variant), {})
-    if variant is None and kind_of(a) != "cupy" and (current_backend() == "numpy" or stays(a)):
-        return by_numpy(function, "numpy", call, a, dtype)
+    if kind_of(a) == "cupy":
+        if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
+            return _of_type_on_gpu(function, a, order, target, variant)
+    elif variant is None and (current_backend() == "numpy" or stays(a)):
+        result = call(a, dtype)
+        tally(function, "calls", "numpy").tick()
+        return result
     resolved = resolve(function, (a,), rules=COPY)
     if not isinstance(resolved, str):
         (array,), on_host = resolved.arrays, resolved.engine.on_host
         reason = why_not_words(array.dtype)
         if dtype is not None and (target := np.dtype(dtype)) != array.dtype:
-            if not on_host:
-                return _of_type_on_gpu(function, a, order, target, variant)
             reason = f"changes {array.dtype} to {target}"
         if reason is None:
             if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
-                return _arranged(function, resolved, order, variant, lambda: _contiguous(function, call, order, a, dtype, variant))
+                return _arranged(function, resolved, order, variant, partial(_contiguous, function, call, order, a, dtype, variant))
             tally(function, "calls", "nothing").tick()
             return call(a) if on_host else a if a.ndim else a.reshape(1)
         resolved = route_of(reason)
@@ -322,7 +326,7 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
 _NDARRAY = np.ndarray                  # a look-up less
 _ITSELF = {name: tally(name, "calls", "nothing").tick for name in ("ascontiguousarray", "asfortranarray")}
 _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
-           for call in (np.copy, np.ascontiguousarray, np.asfortranarray)}
+           for call in (np.ndarray.copy, np.ascontiguousarray, np.asfortranarray)}
 
 
 def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
@@ -337,7 +341,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
             tally(function, "calls", WORDS).tick()
             return new
         call, tick = _NUMPYS[function]
-        result = call(a, order) if function == "copy" else call(a)
+        result = call(a, "K" if order is None else order) if function == "copy" else call(a)
         tick()
         return result
     repeated = repeaters.get(type(a))

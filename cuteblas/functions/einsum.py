@@ -111,10 +111,16 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     head: Hashable = None
     repeated = repeaters.get(type(arrays[0])) if arrays else None
     if repeated is not None and type(operands[0]) is str:
-        head = ("einsum", operands[0], algorithm) if optimize is False and not arguments else \
-            key_of({"optimize": optimize, **arguments}, "einsum", operands[0], algorithm)
+        head = ("einsum", algorithm, operands[0]) if optimize is False and not arguments else \
+            key_of({"optimize": optimize, **arguments}, "einsum", algorithm, operands[0])
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
+    return _einsum(head, operands, arrays, out, optimize, precision, variant, algorithm, arguments)
+
+
+def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: str | None,
+            variant: str | None, algorithm: Algorithm, arguments: EinsumArguments) -> Any:
+    """The same, of a call that has not run before; ``head`` is its key."""
     named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve("einsum", arrays, out, call=partial(_by_plain_numpy, operands))
     if isinstance(resolved, str):

@@ -145,9 +145,6 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
-    if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):      # files are arrays to NumPy, too
-        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), precision, variant, arguments)
-        return result if out is None else out
     if variant is None and numpy_computes(x1, x2, out):         # without further questions
         if precision not in NATIVE:
             rehearse_matmul(x1, x2, out, precision, arguments)
@@ -156,6 +153,9 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         result = np.matmul(x1, x2, out=out, **arguments)
         _count()
         return result
+    if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):      # files are arrays to NumPy, too
+        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), precision, variant, arguments)
+        return result if out is None else out
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):
         return delegate("matmul", found, np.matmul, (x1, x2), {"out": out, **arguments}, Algorithm(precision, variant))

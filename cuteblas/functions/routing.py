@@ -99,7 +99,7 @@ class Resolved:
 
 def numpy_computes(*operands: Any) -> bool:
     """Whether a call stays with NumPy whatever it is: by its backend, and no operand is a CuPy array."""
-    return stays(*operands) and "cupy" not in {kind_of(x) for x in operands}
+    return (current_backend() == "numpy" or stays(*operands)) and "cupy" not in {kind_of(x) for x in operands}
 
 
 def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: Rules = FUNCTION, host: Engine | None = None,
@@ -141,7 +141,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
         raise TypeError("'out' must be an array")
     kinds = [*map(kind_of, arrays)]
     on_gpu = "cupy" in kinds or (given and "cupy" in map(kind_of, given.values()))
-    by_numpy = host is None and not on_gpu and stays(*arrays)
+    by_numpy = host is None and not on_gpu and (current_backend() == "numpy" or stays(*arrays))
     if by_numpy and rules is not FUNCTION:
         return "numpy"
     if "foreign" in kinds or "like" in kinds:
@@ -254,13 +254,13 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
     return result
 
 
-def repeat(function: str, call: Callable[..., Any], operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
+def repeat(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
            arguments: Mapping[str, Any] = MappingProxyType({})) -> tuple[Hashable, Any]:
     """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if the like of it has run before."""
     repeated = repeaters.get(type(operands[0]))
     if repeated is None:
         return None, None
-    head = key_of(arguments, function, call) if algorithm is AS_PLANNED else key_of(arguments, function, call, algorithm)
+    head = key_of(arguments, function, algorithm)
     return head, None if head is None else repeated(head, operands, out)
 
 
@@ -297,15 +297,22 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
                 break
         else:                                           # the way of most calls on the host, without further questions
             dtype = operands[0].dtype
-            by_blas = BY_BLAS.get(function) if dtype is not FLOAT64 and dtype.char in WITHOUT_BLAS else None
-            if by_blas is not None and not (arguments and function in UFUNCS):
+            if dtype is not FLOAT64 and dtype.char in WITHOUT_BLAS and (by_blas := BY_BLAS.get(function)) is not None \
+                    and not (arguments and function in UFUNCS):
                 result = by_blas(function, *operands, **(arguments if out is None else {"out": out}))
                 if result is not None:
                     return result
-            return by_numpy(function, "numpy", call, *operands, **(arguments if out is None else {"out": out, **arguments}))
-    head, result = repeat(function, call, operands, out, algorithm, arguments)
-    if result is not None:
-        return result
+            result = call(*operands, **(arguments if out is None else {"out": out, **arguments}))
+            tally(function, "calls", "numpy").tick()
+            return result
+    head, result = repeat(function, operands, out, algorithm, arguments)
+    return _answer(head, function, call, settle, operands, out, algorithm, arguments) if result is None else result
+
+
+def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
+            algorithm: Algorithm, arguments: dict[str, Any]) -> Any:
+    """The same, of a call that has not run before; ``head`` is its key. Not part of it because variables that closures take from a
+    function are slower in all of it."""
     named = arguments if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
@@ -382,14 +389,14 @@ def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
         Those that are no arrays. Numbers, names and lists of them can be part of a key; anything else may change, or equal what
         NumPy would not take in its place.
     *rest : hashable
-        The function.
+        The function, and the algorithm.
     """
     if not arguments:
         return rest
-    key = [rest]
+    key = [*rest]
     try:
         for name, value in arguments.items():
-            key += name, _frozen(value)                 # type: ignore[arg-type]
+            key += name, _frozen(value)
     except TypeError:
         return None
     return tuple(key)

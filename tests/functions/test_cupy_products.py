@@ -197,6 +197,16 @@ def test_repeated_calls_take_the_fast_path(name, operands, arguments, only_repea
     assert cuteblas.stats() == {name: {"calls": {"reference": 2}}}
 
 
+def test_the_default_algorithm_by_name_is_the_same_call(only_repeated):
+    x = on_gpu(np.ones((2, 2)))
+    products = (cuteblas.dot, cuteblas.inner, lambda *pair, **named: cuteblas.einsum("ij,jk", *pair, **named))
+    for product in products:
+        product(x, x)
+    only_repeated()
+    for product in products:
+        assert on_host(product(x, x, precision="auto"))[0, 0] == 2
+
+
 UNALIGNED = laid_out((4, 4), "d", "offset", 3)
 CUBE = laid_out((4, 4, 4), "d", "permuted", 4)
 IN_STEPS = [
