@@ -54,6 +54,20 @@ def test_examples(path):
             names.update(test.globs)
 
 
+CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if CELL.search(path.read_text(encoding="utf-8"))],
+                         ids=lambda path: path.name)
+def test_cells_of_notebooks(path):
+    """They run, one after the other; the site shows what they print."""
+    if not emulator.available():
+        pytest.skip("the notebooks run kernels in the emulator, which needs a compiler")
+    text, names = path.read_text(encoding="utf-8"), {"__name__": path.stem}
+    for cell in CELL.finditer(text):
+        exec(compile("\n" * text[:cell.start(1)].count("\n") + cell[1], str(path), "exec"), names)
+
+
 def anchors(path):
     """Those of a page's headings, as GitHub and MyST name them."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
