@@ -14,7 +14,7 @@ from .blocked import LEAST, WORDS, copied, copied_to
 from .counters import tally
 from .dispatch import kind_of, own_call, repeaters
 from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
-from .placement import Work, offload, stays
+from .placement import copy_work, offload, stays
 from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
 from .settings import backend, current_backend
 
@@ -161,13 +161,11 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None, strides: tu
         with backend("numpy"):
             return stay()
     new = np.ndarray(a.shape, a.dtype, strides=strides) if out is None else out
-    transposes = any(s != t for s, t, n in zip(a.strides, new.strides, a.shape, strict=True) if n > 1)
-
     def move(run: Execution, there: Sequence[Any], target: Any) -> Any:
         run.move(there[0], target, variant)
         return target
 
-    result = offload(function, Work(a.dtype, 0.0, a.nbytes, a.nbytes, transposes), move, [a.view(word)], new.view(word), stay)
+    result = offload(function, copy_work(a, new.strides), move, [a.view(word)], new.view(word), stay)
     return new if type(result) is np.ndarray and result.dtype == word else result
 
 

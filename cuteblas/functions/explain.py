@@ -16,7 +16,7 @@ from .dispatch import kind_of, own_call
 from .exact import words_for
 from .gufunc import MatmulArguments, single_out
 from .memory import Memory, overlap, strides_by_order
-from .placement import host_engine, reason_for, stays, work_of
+from .placement import copy_work, host_engine, stays, told, work_of
 from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
 from .settings import answered_libraries, current_backend, limited
 
@@ -263,6 +263,8 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
 
     resolved, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
     device, runs_on = _place(resolved.engine, call.arrays["a"], card)
+    if resolved.engine.on_host and card is None and not stays(*resolved.arrays, resolved.out) and host_engine().moves:
+        runs_on = _by_choice(resolved, device, arguments)
     shown = (f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
              f"{_described(call.result if resolved.out is None else resolved.out)}")
     copies = (*(reason for reason, _memory in casts), *call.copies)
@@ -314,6 +316,8 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     planned, runs_on = _place(resolved.engine, array, card)
     if out is not None:
         check_out(array, out)
+    if resolved.engine.on_host and card is None and not stays(array, out) and host_engine().moves:
+        runs_on = told(copy_work(array, strides_by_order(memory, order) if out is None else out.strides), planned.name)
     if runs_on.startswith("NumPy;"):
         into = strides_by_order(memory, order) if out is None else None if np.may_share_memory(array, out) else out.strides
         if into is not None and (found := method(array.shape, into, array.strides, array.dtype)) is not None:
@@ -391,10 +395,7 @@ def _by_choice(resolved: Resolved, device: DeviceInfo, arguments: Mapping[str, A
     first, second = resolved.memories
     product = resolve_product(first, second, resolved.out_memory, arguments)
     products = product.m * product.n * product.k * prod(product.batch)
-    moves, why = reason_for(work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape))
-    if moves:
-        return f"cuda:{device.name}, to which the arrays move; {why}"
-    return f"NumPy, {why}; the plan below is what {device.name} would run"
+    return told(work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape), device.name)
 
 
 def _described(x: Any) -> str:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
     from .engines import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "host_engine", "offload", "reason_for", "require_cuda", "stays", "work_of"]
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "host_engine", "offload", "require_cuda", "stays", "told",
+           "work_of"]
 
 FEW = 1 << 14
 """Elements of operands together that are not worth a question."""
@@ -122,18 +123,17 @@ def stays(*arrays: Any) -> bool:
         If they have to go to a GPU and there is none.
     """
     where = current_backend()
+    if where == "numpy":
+        return True
     if where == "auto":
-        if not _possible():
-            return True
         few = 0
         for x in arrays:
             if type(x) is np.ndarray:
                 few += x.size
-        return few <= FEW
+        return few <= FEW or not _possible()
     if where == "cuda":
         require_cuda("the backend 'cuda'")
-        return False
-    return where == "numpy"
+    return False
 
 
 def require_cuda(what: str) -> None:
@@ -157,7 +157,7 @@ def host_engine() -> Engine:
     return EMULATOR if current_backend() == "emulator" else HOST_CUDA
 
 
-def reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
+def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
     """Whether a call runs on the GPU, and why in a few words."""
     where = current_backend()
     if where == "cuda":
@@ -232,6 +232,20 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         tally(function, "moved", f"stayed: {why}").tick()
     with backend("numpy"):
         return stay()
+
+
+def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:
+    """The cost of a copy into memory with these strides."""
+    transposes = any(s != t for s, t, n in zip(source.strides, strides, source.shape, strict=True) if n > 1)
+    return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes)
+
+
+def told(work: Work, device: str) -> str:
+    """Who runs a call on NumPy arrays, and why, in words for :func:`cuteblas.explain`."""
+    moves, why = _reason_for(work)
+    if moves:
+        return f"cuda:{device}, to which the arrays move; {why}"
+    return f"NumPy, {why}; the plan below is what {device} would run"
 
 
 def bytes_of(arrays: Iterable[Any]) -> int:

@@ -293,6 +293,17 @@ def test_a_child_frees_nothing_of_its_parent(monkeypatch):
     assert host_cuda._rings == {} and host_cuda._orphans == [ring]
 
 
+def test_explanations(link):
+    for told in (cuteblas.explain(A, B), cuteblas.explain(A, B, epilogue="relu"), cuteblas.explain_copy(A.T)):
+        assert told.runs_on.startswith("cuda:") and "backend('cuda')" in told.runs_on
+    with cuteblas.backend("auto"):
+        x = small(200, 200)
+        told = cuteblas.explain(x, x)
+        assert told.runs_on.startswith("NumPy, expected")
+    with cuteblas.backend("numpy"):
+        assert cuteblas.explain(A, B).runs_on.startswith("NumPy; the plan below")
+
+
 # -- which of them ----------------------------------------------------------------------------------------------------------------
 def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
     """The ski-rental rule: what the GPU would have saved reaches what it costs to start it."""
@@ -300,6 +311,7 @@ def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
     monkeypatch.setattr(placement, "_possible", lambda: True)
     monkeypatch.setattr(placement, "_saved", 0.0)
     monkeypatch.setattr(placement, "_start", lambda: started.append(1) or False)
+    monkeypatch.setattr(placement, "_started", False)
     work = placement.work_of(1e12, np.float64, [], None, (1000, 1000))
     here, there = work.seconds()
     times = int(placement._cost_of_start() / (here - there))
