@@ -1,4 +1,4 @@
-"""``cuteblas.ndarray``, its Array API namespace, and the hooks that let CuPy's own arrays use the kernels."""
+"""``cuteblas.ndarray``, its Array API namespace, and the hooks that let CuPy's and NumPy's own functions run as ours."""
 
 from __future__ import annotations
 

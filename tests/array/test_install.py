@@ -220,6 +220,26 @@ def test_a_patch_over_ours_is_left_alone(by_cupy, monkeypatch):
     assert attributes()["operator"] is original
 
 
+def test_into_cupy_and_numpy_at_once(by_cupy):
+    pristine, dot = attributes(), np.dot
+    a, b = operands((3, 4), (4, 5))
+    x, expected = np.arange(2500).reshape(50, 50), on_host(a) @ on_host(b)
+    cuteblas.install(cupy=True, numpy=True)
+    assert installed("cupy") and installed("numpy") and np.dot is not dot
+    for call in (np.matmul, np.dot, lambda a, b: np.tensordot(a, b, 1), lambda a, b: a @ b):
+        result = call(a, b)
+        assert type(result) is cupy.ndarray
+        np.testing.assert_array_equal(on_host(result), expected)
+    assert by_cupy == [] and served() == {"matmul": {"reference": 4}}
+    np.testing.assert_array_equal(x @ x, np.einsum("ij,jk", x, x))
+    assert sum(served()["matmul"].values()) == 5
+    cuteblas.uninstall()
+    assert attributes() == pristine and np.dot is dot
+    with cuteblas.enabled(numpy=True):
+        np.matmul(a, b), np.dot(a, b)
+    assert by_cupy == ["function", "dot"]
+
+
 # -- what is served ----------------------------------------------------------------------------------------------------------------
 def test_names_of_the_same_function(by_cupy):
     a, b = operands((4, 4), (4, 4))
