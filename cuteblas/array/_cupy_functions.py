@@ -79,7 +79,7 @@ def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None, argum
             _make_arrays(given, function)
             if own:
                 return own(*given.args, **given.kwargs)
-            chosen = next((x for x in theirs if not _lacking(function, x, given)), theirs[0])
+            chosen = next((x for x in theirs if not _unknown(function, x, given)), theirs[0])
             call, arguments, named = partial(_called, function, chosen), (given,), {}
         try:
             return _as_numpys(function, call(*arguments, **named))
@@ -180,9 +180,9 @@ def _called(function: Callable[..., Any], theirs: Callable[..., Any], given: Bou
     names = _renamed(function, theirs)
     if names is None:
         return theirs(*given.args, **given.kwargs)
-    lacking = _lacking(function, theirs, given)
-    if lacking:
-        raise TypeError(f"CuPy's {theirs.__name__} has no {lacking[0]!r}")
+    unknown = _unknown(function, theirs, given)
+    if unknown:
+        raise TypeError(f"CuPy's {theirs.__name__} has no {unknown[0]!r}")
     arguments: list[Any] = []
     named: dict[str, Any] = {}
     for name, (cupys, by_place, default) in names.items():
@@ -196,7 +196,7 @@ def _called(function: Callable[..., Any], theirs: Callable[..., Any], given: Bou
     return theirs(*arguments, **named)
 
 
-def _lacking(function: Callable[..., Any], theirs: Callable[..., Any], given: BoundArguments) -> list[str]:
+def _unknown(function: Callable[..., Any], theirs: Callable[..., Any], given: BoundArguments) -> list[str]:
     """The arguments of a call for which CuPy's function has no parameter."""
     numpys, names = given.signature.parameters, _renamed(function, theirs)
     return [] if names is None else [name for name, value in given.arguments.items() if name not in names and not (

@@ -319,10 +319,10 @@ def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, .
               trans: tuple[Transposition, Transposition]) -> tuple[int, ...]:
     """The shape of the result, after all shapes have been compared."""
     (*batch_a, m, k), (*batch_b, k_of_b, n) = seen
-    told = ", ".join(f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
-                     for name, t in zip("ab", trans, strict=True))
+    shapes = ", ".join(f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
+                       for name, t in zip("ab", trans, strict=True))
     if k != k_of_b:
-        raise ValueError(f"{function} multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b: {told}")
+        raise ValueError(f"{function} multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b: {shapes}")
     batches = {"a": tuple(batch_a), "b": tuple(batch_b)}
     if "c" in arrays:
         batches["c"] = arrays["c"].shape[:-2]
@@ -333,9 +333,9 @@ def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, .
                          f"{', '.join(f'{name} are {extents}' for name, extents in batches.items())}") from None
     shape = (*batch, m, n)
     if "c" in arrays and arrays["c"].shape[-2:] != (m, n):
-        raise ValueError(f"{function} takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}: {told}")
+        raise ValueError(f"{function} takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}: {shapes}")
     if "out" in arrays and arrays["out"].shape != shape:
-        raise ValueError(f"{function} takes out of shape {shape}, but it has shape {arrays['out'].shape}: {told}")
+        raise ValueError(f"{function} takes out of shape {shape}, but it has shape {arrays['out'].shape}: {shapes}")
     return shape
 
 

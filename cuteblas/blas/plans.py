@@ -181,8 +181,8 @@ class GemmPlan:
 
     def explain(self) -> Explanation:
         """What the product runs, and why."""
-        told = [f"{name} {layout.dtype} {layout.shape}" for name, layout in self.layouts]
-        call = f"gemm: {', '.join(told)}, trans {self.trans_a}{self.trans_b} -> {self.result.dtype} {self.result.shape}"
+        operands = [f"{name} {layout.dtype} {layout.shape}" for name, layout in self.layouts]
+        call = f"gemm: {', '.join(operands)}, trans {self.trans_a}{self.trans_b} -> {self.result.dtype} {self.result.shape}"
         if self.place.device is not None:
             runs_on = f"{self.place}, {self.plan.device.name}"
         elif current_backend() == "emulator":

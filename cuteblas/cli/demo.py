@@ -63,9 +63,9 @@ def run(options: Namespace) -> int:
         _entry("runs on", f"{machine.name}{f'; no GPU: {reason}' if reason else ''}")
         right = [_multiply(work, machine, a, b), _transpose(work, machine, x)]
         if reason is None:
-            for told in plans:
+            for explanation in plans:
                 print()
-                show(told, with_picture=True, more=_MORE)
+                show(explanation, with_picture=True, more=_MORE)
         else:
             right += _emulate(work)
             _measured_elsewhere(plans[0])
@@ -173,7 +173,7 @@ def _show_images(title: str, strip: np.ndarray, count: int) -> None:
 
 
 # -- what a GPU would give ---------------------------------------------------------------------------------------------------------
-def _measured_elsewhere(told: Explanation) -> None:
+def _measured_elsewhere(explanation: Explanation) -> None:
     """Figures of the project's own measurements, and what a GPU would run for the product above."""
     measured = json.loads(files("cuteblas.cli").joinpath("measured.json").read_text(encoding="utf-8"))
     about = measured["about"]
@@ -187,7 +187,7 @@ def _measured_elsewhere(told: Explanation) -> None:
         print(f"  {what:38}{duration(row['ours_s']):>10}{duration(row['rival_s']):>10}{row['rival_s'] / row['ours_s']:>6.1f} "
               "times as fast")
     print(reflowed("\nWhat it would run for the product above: planned, not measured"))
-    show(told, with_picture=False, more=_MORE)
+    show(explanation, with_picture=False, more=_MORE)
 
 
 def _entry(name: str, text: str) -> None:

@@ -69,25 +69,25 @@ def run(options: Namespace) -> int:
         If the options are not understood, NumPy would not accept the call, or there is no such kernel or device.
     """
     try:
-        told = _told(options)
+        explanation = _explained(options)
     except (TypeError, ValueError, OverflowError) as error:
         raise CommandError(" ".join(str(error).split())) from None
-    show(told, with_picture=options.picture, verbose=options.verbose, more="--verbose")
+    show(explanation, with_picture=options.picture, verbose=options.verbose, more="--verbose")
     if options.source:
-        print(told.source)
+        print(explanation.source)
     return 0
 
 
-def show(told: Explanation, with_picture: bool, verbose: bool = False, more: str | None = None) -> None:
+def show(explanation: Explanation, with_picture: bool, verbose: bool = False, more: str | None = None) -> None:
     """Print an explanation, wrapped, and the picture of its plan; ``more`` is how to ask for the rest here."""
-    text = told.verbose() if verbose else str(told)
+    text = explanation.verbose() if verbose else str(explanation)
     print(wrapped(text if more is None else text.replace(".verbose() says", f"{more} says")))
-    if with_picture and told.plan is not None:
-        for line in picture(told.plan, paint()):
+    if with_picture and explanation.plan is not None:
+        for line in picture(explanation.plan, paint()):
             print(line)
 
 
-def _told(options: Namespace) -> Explanation:
+def _explained(options: Namespace) -> Explanation:
     given = shapes(" ".join(options.shapes))
     orders = [_ORDERS.get(letter, "") for letter in options.order.upper().replace(",", "")]
     if len(given) > 2 or len(orders) < len(given) or "" in orders:

@@ -371,10 +371,10 @@ def _host(machine: Any, which: Selection) -> Iterator[Row]:
 
 
 def _compile(machine: Any, which: Selection) -> Iterator[Row]:
-    told = [explain(a, b, precision=which.precision) for _, a, b in _products(machine.rival, which, _unset)]
-    told += [explain_copy(x.T) for _, x in _transposes(machine.rival, which, _unset)]
+    explanations = [explain(a, b, precision=which.precision) for _, a, b in _products(machine.rival, which, _unset)]
+    explanations += [explain_copy(x.T) for _, x in _transposes(machine.rival, which, _unset)]
     kernels: dict[tuple[str, str], GeneratedKernel] = {}
-    for plan in map(_plan, told):
+    for plan in map(_plan, explanations):
         for kernel in (launch.kernel for launch in plan.launches):
             kernels[kernel.name, target_architecture(kernel.arch, plan.device.arch)] = kernel
     with _empty_cache():
@@ -428,10 +428,10 @@ def _unset(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
     return xp.empty(extents, dtype)
 
 
-def _plan(told: Explanation) -> Plan:
-    if told.plan is None:
-        raise ValueError(str(told))
-    return told.plan
+def _plan(explanation: Explanation) -> Plan:
+    if explanation.plan is None:
+        raise ValueError(str(explanation))
+    return explanation.plan
 
 
 def _graded(machine: Any, a: Any, b: Any, c: Any) -> Grade:

@@ -39,7 +39,7 @@ class Progress:
 
     def __init__(self, what: str, total: int | None = None):
         self._what, self._total, self._done = what, total, 0
-        self._start = self._told = perf_counter()
+        self._start = self._written = perf_counter()
         self._shown = sys.stderr is not None and sys.stderr.isatty()
         self._bar: Any = _bar(what, total) if self._shown else None
 
@@ -56,8 +56,8 @@ class Progress:
         now = perf_counter()
         if self._bar is not None:
             self._bar.update(steps)
-        elif self._shown and now - self._told >= _SECONDS:
-            self._told = now
+        elif self._shown and now - self._written >= _SECONDS:
+            self._written = now
             of = f" of {self._total}" if self._total else ""
             print(f"{self._what}: {self._done}{of} after {now - self._start:.0f} s", file=sys.stderr, flush=True)
 

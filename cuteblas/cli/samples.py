@@ -24,7 +24,7 @@ _INTEGERS = 5e12
 
 
 class Sample(NamedTuple):
-    """A problem to measure: its name, the problem, the type of its elements and what lies before the first ones, in bytes."""
+    """A problem to measure: its name, the problem, the type of its elements and the bytes before the first ones."""
 
     name: str
     problem: GemmProblem | CopyProblem

@@ -469,8 +469,8 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
         uses |= inside
     letter, _, part = row.result.partition(".")
     result = DTYPES.get(letter) or types.get(letter)
-    told = f"<{', '.join(template)}>" if template else ""
-    return Rendered(f"cb::{name}{told}({', '.join(texts)})", result.part if part and result else result, uses=frozenset(uses))
+    listed = f"<{', '.join(template)}>" if template else ""
+    return Rendered(f"cb::{name}{listed}({', '.join(texts)})", result.part if part and result else result, uses=frozenset(uses))
 
 
 _NO_NUMBER = (Tensor, Pointer, str)

@@ -35,9 +35,9 @@ class Tally:
             return total
 
 
-def tally(function: str, group: str, detail: str) -> Tally:
-    """The one tally of that function for a route (``group="calls"``) or a reason (``group="copies"``)."""
-    key = function, group, detail
+def tally(function: str, kind: str, detail: str) -> Tally:
+    """The one tally of that function for a route (``kind="calls"``) or a reason (``kind="copies"``)."""
+    key = function, kind, detail
     found = _tallies.get(key)
     if found is None:
         with _lock:
@@ -65,9 +65,9 @@ def stats() -> dict[str, dict[str, dict[str, int]]]:
     {'matmul': {'calls': {'numpy': 1}}}
     """
     result: dict[str, dict[str, dict[str, int]]] = {}
-    for (function, group, detail), counted in sorted(_tallies.copy().items()):
+    for (function, kind, detail), counted in sorted(_tallies.copy().items()):
         if total := counted.read():
-            result.setdefault(function, {}).setdefault(group, {})[detail] = total
+            result.setdefault(function, {}).setdefault(kind, {})[detail] = total
     return result
 
 

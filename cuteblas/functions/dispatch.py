@@ -1,4 +1,4 @@
-"""What sort of object an operand is, told from its type without importing CuPy; and what is registered by type."""
+"""What sort of object an operand is, by its type and without importing CuPy; and what is registered by type."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def own_call(*operands: object) -> Callable[..., Any] | None:
 
 
 def kind_of(x: object) -> Kind:
-    """The kind of an operand, told from its type.
+    """The kind of an operand, by its type.
 
     ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs alone, ``"cupy"`` any CuPy array,
     ``"foreign"`` a type that answers ufuncs itself (NEP 13), ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.

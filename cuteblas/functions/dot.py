@@ -133,7 +133,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     np.complex128(2-1j)
     """
     if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.shape != b.shape and a.size == b.size \
-            and _split(a.shape, b.shape) is None:
+            and _common_axes(a.shape, b.shape) is None:
         a = ascontiguousarray(a).reshape(-1)
     return answer("vdot", np.vdot, _settle_vdot, _typed(a, b))
 
@@ -368,14 +368,15 @@ def _settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression 
 
 
 def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
-    split = _split(a.shape, b.shape) if a.size == b.size else None
-    if split is None:
+    axes = _common_axes(a.shape, b.shape) if a.size == b.size else None
+    if axes is None:
         return None
-    first, second, extents = split
+    first, second, extents = axes
     return expression((Term(first, conj=True), Term(second)), (), extents, common_type(np.vdot, a.dtype, b.dtype))
 
 
-def _split(shape1: tuple[int, ...], shape2: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
+def _common_axes(shape1: tuple[int, ...],
+                 shape2: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
     """Letters for the axes of two arrays of one size that count their elements alike, and their extents: those of (6,) and (2, 3)
     are (ab,) and (a, b). ``None`` if no extents divide both shapes.
     """

@@ -69,12 +69,12 @@ class Execution:
 
             self.recorder = Recorder()
 
-    def count(self, group: str, detail: str) -> None:
+    def count(self, kind: str, detail: str) -> None:
         """Advance a counter of the function."""
-        self._tick(self.function, group, detail)
+        self._tick(self.function, kind, detail)
 
-    def _tick(self, function: str, group: str, detail: str) -> None:
-        tick = tally(function, group, detail).tick
+    def _tick(self, function: str, kind: str, detail: str) -> None:
+        tick = tally(function, kind, detail).tick
         if self.recorder is not None:
             self.recorder.ticks.append(tick)
         tick()

@@ -167,12 +167,13 @@ def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
     if not _possible():
         return False, "there is no GPU"
     here, there = work.seconds()
-    told = f"{_time(here)} by NumPy, {_time(there)} by way of the GPU"
+    times = f"{_time(here)} by NumPy, {_time(there)} by way of the GPU"
     if there >= here:
-        return False, f"expected: {told}"
+        return False, f"expected: {times}"
     if _started or not waits:
-        return True, f"expected: {told}"
-    return False, f"expected: {told}, but CUDA would have saved {_time(_saved)} so far and takes {_time(_cost_of_start())} to start"
+        return True, f"expected: {times}"
+    return False, (f"expected: {times}, but CUDA would have saved {_time(_saved)} so far and takes {_time(_cost_of_start())} to "
+                   "start")
 
 
 def _time(seconds: float) -> str:

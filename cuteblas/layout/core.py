@@ -411,8 +411,8 @@ def make_fragment_like(layout: Any) -> Layout:
     first = Layout(values.shape, stored.stride)
     if rest is None:
         return make_layout(first) if isinstance(layout.shape, tuple) else first
-    behind = make_layout_like(rest)
-    scaled = Layout(behind.shape, map_leaves(behind.stride, lambda d: d * product_of(stored.shape)))
+    appended = make_layout_like(rest)
+    scaled = Layout(appended.shape, map_leaves(appended.stride, lambda d: d * product_of(stored.shape)))
     return make_layout(first, *scaled)
 
 

@@ -104,11 +104,11 @@ class Link:
         self._down.wait_event(self._compute.record())
 
     def upload(self, address: int, source: int, nbytes: int, done: Any = None) -> None:
-        """Begin a copy from pinned memory; ``done`` is recorded behind it."""
+        """Begin a copy from pinned memory; ``done`` is recorded after it."""
         self._copy(address, source, nbytes, self._up, done)
 
     def download(self, target: int, address: int, nbytes: int, done: Any = None) -> None:
-        """Begin a copy into pinned memory; ``done`` is recorded behind it."""
+        """Begin a copy into pinned memory; ``done`` is recorded after it."""
         self._copy(target, address, nbytes, self._down, done)
 
     def _copy(self, target: int, source: int, nbytes: int, stream: Any, done: Any) -> None:
@@ -122,7 +122,7 @@ class Link:
             _checked(self._driver.record(done.ptr, stream.ptr))
 
     def wait(self, done: Any) -> None:
-        """Wait for what an event was recorded behind."""
+        """Wait for what comes before an event."""
         if self._driver is None or self._driver.query(done.ptr):
             done.synchronize()
 

@@ -82,8 +82,8 @@ class _Image(NamedTuple):
 
 
 def _image(x: np.ndarray) -> _Image:
-    """How an array lies on the device. One without gaps lies there as here; of any other the elements are packed in its own order,
-    and an axis along which it is broadcast is one there, too."""
+    """How an array lies on the device. One without gaps has the same layout there; of any other the elements are packed in its
+    own order, and an axis along which it is broadcast is one there, too."""
     memory = HOST_CUDA.memory(x)
     low, high = memory.span
     if not x.size:
@@ -252,7 +252,7 @@ class Crossing:
                 or any(s != t for s, t, n in zip(there.strides, like, here.shape, strict=True) if n > 1):
             copied = CUDA.empty(Memory(there.shape, like, native(here.dtype)))
             run = Execution("download", CUDA)
-            run.count = lambda group, detail: None      # type: ignore[method-assign]
+            run.count = lambda kind, detail: None      # type: ignore[method-assign]
             run.assign(copied, there)
             self.ring.link.downloads_follow_kernels()
             there = copied

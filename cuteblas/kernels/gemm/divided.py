@@ -133,6 +133,6 @@ class Share:
 
     def _block_of(self, step: IntLike) -> IntLike:
         """The block that has a step: longer parts come first."""
-        behind = self._longer * (self._share + 1)
-        return select(less(step, behind), step // (self._share + 1),
-                      self._longer + maximum(step - behind, 0) // maximum(self._share, 1))
+        in_longer = self._longer * (self._share + 1)
+        return select(less(step, in_longer), step // (self._share + 1),
+                      self._longer + maximum(step - in_longer, 0) // maximum(self._share, 1))

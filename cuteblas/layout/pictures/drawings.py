@@ -129,8 +129,8 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
         return f"{'!' if cost[0] > cost[1] else ''}x{cost[0]}"
 
     worst = max(range(columns), key=lambda c: (report.columns[c][0], -c))
-    together = [layout(r + rows * worst) * element_bytes for r in range(min(rows, lanes_together(element_bytes)))]
-    framed = meeting(together) if report.columns[worst][0] > report.columns[worst][1] else []
+    served = [layout(r + rows * worst) * element_bytes for r in range(min(rows, lanes_together(element_bytes)))]
+    framed = meeting(served) if report.columns[worst][0] > report.columns[worst][1] else []
     grid, cut = grid_of("", rows, columns,
                         lambda r, c: Cell((str(bank(r, c)),), by_bank(bank(r, c), BANKS), c == worst and r in framed),
                         _breaks(layout.shape), lambda r: note(report.rows[r]), lambda c: note(report.columns[c]))

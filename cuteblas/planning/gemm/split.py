@@ -230,16 +230,16 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOp
     most = device.shared_bytes_per_block
     operands = [_accessed(x, rows, p.k, doubled) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
     along = all(x.k_major for x in operands)
-    for threads, together in _ALONG if along else _ACROSS:
-        limit = (most + _RESERVED) // together - _RESERVED
-        read = partial(_reading, k=p.k, threads=threads, limit=limit, short=along and together > 1)
+    for threads, resident in _ALONG if along else _ACROSS:
+        limit = (most + _RESERVED) // resident - _RESERVED
+        read = partial(_reading, k=p.k, threads=threads, limit=limit, short=along and resident > 1)
         alone = [read(x, rows, clusters=_CLUSTERS) for x, rows in zip(operands, (p.m, p.n), strict=True)]
         size = max(x.cluster for x in alone)               # a launch has clusters of one size
         a, b = (found if found.cluster in (1, size) else read(x, rows, clusters=(size,))
                 for found, x, rows in zip(alone, operands, (p.m, p.n), strict=True))
         if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster for x in (a, b)):
             break
-    return a, b, together
+    return a, b, resident
 
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
@@ -291,7 +291,7 @@ def _splitter(form: SplitFormat, a: _Planes, memory: _Memory, recorded: bool, ga
     """The launch that splits both operands, A as given and B as it is to lie in memory, and clears the flags of divided tiles."""
     b, flags = memory.b, memory.flags
     wide = max(a.span, b.span) >= NARROW_SPAN
-    config = SplitConfig(form.name, a.config, b.config, wide, gate, recorded, flags > 0, memory.together)
+    config = SplitConfig(form.name, a.config, b.config, wide, gate, recorded, flags > 0, memory.resident)
     kernel = split_planes(config)
     blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
     values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **gate_values(gate)}
@@ -501,7 +501,7 @@ class _Memory:
     ----------
     a, b : _Planes
         The operands, split.
-    together : int
+    resident : int
         Blocks that share a multiprocessor while they split them.
     tiling : _Tiling
         How the product is cut into tiles.
@@ -511,7 +511,7 @@ class _Memory:
 
     a: _Planes
     b: _Planes
-    together: int
+    resident: int
     tiling: _Tiling
     flags: int
     sums_at: int
@@ -521,14 +521,14 @@ class _Memory:
 def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, roles: tuple[Role, Role] = ("a", "b"),
             above: _Planes | None = None, tiling: _Tiling | None = None) -> _Memory:
     """The workspace; the planes of A may be there already, and the tiling may be given."""
-    reading_a, reading_b, together = _readings(p, device)
+    reading_a, reading_b, resident = _readings(p, device)
     a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, 0)
     b = _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
     tiling = tiling or _tiling(p, device, form)
     flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
     sums_at = b.end + _aligned(4 * flags)
     sums = 4 * 64 * prod(tiling.tile) * tiling.blocks if flags else 0
-    return _Memory(a, b, together, tiling, flags, sums_at, sums_at + sums)
+    return _Memory(a, b, resident, tiling, flags, sums_at, sums_at + sums)
 
 
 def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, cut: Blocks, tiling: _Tiling | None = None, *,
