@@ -37,7 +37,7 @@ def kernels_alone(backend: str) -> None:
         pytest.skip("accuracy is that of the kernels: --backend emulator or cuda")
 
 
-def judged(backend: str, element: str, case: Case, extents: tuple[int, int, int], orders: str = "NN",
+def graded(backend: str, element: str, case: Case, extents: tuple[int, int, int], orders: str = "NN",
            precision: str = "auto") -> Row:
     """Multiply by both libraries and keep the line for the table."""
     m, n, k = extents
@@ -76,7 +76,7 @@ def test_small_products(backend: str, element: str, case: Case) -> None:
     precisions = ("fp16x3", "auto") if backend == "emulator" and "D^-1" not in case.name and "exp(4" not in case.name else ("auto",)
     for precision in precisions:
         # Other libraries cut even a short K into slices, which is worth a factor; ours adds in the order of k.
-        row = judged(backend, element, case, _SMALL, precision=precision)
+        row = graded(backend, element, case, _SMALL, precision=precision)
         not_worse(row, allowance=5.0)
         assert not case.exact or row.ours == Grade(0.0, 0.0)
 
@@ -87,7 +87,7 @@ def test_small_products(backend: str, element: str, case: Case) -> None:
 def test_large_products(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
-    row = judged(backend, element, case, extents)
+    row = graded(backend, element, case, extents)
     not_worse(row)
     assert not case.exact or row.ours == Grade(0.0, 0.0)
 
@@ -95,7 +95,7 @@ def test_large_products(backend: str, element: str, case: Case, extents: tuple[i
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @by_residues
 def test_small_products_by_residues(backend: str, element: str, case: Case) -> None:
-    row = judged(backend, element, case, _SMALL, precision="modular")
+    row = graded(backend, element, case, _SMALL, precision="modular")
     assert row.algorithm == "gemm_modular"
     not_worse(row, allowance=5.0)
     assert not case.exact or row.ours == Grade(0.0, 0.0)
@@ -107,7 +107,7 @@ def test_small_products_by_residues(backend: str, element: str, case: Case) -> N
 def test_large_products_by_residues(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
-    row = judged(backend, element, case, extents, precision="modular")
+    row = graded(backend, element, case, extents, precision="modular")
     not_worse(row)
     assert not case.exact or row.ours == Grade(0.0, 0.0)
 
@@ -118,7 +118,7 @@ def test_all_orders(backend: str, element: str, orders: str) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
     for case in CASES[:2]:
-        not_worse(judged(backend, element, case, _LARGE[0], orders))
+        not_worse(graded(backend, element, case, _LARGE[0], orders))
 
 
 @pytest.mark.parametrize("k", _DEPTHS)
@@ -127,7 +127,7 @@ def test_depths(backend: str, element: str, k: int) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
     for case in CASES[:2]:
-        not_worse(judged(backend, element, case, (1024, 1024, k)))
+        not_worse(graded(backend, element, case, (1024, 1024, k)))
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

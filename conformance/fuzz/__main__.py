@@ -1,4 +1,4 @@
-"""``python -m conformance.fuzz``: random calls on a backend, judged by NumPy."""
+"""``python -m conformance.fuzz``: random calls on a backend, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # before NumPy is import
 from cuteblas.cli.command import INTERRUPTED, CommandError, ended
 
 from .calls import Program, from_json, to_json
-from .judge import Fault
+from .compare import Fault
 from .registry import FUNCTIONS
 from .report import python_of
 from .shrink import shrunk, tidied
@@ -69,8 +69,8 @@ def _main(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m conformance.fuzz", description="Random calls of every public function, "
-                                     "judged by NumPy's own answers; a mismatch is shrunk to a few lines of Python. Exits with 1 "
-                                     "if there is one.")
+                                     "compared with NumPy's own answers; a mismatch is shrunk to a few lines of Python. Exits with "
+                                     "1 if there is one.")
     parser.add_argument("--backend", choices=BACKENDS, default="numpy", help="numpy; definition and host (CuPy arrays in host "
                         "memory): all of our code but the kernels; emulator: the kernels on the CPU; cuda: the GPU")
     parser.add_argument("--seconds", type=float, help="how long to run; 60 without --calls")

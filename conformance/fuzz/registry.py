@@ -1,4 +1,4 @@
-"""Every function that is called: how calls of it are made, what answers them here and in NumPy, and how answers are judged."""
+"""Every function that is called: how calls of it are made, what answers them here and in NumPy, and how answers are compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .functions import arrays, copies, einsums, epilogues, products, routines
 
 __all__ = ["FUNCTIONS", "Function", "out_position", "out_views"]
 
-Judgement = Literal["product", "exact", "routine", "epilogue"]
+Comparison = Literal["product", "exact", "routine", "epilogue"]
 _OUT_POSITIONS = {"matmul": 2, "vecdot": 2, "matvec": 2, "vecmat": 2, "dot": 2, "outer": 2, "epilogues.matmul": 3, "clip": 3,
                   "method.clip": 3}
 _WITH_PRECISION = frozenset({"matmul", "dot", "inner", "tensordot", "einsum", "linalg.matmul", "linalg.tensordot",
@@ -36,8 +36,8 @@ class Function:
     make : callable
         A random call.
     ours, reference : callable
-        What is judged, and what judges: NumPy's function or a definition in NumPy's terms.
-    judgement : {"product", "exact", "routine", "epilogue"}
+        What is called, and what it is compared with: NumPy's function or a definition in NumPy's terms.
+    comparison : {"product", "exact", "routine", "epilogue"}
         Whether values may differ within the bound of a sum of products, not at all, within that of alpha A B + beta C, or of a
         function of a product.
     weight : float
@@ -50,7 +50,7 @@ class Function:
     make: Callable[[Draw], Call]
     ours: Callable[..., Any]
     reference: Callable[..., Any]
-    judgement: Judgement
+    comparison: Comparison
     weight: float = 1.0
     left_out: frozenset[str] = frozenset()
 
@@ -126,12 +126,12 @@ def _named(library: Any, name: str) -> Callable[..., Any]:
 
 def _functions() -> dict[str, Function]:
     found = {}
-    makers: Sequence[tuple[dict[str, Callable[[Draw], Call]], Judgement]] = (
+    makers: Sequence[tuple[dict[str, Callable[[Draw], Call]], Comparison]] = (
         (products.MAKERS, "product"), (einsums.MAKERS, "product"), (copies.MAKERS, "exact"))
-    for group, judgement in makers:
+    for group, comparison in makers:
         for name, make in group.items():
             reference = _without_extensions(name, _DEFINED.get(name) or _named(np, name))
-            kind: Judgement = "exact" if name == "einsum_path" else judgement
+            kind: Comparison = "exact" if name == "einsum_path" else comparison
             found[name] = Function(name, make, _named(cuteblas, name), reference, kind, _HEAVY.get(name, 1.0))
     for name, make in routines.MAKERS.items():
         left_out = frozenset({"definition"}) if name in routines.GROUPS else frozenset[str]()       # has no launch for many
@@ -140,7 +140,7 @@ def _functions() -> dict[str, Function]:
         called = arrays.callable_of(name)
         by_ours = arrays.by_numpys_name(name)
         reference = found[name.removeprefix("np.")].reference if by_ours else called
-        multiplies = name in arrays.PRODUCTS or (by_ours and found[name.removeprefix("np.")].judgement == "product")
+        multiplies = name in arrays.PRODUCTS or (by_ours and found[name.removeprefix("np.")].comparison == "product")
         found[name] = Function(name, make, called, reference, "product" if multiplies else "exact", 0.08,
                                frozenset() if arrays.on_gpu(name) else frozenset({"host", "cuda"}))
     for name, make in epilogues.MAKERS.items():

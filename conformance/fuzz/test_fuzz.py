@@ -16,8 +16,8 @@ import cuteblas
 from . import sides, worker
 from .__main__ import main
 from .calls import Call, Code, Memory, Operand, Program, View, from_json, to_json
+from .compare import compare
 from .generate import program
-from .judge import judge
 from .registry import FUNCTIONS
 from .report import python_of
 from .run import perform
@@ -42,7 +42,7 @@ def found(answers, function, calls=CALLS):
         made = program(seed, POOLS["numpy"], function)
         for number, call in enumerate(made.calls):
             count += 1
-            fault = judge(call, answers)
+            fault = compare(call, answers)
             if fault is not None:
                 return replace(made, calls=made.calls[:number + 1]), fault
             if count >= calls:
@@ -112,7 +112,7 @@ def test_broken_functions_are_found_and_shrunk(name):
     assert made is not None, "not found"
 
     def fails(candidate):
-        again = judge(candidate.calls[-1], answers)
+        again = compare(candidate.calls[-1], answers)
         return again is not None and again.what == fault.what
 
     simplest = shrunk(made, lambda candidates: next(filter(fails, candidates), None), 5.0)
@@ -156,7 +156,7 @@ def test_memories_of_repeated_calls_are_found():
 
     def fails(candidate):
         fresh = Remembering()
-        return "dtype" in [fault.what for call in candidate.calls if (fault := judge(call, fresh))]
+        return "dtype" in [fault.what for call in candidate.calls if (fault := compare(call, fresh))]
 
     made = next(p for p in (program(seed, POOLS["numpy"], "outer") for seed in range(2000)) if fails(p))
     assert len(shrunk(made, lambda candidates: next(filter(fails, candidates), None), 5.0).calls) == 2
@@ -302,7 +302,7 @@ def test_a_short_run(backend):
     with answers.ready():
         for seed in range(150):
             for call in program(seed, POOLS[backend]).calls:
-                assert judge(call, answers) is None, python_of(Program((call,)), backend)
+                assert compare(call, answers) is None, python_of(Program((call,)), backend)
 
 
 def test_bounds_are_narrow():
@@ -316,7 +316,7 @@ def test_bounds_are_narrow():
         result[1, 2] += 4 * 2.0**-20
         return result
 
-    assert judge(narrow, Broken("matmul", off)).what == "values"
+    assert compare(narrow, Broken("matmul", off)).what == "values"
     assert Code("1") != Operand(1)
 
 
@@ -335,7 +335,7 @@ def test_bounds_of_powers(values, power, by, seen):
         result[1, 1] *= 1 + by
         return result
 
-    fault = judge(call, Broken("linalg.matrix_power", off))
+    fault = compare(call, Broken("linalg.matrix_power", off))
     assert (fault is not None and fault.what == "values") == seen, fault
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import cuteblas
 
 from .calls import Call, Program
+from .compare import Fault, compare
 from .generate import program
-from .judge import Fault, judge
 from .sides import POOLS, Side, side
 
 __all__ = ["METHODS", "Broken", "Found", "Job", "Team", "attempt", "first_failing"]
@@ -44,10 +44,10 @@ def _context(backend: str) -> Any:
     return get_context(method)
 
 
-def _judged(call: Call, answers: Side) -> Fault | None:
-    """The result of :func:`judge`; an error that reaches it, like that of a kernel which shows when memory is read, is a fault."""
+def _compared(call: Call, answers: Side) -> Fault | None:
+    """The result of :func:`compare`; an error that reaches it, as of a kernel that shows when memory is read, is a fault."""
     try:
-        return judge(call, answers)
+        return compare(call, answers)
     except Exception as error:
         return Fault("error", f"{type(error).__name__}: {str(error)[:300]}, {_place_of(error)}")
 
@@ -153,7 +153,7 @@ def _try(programs: Sequence[Program], backend: str, what: str, end: float, curre
             if time.monotonic() >= end:
                 break
             current.value = index
-            faults = [_judged(call, answers) for call in each.calls]
+            faults = [_compared(call, answers) for call in each.calls]
             fault = faults[-1]
             if fault is not None and fault.what == what:
                 found = index
@@ -170,7 +170,7 @@ def _attempt(programs: Sequence[Program], backend: str, sender: Any) -> None:
     with answers.ready():
         for each in programs:
             for call in each.calls:
-                fault = _judged(call, answers)
+                fault = _compared(call, answers)
     sender.send(fault)
     sender.close()
     os._exit(0)
@@ -193,14 +193,14 @@ def _ended(code: int | None) -> str:
 def _work(job: Job, current: Any, deadline: float, sender: Any) -> None:
     _quiet()
     try:
-        _judge_all(job, current, deadline, sender)
+        _compare_all(job, current, deadline, sender)
     except Exception:
         sender.send(("broken", traceback.format_exc()))
     sender.close()
     os._exit(0)
 
 
-def _judge_all(job: Job, current: Any, deadline: float, sender: Any) -> None:
+def _compare_all(job: Job, current: Any, deadline: float, sender: Any) -> None:
     """Send what is found, and what was done."""
     answers = side(job.backend)
     counts: Counter[str] = Counter()
@@ -212,7 +212,7 @@ def _judge_all(job: Job, current: Any, deadline: float, sender: Any) -> None:
             current.value = index
             made = job.program(index)
             for number, call in enumerate(made.calls):
-                fault = _judged(call, answers)
+                fault = _compared(call, answers)
                 counts[call.function] += 1
                 if fault is not None:
                     sender.send(("fault", Found(index, number, fault, job.first)))

@@ -272,7 +272,7 @@ def in_place(function: str) -> bool:
 
 
 def on_gpu(name: str) -> bool:
-    """Whether CuPy's arrays are to answer as NumPy's: what CuPy's own kernels compute is not judged here."""
+    """Whether CuPy's arrays are to answer as NumPy's: what CuPy's own kernels compute is not compared here."""
     return name not in _TABLE or name.startswith("attribute.") or name == "operator.matmul"
 
 

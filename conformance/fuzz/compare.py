@@ -16,7 +16,7 @@ from .registry import FUNCTIONS, out_position, out_views
 from .run import Outcome, Seen, perform, separated
 from .sides import GUARD, Reference, Side
 
-__all__ = ["Fault", "judge"]
+__all__ = ["Fault", "compare"]
 
 _REFERENCE = Reference()
 
@@ -39,7 +39,7 @@ class Fault:
         return f"{self.what}: {self.detail}"
 
 
-def judge(call: Call, side: Side) -> Fault | None:
+def compare(call: Call, side: Side) -> Fault | None:
     """Make a call on both sides; the first difference that is not allowed."""
     if any(_overlaps_itself(call.views[i]) for i in out_views(call)):
         return None                                 # what two elements in one place are is up to the order of the writes
@@ -84,7 +84,7 @@ def _refusals(call: Call, side: Side, expected: Outcome, got: Outcome) -> Fault 
     if not alike and not _two_mistakes(call, expected.error) and not _may_refuse(call, side, got.error):
         return Fault("exception", f"NumPy raises {_shown(expected.error)}, here: {_shown(got.error)}")
     computed = isinstance(expected.error, SystemError) or "invalid data type" in str(expected.error)
-    if computed or FUNCTIONS[call.function].judgement == "exact":
+    if computed or FUNCTIONS[call.function].comparison == "exact":
         # NumPy computes with datetimes before it refuses them; ufuncs raise where they are
         return None
     for i, (before, after, other) in enumerate(zip(got.before, got.memories, expected.memories, strict=True)):
@@ -102,7 +102,7 @@ def _two_mistakes(call: Call, error: BaseException) -> bool:
     """Whether there may be more than one reason to refuse a call: which comes first is not promised then."""
     if isinstance(error, IndexError):               # NumPy stumbles
         return True
-    if FUNCTIONS[call.function].judgement in ("routine", "epilogue"):           # TypeError and ValueError
+    if FUNCTIONS[call.function].comparison in ("routine", "epilogue"):           # TypeError and ValueError
         return True
     if call.base == "einsum" and isinstance(call.keyword("out"), Code):
         return True
@@ -118,7 +118,7 @@ def _may_refuse(call: Call, side: Side, error: BaseException | None) -> bool:
     """Refusals that the documentation announces."""
     if isinstance(error, ValueError) and call.keyword("precision") not in (None, *(Code(repr(x)) for x in ("auto", "ieee"))):
         return True                             # an algorithm that this product has not
-    if FUNCTIONS[call.function].judgement == "routine" and "not aligned to their size" in str(error) and side.name != "numpy":
+    if FUNCTIONS[call.function].comparison == "routine" and "not aligned to their size" in str(error) and side.name != "numpy":
         return True                             # elements that kernels cannot address
     of_epilogues = ("complex value", "kernels have no", "out is not an array")
     if call.function.startswith("epilogues.") and any(words in str(error) for words in of_epilogues):
@@ -253,9 +253,9 @@ def _label(call: Call, side: Side, expected: Seen) -> str:
 
 
 def _values(call: Call, side: Side, expected: Seen, got: Seen) -> Fault | None:
-    if FUNCTIONS[call.function].judgement == "epilogue":
+    if FUNCTIONS[call.function].comparison == "epilogue":
         return _values_of_epilogue(call, expected, got)
-    if expected.label == "sequence" and FUNCTIONS[call.function].judgement == "routine":
+    if expected.label == "sequence" and FUNCTIONS[call.function].comparison == "routine":
         pairs = enumerate(zip(expected.items, got.items, strict=True))
         return next(filter(None, (_values(routines.problem_of(call, i), side, e, g) for i, (e, g) in pairs)), None)
     if expected.label == "sequence":
@@ -266,7 +266,7 @@ def _values(call: Call, side: Side, expected: Seen, got: Seen) -> Fault | None:
         return Fault("values", f"{got.values!r} in place of {expected.values!r}")
     if _equal(got.values, expected.values):
         return None
-    if got.values.dtype.kind in "SU" and FUNCTIONS[call.function].judgement == "product":
+    if got.values.dtype.kind in "SU" and FUNCTIONS[call.function].comparison == "product":
         return None                             # numbers in letters: as many digits as there is room for
     if call.base == "einsum" and call.keyword("optimize"):          # NumPy's steps wrap and round each for itself
         plain = perform(call.without("optimize"), _REFERENCE)
@@ -279,15 +279,15 @@ def _values(call: Call, side: Side, expected: Seen, got: Seen) -> Fault | None:
             expected = apart.seen
             if _equal(got.values, expected.values):
                 return None
-    if FUNCTIONS[call.function].judgement == "routine" and got.values.dtype.kind in "fc":
+    if FUNCTIONS[call.function].comparison == "routine" and got.values.dtype.kind in "fc":
         why = why_outside(bound_of_routine(call), got.values, expected.values)
         return Fault("values", why) if why else None
-    if FUNCTIONS[call.function].judgement == "product":
+    if FUNCTIONS[call.function].comparison == "product":
         dtype = _type_of_sums(call, expected.values.dtype)
         if dtype.kind in "fc":
             why = why_outside(bound_of(call, dtype, expected.values, side.name == "numpy"), got.values, expected.values)
             return Fault("values", why) if why else None
-    if side.on_gpu and FUNCTIONS[call.function].judgement == "exact" and got.values.dtype.kind in "biu" and any(
+    if side.on_gpu and FUNCTIONS[call.function].comparison == "exact" and got.values.dtype.kind in "biu" and any(
             np.dtype(view.dtype).kind in "fc" for view in call.views):
         return None                             # an integer that does not hold a number is any, on a GPU another one
     differ = np.asarray((got.values != expected.values) & ~((got.values != got.values) & (expected.values != expected.values)))
