@@ -28,7 +28,6 @@ __all__ = ["einsum", "einsum_path"]
 _by_numpy = tally("einsum", "calls", "numpy")
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
 SMALL = 2048                                    # products that NumPy's plain loop does before a product of matrices has begun
-SMALL_ONCE = 1 << 15                            # the same where BLAS has nothing to read twice
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
 _MOST_OPERANDS = 32                             # that NumPy's plain loop takes, less the result (64 from NumPy 2 on)
 _MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets take a quarter of a second
@@ -88,13 +87,19 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             and type(operands[0]) is str and (out is None or type(out) is np.ndarray) \
             and (current_backend() == "numpy" or stays(*operands)):
         most = 1
+        key: list[Any] = [operands[0], None]
         for x in operands[1:]:
             if type(x) is not np.ndarray:
                 break
             most *= x.size
+            dtype = x.dtype
+            key.append((x.shape, x.strides, dtype.num, dtype.isnative))
         else:
-            small = out is None and optimize is False and most <= SMALL and len(operands) <= _MOST_OPERANDS
-            result = np.einsum(*operands) if small else _on_host(operands, *operands[1:], optimize=optimize, out=out)
+            if out is None and optimize is False and ((most <= SMALL and len(operands) <= _MOST_OPERANDS)
+                                                      or _programs.get(tuple(key)) is _LOOP):
+                result = np.einsum(*operands)
+            else:
+                result = _on_host(operands, *operands[1:], optimize=optimize, out=out)
             _by_numpy.tick()
             return result
     if arguments and (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
@@ -267,7 +272,8 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     for x in (*arrays, out) if out is not None else arrays:
         if type(x) is not np.ndarray:
             return _by_numpys_loops(operands, arrays, optimize, out, arguments)
-        key.append((x.shape, x.strides, x.dtype, x.dtype.num))
+        dtype = x.dtype
+        key.append((x.shape, x.strides, dtype.num, dtype.isnative))             # which are all of a number
     if out is not None:
         key.append(out.flags.writeable)
     settled = tuple(key)
@@ -279,6 +285,8 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
                 _programs.clear()
             _programs[settled] = program
     if program is _LOOP:
+        if text is operands[0]:
+            return np.einsum(text, *arrays, out=out, **arguments) if out is not None or arguments else np.einsum(text, *arrays)
         return np.einsum(*with_operands(operands, arrays), out=out, **arguments)
     if program is None:
         return _by_numpys_loops(operands, arrays, optimize, out, arguments)
@@ -336,17 +344,19 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
         return None
     ours = optimize is False or _is_auto(optimize)
     products = prod(subscripts.extents.values())
-    once = len(arrays) == 2 and products == max(x.size for x in arrays)             # each element of one is needed once
-    if ours and products <= (SMALL_ONCE if once else SMALL) and len(arrays) < _MOST_OPERANDS:
+    may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
+    if may_loop and products <= SMALL:
         return _LOOP
     path = _path(operands, subscripts, memories, optimize)
     dtype, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
     if not _is_number(dtype):
         return None
-    from .engines.numpy_einsum import program
+    from .engines.numpy_einsum import loop_ns, program
 
-    return program(subscripts, _settled(subscripts, memories, dtype, scalar, arguments.get("order", "K")), path,
-                   [x.shape for x in memories], None if out is None else (out.strides, out.dtype))
+    found = program(subscripts, _settled(subscripts, memories, dtype, scalar, arguments.get("order", "K")), path,
+                    [x.shape for x in memories], None if out is None else (out.strides, out.dtype))
+    quicker = may_loop and found is not None and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)
+    return _LOOP if quicker else found
 
 
 def _without_address(x: np.ndarray) -> Memory:

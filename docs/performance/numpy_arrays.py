@@ -3,6 +3,7 @@
     python docs/performance/numpy_arrays.py exact              # integers, bool and float16 at 1024 x 1024
     python docs/performance/numpy_arrays.py exact --random 500 # random types, extents, orders and elements; the worst ratios
     python docs/performance/numpy_arrays.py copy               # transposes and other permutations; --random too
+    python docs/performance/numpy_arrays.py einsum             # beside the quicker of optimize=False and True; --random too
 """
 
 from __future__ import annotations
@@ -97,7 +98,55 @@ def _permuted(dtype: np.dtype, shape: tuple[int, ...], axes: tuple[int, ...]) ->
     return f"{dtype} {'x'.join(map(str, shape))}:{','.join(map(str, axes))}", lambda: np.copy(a, "C"), lambda: cuteblas.copy(a, "C")
 
 
-CASES = {"copy": (copies, copies_table), "exact": (exact, exact_table)}
+def einsums(rng: np.random.Generator, count: int) -> Iterator[Case]:
+    """Two to five operands with random indices, of up to 30 million products in one loop."""
+    for _ in range(count):
+        while True:
+            letters = "abcdefg"[:rng.integers(2, 8)]
+            extents = {c: int(2 ** rng.uniform(0, 7)) for c in letters}
+            terms = ["".join(rng.choice(list(letters), rng.integers(1, min(4, len(letters)) + 1), replace=False).tolist())
+                     for _ in range(rng.integers(2, 6))]
+            used = sorted({*"".join(terms)})
+            if np.prod([extents[c] for c in used]) < 3e7:
+                break
+        result = "".join(c for c in rng.permutation(used).tolist() if rng.random() < 0.4)
+        kind = str(rng.choice(["f8", "f8", "f4", "c16", "i8", "i4", "f2", "?"]))
+        arrays = []
+        for term in terms:
+            shape, axes = [extents[c] for c in term], rng.permutation(len(term))
+            x = _elements(rng, kind, tuple(shape[i] for i in axes), True, 0.1) if kind != "c16" else \
+                rng.standard_normal([shape[i] for i in axes]) * 1j
+            arrays.append(x.transpose(np.argsort(axes)))
+        yield _summed(f"{','.join(terms)}->{result}", arrays)
+
+
+def einsums_table(rng: np.random.Generator) -> Iterator[Case]:
+    """Chains, networks and batches."""
+    for kind in ("f8", "i8", "f2"):
+        for text, extent in (("ij,jk->ik", 512), ("ab,bc,cd->ad", 64), ("bij,bjk->bik", 96), ("abcd,cdef->abef", 16),
+                             ("abcd,bdef,ce->af", 12), ("ijk,jl->ilk", 80)):
+            terms = text.partition("->")[0].split(",")
+            yield _summed(text, [_elements(rng, kind, (extent,) * len(term), True, 0.1) for term in terms])
+
+
+def _summed(text: str, arrays: list[np.ndarray]) -> Case:
+    def theirs() -> Any:
+        return np.einsum(text, *arrays, optimize=best)
+
+    def seconds(optimize: bool) -> float:
+        taken = []
+        for _ in range(3):
+            start = perf_counter()
+            np.einsum(text, *arrays, optimize=optimize)
+            taken.append(perf_counter() - start)
+        return min(taken)
+
+    best = seconds(True) < seconds(False)
+    name = f"{arrays[0].dtype} {text} {'x'.join(map(str, arrays[0].shape))} optimize={best}"
+    return name, theirs, lambda: cuteblas.einsum(text, *arrays)
+
+
+CASES = {"copy": (copies, copies_table), "einsum": (einsums, einsums_table), "exact": (exact, exact_table)}
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from .arrays import DTYPES, LAYOUTS, laid_out
 from .test_einsum import SUBSCRIPTS, operands_for
 
 EINSUM = import_module("cuteblas.functions.einsum")             # the package has the function under this name
+NUMPY_EINSUM = import_module("cuteblas.functions.engines.numpy_einsum")
 FLOATS = {"e": 6e4, "f": 3e38, "d": 1.7e308, "F": 1e38, "D": 1e308}
 
 
@@ -23,8 +24,8 @@ FLOATS = {"e": 6e4, "f": 3e38, "d": 1.7e308, "F": 1e38, "D": 1e308}
 def no_call_is_small(monkeypatch):
     """Let NumPy's plain loop answer nothing."""
     monkeypatch.setattr(EINSUM, "SMALL", -1)
-    monkeypatch.setattr(EINSUM, "SMALL_ONCE", -1)
     monkeypatch.setattr(EINSUM, "_programs", {})
+    monkeypatch.setattr(NUMPY_EINSUM, "_LOOP_CALL", 1e15)
 
 
 def einsum(*operands, **arguments):
@@ -141,3 +142,18 @@ def test_equal_types_of_other_names_are_told_apart():
     for name in "lqlq":
         x = np.ones((2, 2), name)
         assert cuteblas.einsum("ij,jk->ik", x, x).dtype.char == np.einsum("ij,jk->ik", x, x).dtype.char
+
+
+@pytest.mark.parametrize(("text", "extent", "dtype", "loops"), [
+    ("ij,jk->ik", 16, "d", True), ("ij,jk->ik", 64, "d", False), ("ij,jk->ik", 24, "e", False),
+    ("ij,ij->i", 150, "d", True),
+    ("ab,bc,cd->ad", 8, "d", True), ("ab,bc,cd->ad", 20, "d", False), ("ab,bc,cd->ad", 20, "l", False),
+    ("b,cfa->c", 14, "d", True)])
+def test_numpys_loop_is_used_where_it_is_quicker(monkeypatch, text, extent, dtype, loops):
+    monkeypatch.undo()
+    monkeypatch.setattr(EINSUM, "_programs", {})
+    arrays = [np.ones((extent,) * len(term), dtype) for term in text.partition("->")[0].split(",")]
+    for _ in range(2):
+        np.testing.assert_array_equal(cuteblas.einsum(text, *arrays), np.einsum(text, *arrays))
+    (program,) = EINSUM._programs.values()
+    assert (program is EINSUM._LOOP) == loops

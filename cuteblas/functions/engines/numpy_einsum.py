@@ -19,9 +19,21 @@ from ..expressions import Expression
 from ..memory import without_imaginary_part
 from ..subscripts import Subscripts
 
-__all__ = ["Program", "program"]
+__all__ = ["Program", "loop_ns", "program"]
 
 _FEW = 64                                       # products of a matrix that do not repay a call of BLAS for each matrix of a stack
+# Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product of elements by NumPy's loop over
+# one to four operands.
+_CALL, _STEP, _LOOP_CALL, _OF_A_STACK = 5000.0, 4500.0, 2000.0, 150.0
+_RATES = {"b": (0.1, 1.7, 2.0, 4.0), "i": (0.9, 0.45, 1.2, 3.0), "f": (0.8, 0.3, 0.8, 2.5),
+          "c": (1.0, 1.1, 2.3, 4.0), "e": (3.0, 4.5, 9.0, 13.0)}
+_MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
+
+
+def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
+    """The expected time of NumPy's plain loop."""
+    rates = _RATES["e" if dtype.char == "e" else dtype.kind if dtype.kind in "bfc" else "i"]
+    return _LOOP_CALL + products * rates[min(operands, len(rates)) - 1]
 
 
 @dataclass(frozen=True)
@@ -47,14 +59,19 @@ class _Load:
 
 @dataclass(frozen=True)
 class _Loop:
-    """NumPy's plain loop over all indices."""
+    """NumPy's plain loop over all indices, of which there are so many products."""
 
     positions: tuple[int, ...]
     subscripts: str
+    products: int
 
     def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
         """The product."""
-        return np.asarray(np.einsum(self.subscripts, *factors, order="C"))
+        return np.asarray(np.einsum(self.subscripts, *factors))
+
+    def expected_ns(self, dtype: np.dtype) -> float:
+        """The expected time."""
+        return loop_ns(dtype, len(self.positions), self.products)
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,22 @@ class _Pair:
         if self.loop is not None and not np.isfinite(result).all():
             return self.loop.run(factors)
         return np.asarray(result).reshape(self.shape)
+
+    def expected_ns(self, dtype: np.dtype) -> float:
+        """The expected time."""
+        first, second = (prod(shape) for shape in self.shapes)
+        parts = 4 if dtype.kind == "c" else 1
+        taken = sum(x.expected_ns(dtype) for x in self.sums if x is not None)
+        if self.multiplies is np.multiply:
+            return taken + prod(self.shape) * parts
+        *stack, m, k = self.shapes[0]
+        n, matrices = self.shapes[1][-1], prod(stack)
+        products = matrices * m * n * k
+        taken += (first + second) * (_BY_VECTORS if min(m, n) == 1 else _MOVED) * parts
+        taken += matrices * _OF_A_STACK if matrices > 1 else 0
+        if dtype.char in WITHOUT_BLAS:
+            return taken + min(loop_ns(dtype, 2, products), _EXACT + products * _BY_BLAS * 2)
+        return taken + products * _BY_BLAS * parts
 
     def write(self, factors: Sequence[np.ndarray], out: np.ndarray) -> None:
         """Put the product in a stack of matrices."""
@@ -150,6 +183,8 @@ class Program:
         elements and the result, if it has any, is zero.
     shape, strides, dtype
         Of a new array for the result; strides in bytes.
+    wide : numpy.dtype or None
+        Of the products.
     scalar : bool
         Whether a result without axes is a scalar.
     axes : tuple of int
@@ -167,9 +202,17 @@ class Program:
     strides: tuple[int, ...]
     dtype: np.dtype
     scalar: bool
+    wide: np.dtype | None = None
     axes: tuple[int, ...] = ()
     shown: tuple[int, ...] = ()
     written: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+
+    def expected_ns(self, arrays: Sequence[np.ndarray]) -> float:
+        """The expected time."""
+        if self.wide is None:
+            return _CALL
+        cast = sum(x.size for x in arrays if x.dtype != self.wide)
+        return _CALL + cast + sum(_STEP + step.expected_ns(self.wide) for step in self.steps)
 
     def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
         """The result. ``out``, if there is one, shares no memory with the arrays."""
@@ -241,7 +284,7 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
         modes = {c: (extents[c], stride) for c, stride in zip(subscripts.result, strides, strict=True) if c in result}
         if steps[-1].writes([modes[c] for c in term], wide.itemsize):
             written = tuple(extents[c] for c in result), tuple(result.index(c) for c in term), steps[-1].stacked
-    return Program(loads, tuple(steps), *ends, axes, shown, written)
+    return Program(loads, tuple(steps), *ends, wide, axes, shown, written)
 
 
 def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
@@ -269,7 +312,7 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: 
         return prod(extents[c] for c in indices)
 
     if len(terms) != 2:
-        return _loop(positions, terms, kept), kept
+        return _loop(positions, terms, kept, extents), kept
     given = terms
     rows, columns = ([c for c in kept if c in x and c not in y] for x, y in (terms, terms[::-1]))
     swapped = bool(rows and columns) and kept.index(rows[0]) > kept.index(columns[0])
@@ -281,9 +324,9 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: 
     alone = [[c for c in x if c not in y and c not in kept] for x, y in (terms, terms[::-1])]
     order = "".join((*batch, *rows, *columns))
     m, n, k, stack = map(size, (rows, columns, summed, batch))
-    loop = _loop(positions, given, order)
+    loop = _loop(positions, given, order, extents)
     if loop is not None and summed and stack > 1 and m * n * k <= _FEW and not any(alone):
-        return _loop(positions, given, kept), kept
+        return _loop(positions, given, kept, extents), kept
     both, down, along = ([stack] if batch else []), [m], [n]
     if not summed:                              # any strides will do
         both, down, along = ([extents[c] for c in part] for part in (batch, rows, columns))
@@ -293,22 +336,25 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: 
     left = ["".join(c for c in x if c not in y) for x, y in zip(terms, alone, strict=True)]
     if any(alone) and loop is None:
         return None, order
-    sums = tuple(_loop((0,), [x], y) if x != y else None for x, y in zip(terms, left, strict=True))
+    sums = tuple(_loop((0,), [x], y, extents) if x != y else None for x, y in zip(terms, left, strict=True))
     overflows = any(alone) and wide.kind in "fc"
-    return _Pair(positions, swapped, sums,                                                                  # type: ignore[arg-type]
+    pair = _Pair(positions, swapped, sums,                                                                  # type: ignore[arg-type]
                  tuple(tuple(x.index(c) for c in group) for x, group in zip(left, groups, strict=True)),    # type: ignore[arg-type]
                  (first_shape, second_shape), (*both, *down, *along), (len(batch), len(rows), len(columns)),
-                 tuple(extents[c] for c in order), np.matmul if summed else np.multiply, loop if overflows else None), order
+                 tuple(extents[c] for c in order), np.matmul if summed else np.multiply, loop if overflows else None)
+    if loop is not None and loop.expected_ns(wide) < pair.expected_ns(wide):
+        return _loop(positions, given, kept, extents), kept
+    return pair, order
 
 
-def _loop(positions: tuple[int, ...], terms: Sequence[str], kept: str) -> _Loop | None:
+def _loop(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: Mapping[str, int]) -> _Loop | None:
     """NumPy's plain loop; ``None`` if there are more indices than letters."""
     indices = dict.fromkeys("".join(terms))
     if len(indices) > len(ascii_letters):
         return None
     named = dict(zip(indices, ascii_letters, strict=False))
     inputs = ",".join("".join(named[c] for c in term) for term in terms)
-    return _Loop(positions, f"{inputs}->{''.join(named[c] for c in kept)}")
+    return _Loop(positions, f"{inputs}->{''.join(named[c] for c in kept)}", prod(extents[c] for c in indices))
 
 
 def _for_blas(x: np.ndarray) -> np.ndarray:
