@@ -61,6 +61,15 @@ def _outward(app, docname, source):
     source[0] = _NAMED.sub("[]", _LINK.sub(target, source[0]))
 
 
+_NEEDS_GPU = re.compile(r"^<!-- needs: gpu(?:, run ([\d-]+))? -->$", re.M)
+
+
+def _marked(app, docname, source):
+    """Examples that the build does not run say so."""
+    source[0] = _NEEDS_GPU.sub(lambda found: f"*Needs a GPU{'; run on an NVIDIA H200 on ' + found[1] if found[1] else ''}:*\n",
+                               source[0])
+
+
 def _without_numpys_labels(app, what, name, subject, options, lines):
     """What is inherited from NumPy's docstrings refers to pages of NumPy's."""
     lines[:] = [re.sub(r":ref:`([^`<]*?)(?: <[^`>]*>)?`", r"\1", line) for line in lines]
@@ -69,4 +78,5 @@ def _without_numpys_labels(app, what, name, subject, options, lines):
 def setup(app):
     app.connect("autodoc-process-docstring", _without_numpys_labels)
     app.connect("source-read", _outward)
+    app.connect("source-read", _marked)
     app.connect("include-read", lambda app, path, docname, source: _outward(app, docname, source))

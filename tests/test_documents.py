@@ -1,7 +1,8 @@
 """The Python examples of README and docs run as they are written.
 
 Blocks of a file are run in order and share their names: ``python`` blocks as scripts, ``pycon`` blocks as doctests. A comment
-``<!-- needs: compiler -->`` or ``<!-- needs: gpu -->`` before a block leaves it out where there is none.
+``<!-- needs: compiler -->`` or ``<!-- needs: gpu -->`` before a block leaves it out where there is none; the latter may say when it
+last ran on one: ``<!-- needs: gpu, run 2026-11-23 -->``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FILES = [ROOT / "README.md", *sorted(path for folder in (DOCS, DOCS / "howto", DOCS / "tutorials") for path in folder.glob("*.md")
                                      if path.name != "layout-semantics.md")]
-BLOCK = re.compile(r"(?:^<!-- needs: (?P<needs>\w+) -->\n)?^```(?P<kind>python|pycon)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"(?:^<!-- needs: (?P<needs>\w+)(?:, run [\d-]+)? -->\n)?"
+                   r"^```(?P<kind>python|pycon)\n(?P<text>.*?)^```$", re.M | re.S)
 PERFORMANCE = DOCS / "performance"
 SITE = DOCS / "site"
 ON_GITHUB = re.compile(r"https://(?:github\.com/cuteblas/cuteblas/(?:blob|tree)"
@@ -37,7 +39,8 @@ def available(needed):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_examples(path):
+def test_examples(path, monkeypatch):
+    monkeypatch.setenv("CUTEBLAS_DEVICE", "cpu")              # as where there is no GPU
     text, names = path.read_text(encoding="utf-8"), {"__name__": path.stem}
     runner = DocTestRunner(optionflags=ELLIPSIS)
     for block in BLOCK.finditer(text):

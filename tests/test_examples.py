@@ -31,7 +31,8 @@ def names_of(module):
 
 
 @pytest.mark.parametrize("module, name", NAMES, ids=lambda x: x)
-def test_examples(module, name):
+def test_examples(module, name, monkeypatch):
+    monkeypatch.setenv("CUTEBLAS_DEVICE", "cpu")              # as where there is no GPU
     subject = found(module, name)
     text = inspect.getdoc(subject) or ""
     assert re.search(r"^\s*>>> ", text, re.M), "no example"
