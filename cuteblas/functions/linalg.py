@@ -170,7 +170,9 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
     operands, named = list(arrays), {} if out is None else {"out": out}
     count = len(arrays)
-    resolved = resolve(function, operands, out) if count else "numpy"
+    if not count:
+        return np.linalg.multi_dot(operands)                    # refuses it
+    resolved = resolve(function, operands, out)
     if isinstance(resolved, str):
         return delegate(function, resolved, _multi_dot_by_numpy, operands, named, algorithm,
                         lambda: _rehearse_chain(operands, out, algorithm),

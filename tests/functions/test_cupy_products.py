@@ -375,6 +375,11 @@ def test_a_call_is_resolved_before_anything_runs(monkeypatch):
         cuteblas.dot(on_gpu(np.ones(2)), 2**70)
 
 
+def test_a_chain_of_nothing_is_refused_as_by_numpy():
+    with pytest.raises(ValueError, match="Expecting at least two arrays"):
+        cuteblas.linalg.multi_dot((), out=on_gpu(np.ones((2, 2))))
+
+
 @pytest.mark.skipif(not UFUNCS, reason="NumPy takes no out=... yet")
 def test_explain_resolves_as_matmul_does():
     x = on_gpu(np.ones((2, 2)))
