@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import signal
 from collections.abc import Callable
+from functools import cache
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -63,6 +64,7 @@ def why_unavailable() -> str | None:
     return None
 
 
+@cache
 def _replacer() -> Callable[..., int]:
     from numpy._core._multiarray_umath import _UFUNC_API  # type: ignore[import-not-found]
 
