@@ -21,8 +21,8 @@ HOME = Path(__file__).parents[2]
 SIZES = {
     "pca": {"cpu": (20_000, 512, 16), "gpu": (200_000, 2048, 16)},
     "kernel_ridge": {"cpu": (2000, 1000, 784), "gpu": (8192, 4096, 4096)},
-    "digits_network": {"cpu": (512, 512, 20), "gpu": (4096, 4096, 10)},
-    "count_paths": {"cpu": (512, 12, 6), "gpu": (768, 12, 6)},
+    "digits_network": {"cpu": (512, 512, 20), "gpu": (4096, 4096, 30)},
+    "count_paths": {"cpu": (512, 12, 6), "gpu": (1024, 12, 6)},
     "tensor_network": {"cpu": (12, 48, 2), "gpu": (12, 80, 2)},
 }
 
@@ -46,7 +46,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.sizes == "gpu":
         os.environ["CUTEBLAS_BACKEND"] = "auto"
-    rows = []
+    rows: list[dict] = []
+    about = {"numpy": np.__version__, "python": platform.python_version(), "processors": len(os.sched_getaffinity(0)),
+             "sizes": options.sizes, "backend": os.environ.get("CUTEBLAS_BACKEND", "")}
     print("| program | sizes | NumPy | with cuteblas | ratio |\n|---|---|---|---|---|")
     for name in options.names:
         sizes, times = SIZES[name][options.sizes], {"numpy": [], "cuteblas": []}
@@ -62,10 +64,8 @@ def main() -> None:
               f"{best['numpy'] / best['cuteblas']:.1f} |", flush=True)
         if len(checksums) > 1:
             print(f"checksums differ: {checksums}")
-    if options.json:
-        about = {"numpy": np.__version__, "python": platform.python_version(), "processors": os.cpu_count(), "sizes": options.sizes,
-                 "backend": os.environ.get("CUTEBLAS_BACKEND", "")}
-        Path(options.json).write_text(json.dumps({"about": about, "programs": rows}, indent=1) + "\n")
+        if options.json:
+            Path(options.json).write_text(json.dumps({"about": about, "programs": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
