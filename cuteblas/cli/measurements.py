@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from math import prod
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -56,6 +57,7 @@ _TRANSPOSE_SIZES, _PRODUCT_SIZES, _VARIANT_DTYPES = ((8192,),), ((5120, 5120, 40
 _EPILOGUE_SIZES, _EPILOGUE_DTYPES, _EPILOGUES = ((1024,), (4096,)), ("float32", "float16"), 3
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
 _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
+_TRUE = 0.1                          # of elements of bool
 
 Row = dict[str, Any]
 """One line of a table: times in seconds under keys that end in ``_s``."""
@@ -415,12 +417,15 @@ def _matrix_cases(which: Selection) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _random(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """Normal numbers, or small integers."""
+    """Normal numbers, integers of all values, or bool of which one in ten is true."""
     generator, element = xp.random.RandomState(seed), dtype_named(dtype)
     if kind_of_numbers(element) in "fc":
         x = generator.standard_normal(extents)
         return (x + 1j * generator.standard_normal(extents) if np.issubdtype(element, np.complexfloating) else x).astype(element)
-    return generator.randint(0, 100, extents).astype(dtype)
+    if element.kind == "b":
+        return generator.random_sample(extents) < _TRUE
+    words = generator.random_sample(-(-prod(extents) * element.itemsize // 4)) * 2.0**32
+    return words.astype(np.uint32).view(np.uint8)[:prod(extents) * element.itemsize].view(element).reshape(extents)
 
 
 def _unset(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
@@ -26,6 +27,17 @@ __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix"]
 _MOST_BYTES = 16                        # of one access
 
 Pieces = AbstractContextManager[tuple[IntLike, Tensor]]
+
+
+class Parked(Protocol):
+    """Sums of a thread that are in memory: a run is loaded when it is asked for."""
+
+    @property
+    def layout(self) -> Layout:
+        """That which they would have in registers."""
+
+    def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
+        """Those of so many columns of the last mode, from ``first`` on, by their coordinates: they are loaded now."""
 
 
 @dataclass(frozen=True)
@@ -150,14 +162,14 @@ class Epilogue:
         return self._reads_c or bool(self._matrices)
 
     # -- the work -----------------------------------------------------------------------------------------------------------------
-    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard | None,
+    def store(self, accumulators: Tensor | Parked, partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard | None,
               extents: tuple[IntLike, IntLike], item: IntLike | tuple[IntLike, ...],
               tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
         """Turn sums into C, rounded once.
 
         Parameters
         ----------
-        accumulators : Tensor
+        accumulators : Tensor or Parked
             (run, rest...): a run is contiguous in C if C is contiguous at all.
         partition : callable
             Gives a thread's part of a tile of C in the same modes.
@@ -181,15 +193,16 @@ class Epilogue:
         parts = [k.pin(f"tCg_{matrix.param.name}", partition(tile(matrix.at(item, extents)))) for matrix in self._matrices]
         run, *rest = (size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
 
-        def summed(i: IntLike, at: tuple[IntLike, ...]) -> Value:
-            """A sum in the type of sums."""
-            total = accumulators(i, *at)
-            return k.convert(total, self._accumulator) if self._converts else total
-
-        def one(at: tuple[IntLike, ...], target: Tensor) -> None:
+        def one(at: tuple[IntLike, ...], target: Tensor, own: Callable[[IntLike], Value] | None = None) -> None:
             """One run of C."""
             here = (_, *at)
             inside = guard and guard[here]
+
+            def summed(i: IntLike) -> Value:
+                """A sum in the type of sums."""
+                total = own(i) if own else accumulators(i, *at)         # type: ignore[operator]
+                return k.convert(total, self._accumulator) if self._converts else total
+
             tCrD = k.registers("tCrD", self._output, Layout(run))
             if reads_c and "beta" in self._absent:
                 k.fill(tCrD)
@@ -199,7 +212,7 @@ class Epilogue:
                 k.copy(Vector(self._c.width), tCgC[here], tCrD, guard=inside)
             if fused is None:
                 with k.loops((run,)) as (i,):
-                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i, at), tCrD(i), self._alpha,
+                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i), tCrD(i), self._alpha,
                                               self._beta, self._beta_kind))
             else:
                 self._apply(fused, summed, tCrD, parts, here, run, inside)
@@ -210,15 +223,17 @@ class Epilogue:
 
         if pieces is None:
             with k.loops(rest) as at:
-                one(at, tCgC[(_, *at)])
+                column = None if isinstance(accumulators, Tensor) else accumulators.loaded(at[-1], 1)
+                one(at, tCgC[(_, *at)], column and (lambda i: column(i, *at[:-1], 0)))
             return
         with pieces as (piece, target):
             *inner, last = (size(target.layout[i]) for i in range(1, rank(target.layout)))
+            columns = None if isinstance(accumulators, Tensor) else accumulators.loaded(last * piece, last)
             with k.loops((*inner, last)) as (*outer, i):
-                one((*outer, i + last * piece), target[(_, *outer, i)])
+                one((*outer, i + last * piece), target[(_, *outer, i)], columns and (lambda r: columns(r, *outer, i)))
 
-    def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike, tuple[IntLike, ...]], Value], tCrD: Tensor,
-               parts: list[Tensor], here: tuple, run: int, inside: Guard | None) -> None:
+    def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike], Value], tCrD: Tensor, parts: list[Tensor], here: tuple,
+               run: int, inside: Guard | None) -> None:
         """One run of C through the graph."""
         k, operands = self.k, len(fused.operands)
         inputs = zip(fused.operands, parts[:operands], strict=True)
@@ -228,7 +243,7 @@ class Epilogue:
             def leaf(node: Node) -> Value:
                 match node.op:
                     case "acc":
-                        return summed(i, here[1:])
+                        return summed(i)
                     case "c":
                         return k.convert(tCrD(i), node.dtype)
                     case "operand":

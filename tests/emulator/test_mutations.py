@@ -93,6 +93,12 @@ def _integers(kind: str, m: int, n: int, k: int, out: str = "") -> Trial:
                  a.astype(out or kind) @ b.astype(out or kind))
 
 
+def _in_two_words(*problem) -> Trial:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cuteblas.planning.gemm.wgmma.MOST_PARKED", 0)
+        return _integers(*problem)
+
+
 def _guarded(plan: Callable, m: int, tiny: float | None, **kinds: str) -> Trial:
     """Small integers; or, in the last rows of A, elements that no planes hold beside others that are multiplied by zeros."""
     rng = np.random.default_rng(m)
@@ -147,7 +153,8 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "divided": lambda: product(lambda p: plan_wgmma(p, _on(3), WgmmaTile(1, 64, 3), 1), 64, 64, 576, "f2", "f4"),
     "bytes": lambda: _integers("int8", 64, 192, 304, "int32"),
     "digits": lambda: _integers("int32", 64, 128, 300),
-    "two_words": lambda: _integers("uint64", 64, 64, 300),
+    "parked": lambda: _integers("uint64", 64, 128, 300),
+    "two_words": lambda: _in_two_words("int64", 64, 64, 300),
     "cluster": lambda: product(lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, Cluster(2, 1))), 128, 64, 320, "f2", "f4"),
     "split": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 128, "f4", error=1e-4),
     "split_by_pairs": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 384, "f4", error=1e-4),      # of blocks
@@ -275,6 +282,16 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "the planes are exchanged": (r"(&mapA[^;]*, )digit\)", r"\1of_b)"),
         "a product is left out": (r"digit < -higher \+ 4", "digit < -higher + 3 + (higher == 3)"),
         "a sum ends early": (r"\(-sum \+ 4\) \* k_tiles", "(-sum + 4) * k_tiles - (sum == 3)"),
+    },
+    "parked:2": {
+        "nothing is carried": (r"(tCrC\[[^;]*\] = )static_cast<int>\([^;]*>> 8\);", r"\g<1>0;"),
+        "sums are shifted too far": (r"(static_cast<unsigned int>\(tCrC[^;]*\)) >> 8\)", r"\1 >> 9)"),
+        "digits are not parked": (r"cb::store_global<4>\(&tPgP[^;]*;", NOTHING),
+        "all digits are parked in one place": (r"(&tPgP\[)sum \* \d+", r"\g<1>0"),
+        "digits of other accumulators": (r">> i_ \* 8 \+ i \* 16", ">> i_ * 16 + i * 8"),
+        "all blocks park in one place": (r"(tPgP = [^;]*)block \* \d+", r"\g<1>0"),
+        "planes of another sum": (r"(of_b = )sum - digit", r"\1sum % 7"),
+        "accumulators are shifted before they are there": (r"cb::wgmma_wait<0>\(\);", NOTHING, 1),
     },
     "two_words:2": {
         "the upper half is not kept": (r"(total\[[^;]*\] = )static_cast<unsigned long long>\([^;]*;", r"\g<1>0;"),

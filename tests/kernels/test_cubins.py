@@ -128,14 +128,15 @@ def test_matrix_instructions_of_a_stage_are_not_waited_for_one_by_one(divided, t
         assert text.count("HGMMA") == 4 * len(config.mma.atoms) * text.count("WARPGROUP.ARRIVE") > 0, config.name
 
 
-INTEGERS = [("int8", "int32", 1, TILES[:6:2]), ("uint8", "int32", 4, TILES[1:5:3]), ("uint8", "int64", 8, TILES_OF_TWO_WORDS[:2])]
+INTEGERS = [("int8", "int32", 1, False, TILES[:6:2]), ("uint8", "int32", 4, False, TILES[1:4:2]),
+            ("uint8", "int64", 8, True, TILES[:4]), ("uint8", "int64", 8, False, TILES_OF_TWO_WORDS[:2])]
 
 
-@pytest.mark.parametrize("element, output, digits, tile", [(*x[:3], tile) for x in INTEGERS for tile in x[3]], ids=str)
-def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, digits, tile, tmp_path):
+@pytest.mark.parametrize("element, output, digits, parked, tile", [(*x[:4], tile) for x in INTEGERS for tile in x[4]], ids=str)
+def test_products_of_bytes_do_not_spill_and_are_not_waited_for(element, output, digits, parked, tile, tmp_path):
     """Sums of digits are shifted and added between loops of matrix instructions, of which none is waited for by itself."""
     config = WgmmaConfig(element, output, tile.columns, tile.stages, tile.cluster, groups=tile.groups, accumulator=output,
-                         digits=digits, staged="tma", alpha="value", beta="value")
+                         digits=digits, parked=parked, staged="tma", alpha="value", beta="value")
     kernel = gemm_wgmma(config)
     code = cubin(kernel, "sm_90a")
     registers, stack = resources(code, tmp_path)

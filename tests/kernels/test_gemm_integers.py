@@ -9,7 +9,7 @@ from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
-from cuteblas.planning import H200, GemmProblem, Operand
+from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.packing import packed_problem, plan_packed
 from cuteblas.planning.gemm.wgmma import TILES_OF_TWO_WORDS, WgmmaTile, _Tiling, plan_wgmma, why_not_wgmma
 from cuteblas.planning.gemm.wgmma import _planned as planned_tiling
@@ -100,7 +100,7 @@ def test_extreme_values(engine, dtype, value):
     run(engine, a, b)
 
 
-@pytest.mark.parametrize("dtype, k", [("int8", 2**17 + 200), ("uint8", 2**16 + 2000), ("int64", 16640)])
+@pytest.mark.parametrize("dtype, k", [("int8", 2**17 + 200), ("uint8", 2**16 + 2000), ("uint64", 16384), ("int64", 16640)])
 @pytest.mark.parametrize("value", ["least", "all bits"])
 def test_sums_that_pass_32_bits(engine, dtype, k, value):
     """K from which sums of bytes do not fit their accumulators; for 64 bits, those of the lowest digits are added in parts."""
@@ -110,7 +110,8 @@ def test_sums_that_pass_32_bits(engine, dtype, k, value):
     a[1, ::2] = 1
     if kind.itemsize == 1:
         run(engine, a, b, output="int32" if kind.kind == "i" else "uint32", compute="int32" if kind.kind == "i" else "uint32")
-    run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 1, k, 0, 0.0))
+    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 1, k, 0, 0.0))
+    assert plan.config.parked == (dtype == "uint64")
 
 
 def test_parts_of_sums_are_as_long_as_32_bits_allow():
@@ -157,8 +158,21 @@ def test_shapes_of_tiles(engine, dtype, tile):
     run(engine, a, b, tile=tile, placed=(place(a), place(b, "F")), beta=1)
 
 
+@pytest.mark.parametrize("tile", [TILES[2], TILES[5]], ids=str)
+def test_shapes_of_tiles_that_park_digits(engine, tile):
+    rng = np.random.default_rng(10)
+    plan = run(engine, random(rng, (200, 140), "uint64"), random(rng, (140, 250), "uint64"), tile=tile, c_pad=int(tile.groups == 3))
+    assert plan.config.parked
+
+
+@pytest.fixture
+def in_two_words(monkeypatch):
+    """No digits are parked."""
+    monkeypatch.setattr("cuteblas.planning.gemm.wgmma.MOST_PARKED", 0)
+
+
 @pytest.mark.parametrize("tile", TILES_OF_TWO_WORDS, ids=str)
-def test_shapes_of_tiles_of_two_words(engine, tile):
+def test_shapes_of_tiles_of_two_words(engine, in_two_words, tile):
     rng = np.random.default_rng(10)
     run(engine, random(rng, (200, 260), "int64"), random(rng, (260, 136), "int64"), tile=tile, alpha=3)
 
@@ -210,3 +224,19 @@ def test_what_is_refused():
     assert "not on sm_80" in why_not_wgmma(p, replace(H200, arch="sm_80"))
     with pytest.raises(CodegenError, match="not shared"):
         gemm_wgmma(WgmmaConfig("uint8", "int32", 64, digits=4, divided=True))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_is_chosen(dtype):
+    """Small products stay on the units that add no copies; large ones go to tensor cores, in every order."""
+    def family(n):
+        x, y = Operand(dtype, (n, 1)), Operand(dtype, (1, n))
+        return plan_gemm(GemmProblem(n, n, n, x, y, x), H200).family
+
+    assert family(64) == "gemm_simt" and family(2048) == "gemm_wgmma"
+
+
+@pytest.mark.parametrize("dtype, launches", [("int8", 1), ("int16", 3)])
+def test_bytes_along_k_are_read_in_place(dtype, launches):
+    x = Operand(dtype, (2048, 1))
+    assert len(plan_gemm(GemmProblem(2048, 2048, 2048, x, x, x), H200).launches) == launches

@@ -69,6 +69,8 @@ class Scheduler:
 
     Attributes
     ----------
+    block, blocks : IntLike
+        The block's index, and the number of blocks.
     place : Place
         The block in its cluster.
     k_tiles : IntLike
@@ -79,6 +81,7 @@ class Scheduler:
                  batch: tuple[IntLike, ...], cluster: Cluster = ALONE, divided: Divided | None = None):
         self._k, self._batch, self._cluster = k, batch, cluster
         block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
+        self.block, self.blocks = block, blocks
         self.place = Place(k, cluster, block)
         self._tiles = (k.let("tiles_m", ceil_div(extents[0], tile[0] * cluster.m)),
                        k.let("tiles_n", ceil_div(extents[1], tile[1] * cluster.n)))

@@ -10,17 +10,11 @@ A and B may each be K-major or MN-major: 16-bit operands are read
 in either order by the hardware, so no layout needs a copy. Others are read along K alone.
 
 Bytes are multiplied and summed in int32, which wraps, so results of up to 4 bytes are exact modulo 2^32 for any K. Longer integers
-are *digits*: their bytes, unsigned, each plane of which is a matrix: ``a = sum_i a_i 256^i``. Modulo ``256^d`` a product of
-integers of d digits is ``sum_s 256^s S_s``, where ``S_s`` sums the products of planes i of A and s - i of B: one product with
-s + 1 times the K. Sums are made for s = d - 1, ..., 0 by Horner's rule: one set of accumulators is shifted by 8 bits between
-them. Of 64-bit integers, s = 7 to 4 make the upper half of the result, where 32 bits are enough too; for s = 3 to 0, 32-bit sums,
-each of as much of K as fits, are added to 64-bit totals.
+are planes of their bytes: :mod:`~cuteblas.kernels.gemm.digits`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,13 +26,13 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, TmaLoad
-from ...codegen.values import cast
-from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_delivered, wgmma_fence, wgmma_wait
+from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, ceil_div, equal, less, maximum, minimum, select
+from ...layout.symbolic import IntLike, equal, less
 from ..common import mapped, operand
 from ..epilogue import Epilogue
 from .cluster import ALONE, Cluster
+from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo
 from .divided import Divided
 from .persistent import TmaConfig
 from .roles import GROUP, begin, consumers, producers
@@ -72,6 +66,8 @@ class WgmmaConfig(TmaConfig):
         The type of alpha, beta and the sums that the epilogue takes.
     digits : int
         Bytes of an element of A and of B, which are ``uint8`` then: planes of their digits.
+    parked : bool
+        Whether digits of the results, of eight, are parked in the workspace; else totals take three registers.
     """
 
     element: str
@@ -82,6 +78,7 @@ class WgmmaConfig(TmaConfig):
     clipped: bool = False
     accumulator: str = "float32"
     digits: int = 1
+    parked: bool = False
 
     @property
     def mma(self) -> WgmmaMma:
@@ -99,7 +96,7 @@ class WgmmaConfig(TmaConfig):
         traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta, self.staged, self.cluster,
                              depth_of(self.element))
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
-        digits = f"x{self.digits}" if self.digits > 1 else ""
+        digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""
         return (f"gemm_wgmma_{dtype(self.element).tag}{digits}_{dtype(self.output).tag}_{traits}{summed}"
                 f"{'_divided' if self.divided else ''}{'_clipped' if self.clipped else ''}")
 
@@ -140,6 +137,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                         modes="mnk", batch=len(config.batch_a))
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     divided = Divided.parameters(k, mma.accumulator) if config.divided else None
+    memory = k.pointer("parked", "uint32", const=False) if config.parked else None
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
     epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue, sums)
 
@@ -152,13 +150,14 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     begin(k, pipeline.barriers, (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided)
     place = schedule.place
-    planes = (config.digits,) if config.digits > 1 else ()
-    a = TmaOperand(0, A.map, box_a, sA, (M, K, *planes), batch, config.batch_a)
-    b = TmaOperand(1, B.map, box_b, sB, (N, K, *planes), batch, config.batch_b)
+    digits = (config.digits,) if config.digits > 1 else ()
+    a = TmaOperand(0, A.map, box_a, sA, (M, K, *digits), batch, config.batch_a)
+    b = TmaOperand(1, B.map, box_b, sB, (N, K, *digits), batch, config.batch_b)
 
     with producers(k, config.groups, "one thread keeps the ring full"), k.when(equal(k.thread, GROUP * config.groups)):
         stage = pipeline.state()
-        with schedule.works() as work, _planes(k, config.digits) as plane, k.loop("k_tile", work.end, start=work.first) as k_tile:
+        planes = planes_of(k, config.digits, config.parked)
+        with schedule.works() as work, planes as plane, k.loop("k_tile", work.end, start=work.first) as k_tile:
             pipeline.acquire(stage, tile_a.nbytes + tile_b.nbytes)
             for x in (a, b):
                 tile, stage_of_x = x.tile(work.tile, k_tile, *plane[x.mode]), x.ring[_, _, stage.index]
@@ -178,7 +177,11 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         tCrA = operand_a.tensor(k, "descriptor_a", tCsA)
         tCrB = operand_b.tensor(k, "descriptor_b", sB, mma.atoms[0].n)
         tCrC = k.registers("tCrC", mma.accumulator, Layout((2, 2, config.columns // 8)))
-        total = tCrC if sums == mma.accumulator else k.registers("total", sums, tCrC.layout)
+        total: Tensor | ParkedSums = tCrC
+        if memory is not None:
+            total = ParkedSums.of(k, memory, tCrC.layout, config.digits, GROUP * config.groups, schedule.block, schedule.blocks)
+        elif sums != mma.accumulator:
+            total = k.registers("total", sums, tCrC.layout)
 
         def multiply(count: IntLike) -> None:
             """Add the products of so many stages."""
@@ -198,8 +201,12 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         with schedule.works() as work:
             k.fill(tCrC)
             count = work.count(k)
-            if config.digits > 1:
-                _sum_digits(k, config, count, tCrC, total, multiply)
+            if isinstance(total, ParkedSums):
+                total.sum(config.digits, count, tCrC, multiply)
+            elif total is not tCrC:
+                sum_in_two_words(k, config.digits, depth, count, tCrC, total, multiply)
+            elif config.digits > 1:
+                sum_modulo(k, config.digits, count, tCrC, multiply)
             else:
                 multiply(count)
             with schedule.ended(work, tCrC, config.groups):
@@ -223,38 +230,3 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     place.leave()
     return k.build()
 
-
-@contextmanager
-def _planes(k: KernelBuilder, digits: int) -> Iterator[tuple[tuple[IntLike, ...], tuple[IntLike, ...]]]:
-    """Loops over the planes of A and of B that are multiplied, one after the other: those of the highest sum first."""
-    if digits == 1:
-        yield (), ()
-        return
-    with k.loop("higher", digits) as higher, k.loop("digit", digits - higher) as digit:
-        yield (digit,), (k.let("of_b", digits - 1 - higher - digit),)
-
-
-def _sum_digits(k: KernelBuilder, config: WgmmaConfig, k_tiles: IntLike, part: Tensor, total: Tensor,
-                multiply: Callable[[IntLike], None]) -> None:
-    """Sums of digits by Horner's rule: ``part`` begins with zeros; ``total`` may be the same."""
-    extents, low = (2, 2, config.columns // 8), 4 if total is not part else 0
-    with k.loop("sum", config.digits - low) as i:
-        # Zeros at first: under a condition, the assembler would wait after every matrix instruction.
-        with k.loops(extents) as at:
-            k.assign(part(*at), cast(cast(part(*at), "uint32") << 8, "int32"))
-        multiply(k.let("stages", (config.digits - i) * k_tiles))
-        wgmma_delivered(k, part)
-    if not low:
-        return
-    most = (2**_BITS - 1) // 255**2 // depth_of(config.element)            # stages whose sums 32 bits hold
-    with k.loops(extents) as at:
-        k.assign(total(*at), cast(cast(part(*at), "uint32"), "uint64"))
-    with k.loop("sum", low) as i:
-        stages = k.let("stages", (low - i) * k_tiles)
-        with k.loop("part_of_sum", maximum(ceil_div(stages, most), 1)) as j:
-            k.fill(part)
-            multiply(k.let("stages_of_part", minimum(stages - j * most, most)))
-            wgmma_delivered(k, part)
-            bits = k.let("bits", select(equal(j, 0), 8, 0))
-            with k.loops(extents) as at:
-                k.assign(total(*at), (total(*at) << bits) + cast(cast(part(*at), "uint32"), "uint64"))

@@ -68,6 +68,19 @@ def _pays_to_copy(p: GemmProblem) -> bool:
     return deep or (p.m * p.k + p.n * p.k + p.m * p.n) * batch >= _LEAST_COPIED
 
 
+def _pays_on_bytes(p: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether integers or bool are faster on tensor cores, byte by byte, by the estimates."""
+    if why_not_wgmma(packed_problem(p), device) is not None:
+        return False
+    on_bytes = min(x.seconds(device) for x in _on_bytes(p, device))
+    return on_bytes < device.fitted["dispatch"]["worth of integers by bytes"] * simt_seconds(p, device)
+
+
+def _on_bytes(p: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """The products of integers or bool on tensor cores."""
+    return (wgmma_alternatives if why_not_wgmma(p, device) is None else packed_alternatives)(p, device)
+
+
 def _plan_tf32(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of float32 as tfloat32, of copies where operands cannot be read as they are."""
     if (refused := why_not_wgmma(packed_problem(problem), device)) is not None:
@@ -138,13 +151,15 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     refused = why_not_wgmma(problem, device)
     if family == "gemm_wgmma" and refused is None:
         return plan_wgmma(problem, device)
-    if not element.is_stored:
+    if not element.is_stored and family != "gemm_wgmma":
         return plan_mma(problem, device) if family == "gemm_mma" else plan_simt(problem, device, over)
     why = "" if refused is None else f"; not gemm_wgmma: {refused}"
     if family == "gemm_wgmma":
         if (copied := plan_in_blocks(problem, device, plan_packed)) is not None:
             return copied
         why += f", and copies are over the limit of {device.workspace_limit} bytes even in small blocks"
+    if not element.is_stored:
+        return plan_simt(problem, device, why)
     if (refused := why_not_mma(problem, device)) is None:
         return plan_mma(problem, device, why)
     return plan_simt(problem, device, why if why.endswith(refused) else f"{why}; not gemm_mma: {refused}")
@@ -158,7 +173,9 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
         return "gemm_skinny"
     if problem.precision == "auto" and _pays_to_split(problem, device):
         return "gemm_split"
-    if not is_exact(problem) and why_not_wgmma(problem, device) is None:
+    if is_exact(problem):
+        return "gemm_wgmma" if _pays_on_bytes(problem, device) else "gemm_simt"
+    if why_not_wgmma(problem, device) is None:
         return "gemm_wgmma"
     name = problem.a.dtype
     if dtype(name).is_stored:
@@ -197,7 +214,10 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from skinny_alternatives(problem, device)
     if auto and why_not_split(problem, device) is None and parts_of(problem) * problem.k >= LEAST_K:
         yield from split_alternatives(problem, device)
-    if not is_exact(problem) and why_not_wgmma(problem, device) is None:
+    if is_exact(problem):
+        if why_not_wgmma(packed_problem(problem), device) is None:
+            yield from _on_bytes(problem, device)
+    elif why_not_wgmma(problem, device) is None:
         yield from wgmma_alternatives(problem, device)
     elif element.is_stored and why_not_wgmma(packed_problem(problem), device) is None:
         yield from packed_alternatives(problem, device)

@@ -92,9 +92,15 @@ def _pack(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], re
     return _Packed(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem, elements * item, reason)
 
 
+def _seconds(problem: GemmProblem, moving: Plan) -> float:
+    """The expected time of packing an operand."""
+    launches = moving.device.fitted["dispatch"]["pack integers: launches"] if is_exact(problem) else 0.0
+    return (moving.seconds or 0.0) + moving.device.seconds(launches=launches)
+
+
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All products of the same copies."""
-    copying = sum(plan_copy(copy.problem, device).seconds or 0.0 for copy in _packed_operands(problem).values())
+    copying = sum(_seconds(problem, plan_copy(copy.problem, device)) for copy in _packed_operands(problem).values())
     for product in wgmma_alternatives(packed_problem(problem), device):
         def seconds(d: DeviceInfo, product: Alternative = product) -> float:
             return copying + product.seconds(d)
@@ -117,7 +123,7 @@ def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], 
         begin = -(-end // _ALIGNED) * _ALIGNED
         places[role], end = ("workspace", begin), begin + copy.nbytes
         moving = plan_copy(copy.problem, device)
-        seconds += moving.seconds or 0.0
+        seconds += _seconds(problem, moving)
         copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), moving.config) for launch in moving.launches)
     launches = [*_paired(copying), *(with_roles(launch, places) for launch in plan.launches)]
     copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())

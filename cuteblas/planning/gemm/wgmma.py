@@ -12,6 +12,8 @@ from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
+from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
+from ...kernels.gemm.roles import GROUP
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.alternatives import Alternative
@@ -150,12 +152,13 @@ TILES_ACROSS_SECTORS = (
 """The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs."""
 
 TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
-"""For 64-bit integers, whose sums take three registers each."""
+"""For 64-bit integers and a K for which their sums take three registers each."""
 
 _PAIRED_WAVES = 3                    # from which on pairs are worth it where L2 delivers enough: they save energy
 _SECTOR = 32                         # bytes
 _MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
 _BYTES_OF_SUMS = 4
+_ALIGNED = 256                       # bytes
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _DIVIDED = 0.96                      # the most of the time of whole tiles that divided ones may take
@@ -202,12 +205,17 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     """What there is to choose among."""
-    if p.digits > _BYTES_OF_SUMS:
+    if p.digits > _BYTES_OF_SUMS and p.k > MOST_PARKED:
         return list(TILES_OF_TWO_WORDS)
     if _across_sectors(p):
         return [tile for tile in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
     fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
-    return [tile for tile in TILES if tile.cluster == ALONE or (p.precision != "tf32" and tile.clusters(p) >= fewest)]
+    return [tile for tile in TILES if tile.cluster == ALONE or (_saves_by_pairs(p) and tile.clusters(p) >= fewest)]
+
+
+def _saves_by_pairs(p: GemmProblem) -> bool:
+    """Whether pairs save enough energy: not of tf32, and with bytes they are slower."""
+    return p.precision != "tf32" and not is_exact(p)
 
 
 def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, divided: int) -> float:
@@ -215,7 +223,8 @@ def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, di
     costs, tiles, most = device.fitted["gemm_wgmma"], tile.clusters(p), device.multiprocessors
     how = " in pairs" * (tile.cluster.size > 1) + " across sectors" * _across_sectors(p)
     steps = -(-chunk // depth_of(_element(p))) * _products(p)
-    stages = steps * costs[f"{64 * tile.groups}x{tile.columns}{how}: clocks of a stage"]     # while the whole device multiplies
+    key = f"{64 * tile.groups}x{tile.columns}{how}: clocks of a stage"                       # while the whole device multiplies
+    stages = steps * costs[f"bytes {key}" if is_exact(p) and f"bytes {key}" in costs else key]
     if divided:
         adding = costs["wait for a sum: clocks"] + costs["add a sum of 128x256: clocks"] * tile.groups * tile.columns / 512
         exchanging = costs["leave a sum: clocks"] + adding * -(-most // divided)
@@ -333,15 +342,18 @@ def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
         return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts, choice.seconds)
     slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
     whole = _choose(oriented(slices, 1).problem, device, may_split_k=False)
-    launches, config, reason, _nbytes = _product(slices, device, whole, "workspace")
+    at = -(-workspace_bytes(problem, choice.slices) // _ALIGNED) * _ALIGNED
+    launches, config, reason, nbytes = _product(slices, device, whole, "workspace", at)
+    reason += f"; K in {choice.slices} slices of {choice.chunk}, added in order"
     return Plan(problem, device, "gemm_wgmma", config, (*launches, reduction(problem, choice.slices)),
-                workspace_bytes(problem, choice.slices), f"{reason}; K in {choice.slices} slices of {choice.chunk}, added in order",
-                launches[-1].kernel.facts, choice.seconds)
+                nbytes or workspace_bytes(problem, choice.slices), reason, launches[-1].kernel.facts, choice.seconds)
 
 
 def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
-             output: Role) -> tuple[tuple[Launch, ...], WgmmaConfig, str, int]:
-    """The launches that multiply, into the memory of a role; why they are as they are; and the workspace."""
+             output: Role, at: int = 0) -> tuple[tuple[Launch, ...], WgmmaConfig, str, int]:
+    """The launches that multiply, into the memory of a role; why they are as they are; and the workspace, their own part of which
+    begins ``at`` some bytes.
+    """
     facing = oriented(problem, 1)
     p, tile = facing.problem, choice.tile
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
@@ -351,7 +363,8 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     config = WgmmaConfig(_element(p), p.c.dtype, tile.columns, tile.stages, tile.cluster, groups=tile.groups, k_major_a=major_a,
                          k_major_b=major_b, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=batch_a, batch_b=batch_b,
                          wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), staged=staging(p),
-                         divided=choice.divided > 0, accumulator=p.accumulator, digits=p.digits)
+                         divided=choice.divided > 0, accumulator=p.accumulator, digits=p.digits,
+                         parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
@@ -373,6 +386,9 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
         before = launch(clear_words(), (1, 1, 1), words=flags, count=(nbytes - flags_at) // 4),
         divided = f", {choice.divided} of them divided along K between all blocks"
         values |= {"divided": choice.divided, "sums": place("workspace"), "flags": flags}
+    if config.parked:
+        nbytes = at + ParkedSums.nbytes(GROUP * tile.groups, tile.columns, p.digits, blocks)
+        values["parked"] = Argument(role="workspace", offset=at)
     multiply = launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                       fusion_values(p.fusion))
     described = tile.described(depth_of(config.element))
