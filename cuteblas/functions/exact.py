@@ -414,16 +414,35 @@ def _parts(a: np.ndarray, b: np.ndarray, c: np.ndarray, chunk: int) -> Iterator[
             yield c[..., i:i + rows, j:j + columns], terms
 
 
+class _Scratch:
+    """Memory that is used again, each piece by its name: pages that are touched first cost more than the arithmetic on them."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any, like: np.ndarray | None = None) -> np.ndarray:
+        """An array that holds whatever was there, with the order of another one's matrices."""
+        turned = like is not None and abs(like.strides[-2]) < abs(like.strides[-1])
+        count = prod(shape)
+        piece = self._pieces.get(name)
+        if piece is None or piece.size < count or piece.dtype != dtype:
+            piece = self._pieces[name] = np.empty(count, dtype)
+        return piece[:count].reshape(*shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2) if turned else piece[:count].reshape(shape)
+
+
 def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> None:
     """C = A B in a signed type, which wraps."""
-    whole = np.int32 if scheme.floats == "float32" else np.int64
+    whole, floats, scratch = np.int32 if scheme.floats == "float32" else np.int64, np.dtype(scheme.floats), _Scratch()
     for target, terms in _parts(a, b, c, scheme.chunk):
         fresh = True
         for first, second in terms:
             for digit, others in scheme.digits:
-                left = _as_float(first, digit, scheme.floats, c.dtype)
+                left = _as_float("a", first, digit, floats, c.dtype, scratch)
                 for other in others:
-                    sums = np.matmul(left, _as_float(second, other, scheme.floats, c.dtype)).astype(whole)
+                    right = _as_float("b", second, other, floats, c.dtype, scratch)
+                    product = np.matmul(left, right, out=scratch.array("product", target.shape, floats))
+                    sums = scratch.array("sums", target.shape, whole)
+                    np.copyto(sums, product, casting="unsafe")
                     if digit is not None and other is not None and (shift := digit.shift + other.shift):
                         np.left_shift(sums, shift, out=sums)
                     if fresh:
@@ -433,17 +452,20 @@ def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> No
                     fresh = False
 
 
-def _as_float(x: np.ndarray, digit: _Digit | None, floats: str, dtype: np.dtype) -> np.ndarray:
+def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, dtype: np.dtype, scratch: _Scratch) -> np.ndarray:
     """A digit of integers, or integers, in a floating-point type."""
-    if digit is None or not (digit.left or digit.right):
-        return x.astype(floats)
-    _shift, carry, left, right = digit
-    x = x.astype(dtype, copy=bool(carry or left))
-    if carry:
-        np.add(x, dtype.type(carry), out=x)
-    if left:
-        np.left_shift(x, left, out=x)
-    return np.right_shift(x, right, out=x if carry or left else None).astype(floats)
+    result = scratch.array(name, x.shape, floats, x)
+    if digit is not None and (digit.left or digit.right):
+        _shift, carry, left, right = digit
+        part = scratch.array("part", x.shape, dtype, x)
+        np.copyto(part, x)
+        if carry:
+            np.add(part, dtype.type(carry), out=part)
+        if left:
+            np.left_shift(part, left, out=part)
+        x = np.right_shift(part, right, out=part)
+    np.copyto(result, x, casting="unsafe")
+    return result
 
 
 def _bools(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:

@@ -18,9 +18,7 @@ class HostCosts:
     Attributes
     ----------
     multiplications : mapping of str to float
-        That NumPy does in a second, by the type of the product: by its BLAS where it has one for the type.
-    sequential : frozenset of str
-        Types of which NumPy's loops use one processor alone.
+        That NumPy's BLAS does in a second, by the type of the product; of integers, bool and float16 on parts of the elements.
     gpu_multiplications : mapping of str to float
         Of the GPU.
     numpy_bytes : float
@@ -28,7 +26,7 @@ class HostCosts:
     copied_bytes : float
         Of an array that NumPy copies in its order in a second, by one processor however many there are.
     transposed_bytes : float
-        The same in another order.
+        The same in another order, in blocks and threads.
     packed_bytes : float
         That a thread moves into or out of pinned memory.
     link_bytes : float
@@ -42,7 +40,6 @@ class HostCosts:
     """
 
     multiplications: Mapping[str, float]
-    sequential: frozenset[str]
     gpu_multiplications: Mapping[str, float]
     numpy_bytes: float
     copied_bytes: float
@@ -59,9 +56,8 @@ class HostCosts:
 
     def numpy_product(self, dtype: str, products: float, nbytes: float, processors: int) -> float:
         """The seconds of a sum of products by NumPy."""
-        count = 1 if dtype in self.sequential else processors
         rate = self.multiplications.get(dtype, min(self.multiplications.values()))
-        return products / (rate * count) + nbytes / (self.numpy_bytes * min(count, 4))
+        return products / (rate * processors) + nbytes / (self.numpy_bytes * min(processors, 4))
 
     def numpy_copy(self, nbytes: float, transposed: bool) -> float:
         """The seconds of a copy by NumPy."""
@@ -76,11 +72,10 @@ class HostCosts:
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
 HOST = HostCosts(
-    multiplications={"float32": 38e9, "float64": 21e9, "complex64": 9.3e9, "complex128": 4.6e9, "float16": 0.1e9,
-                     **dict.fromkeys(_INTEGERS, 0.4e9)},
-    sequential=frozenset((*_INTEGERS, "float16")),
+    multiplications={"float32": 38e9, "float64": 21e9, "complex64": 9.3e9, "complex128": 4.6e9, "float16": 3e9,
+                     **dict.fromkeys(_INTEGERS, 3e9), "int64": 0.5e9, "uint64": 0.5e9},
     gpu_multiplications={"float32": 80e12, "float64": 25e12, "complex64": 20e12, "complex128": 6e12, "float16": 300e12,
                          **dict.fromkeys(_INTEGERS, 5e12)},
-    numpy_bytes=10e9, copied_bytes=4e9, transposed_bytes=0.6e9, packed_bytes=8e9, link_bytes=50e9, call=120e-6, start=1.2,
+    numpy_bytes=10e9, copied_bytes=4e9, transposed_bytes=5e9, packed_bytes=8e9, link_bytes=50e9, call=120e-6, start=1.2,
     started=0.3)
 """Of the host of an H200."""
