@@ -139,7 +139,7 @@ class KernelBuilder:
         Blocks of a cluster, along x.
     waits : bool
         Whether it may begin while the launch before it in the stream still runs: it waits for that one to end before it does
-        anything, and lets the next one begin.
+        anything.
 
     Examples
     --------
@@ -171,7 +171,7 @@ class KernelBuilder:
         self.name, self.threads, self.arch, self.min_blocks, self.cluster = name, threads, arch, min_blocks, cluster
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
         self._summary, self._unroll, self._waits = summary, unroll, waits
-        self._gated = self._followed = self._in_loop = self._lets_next_begin = False
+        self._gated = self._in_loop = False
         self._rest = ExitStack()                       # what ends with the kernel
         self._notes: list[str] = []
         self._params: list[Param] = []
@@ -242,16 +242,15 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
         return local(name, element)
 
-    def gate(self, value: int | None, *, followed: bool = False) -> None:
+    def gate(self, value: int | None) -> None:
         """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value.
 
-        If it is ``followed`` by a launch that is gated too, that one may begin at once: it has nothing to do either. Without a
-        value there is no gate.
+        Without a value there is no gate.
         """
         if value is None:
             return
         words, count = self.pointer("gate", "uint32", alignment=4), self.integer("gate_words")
-        self._gated, self._followed = True, followed
+        self._gated = True
         opens = self.declare("gate_opens", "bool", False)
         with self.loop("i", count, start=self.thread, step=self.threads) as i:
             word = self.declare("word", "uint32")
@@ -549,14 +548,13 @@ class KernelBuilder:
         self.do("cluster_sync_ordered" if ordered else "cluster_sync")
 
     def let_next_launch_begin(self) -> None:
-        """Let the next launch begin when all blocks have come this far, not already when all have started.
+        """Let the next launch begin when all blocks have come this far, or ended; without, when all have ended.
 
-        Blocks of a launch that begins early go where there is room, many on a multiprocessor that is nearly free, and stay there:
-        a kernel of small blocks, several of which fit on a multiprocessor, is best followed when all of its blocks are nearly done.
+        Blocks of a launch that begins early go where there is room, many on a multiprocessor that is free first, and stay there: a
+        launch is best begun when nearly all of this one is done.
         """
         if self._waits and not self._gated:
             self.do("next_launch_may_begin")
-            self._lets_next_begin = True
 
     def commit(self) -> None:
         """Close the group of asynchronous copies issued so far."""
@@ -587,15 +585,9 @@ class KernelBuilder:
         both = self.min_blocks > 1 or any(use.name.startswith("setmaxnreg") for use in self._uses)
         bounds_ = f"{self.threads}, {self.min_blocks}" if both else f"{self.threads}"
         clusters = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
-        begin = ["next_launch_may_begin", "wait_for_launch_before"] if self._waits else []
-        if self._lets_next_begin:
-            begin = begin[1:]
-        if self._gated and not self._followed:
-            # It may have nothing to do: blocks of the next launch would start before multiprocessors are free, and share a few.
-            begin.reverse()
         lines, self._lines, self._indent = self._lines, [], 1
-        for name in begin:
-            self.do(name)
+        if self._waits:
+            self.do("wait_for_launch_before")
         body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
                 + "\n".join(self._lines + lines) + "\n}\n")
         return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,

@@ -135,7 +135,7 @@ class GemmBlock:
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str):
         self.k, self.config, self.accumulator = k, config, accumulator
-        k.gate(config.gate, followed=config.split_k)         # by the sum of slices
+        k.gate(config.gate)
         tile, (element_a, element_b) = config.tile, config.elements
         self._tile = (tile.m, tile.n, tile.k)
         nested = dict(zip("mnk", config.modes, strict=True))

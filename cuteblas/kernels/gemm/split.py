@@ -142,7 +142,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                               f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
                               f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
-    k.gate(config.gate, followed=True)                     # by native arithmetic
+    k.gate(config.gate)
     exponents = (TensorParam(name, "mn", "int32", strides, lowest=0) for name, strides in (("RA", (1, 0)), ("RB", (0, 1))))
     A, B, C, RA, RB = k.tensors(mapped("A", "mk", form.element), mapped("B", "nk", form.element),
                                 operand("C", "mn", config.output, config.c, written=True, mapped=config.staged == "tma"),

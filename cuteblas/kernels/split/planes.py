@@ -315,7 +315,7 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     k = KernelBuilder(config.name, prod(config.a.threads), arch=oldest_with("clusters"), min_blocks=config.min_blocks,
                       wide=config.wide, cluster=config.cluster,
                       summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
-    k.gate(config.gate, followed=True)                     # by what multiplies
+    k.gate(config.gate)
     blocks_first = k.integer("blocks_first")
     flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
     flags_count = k.integer("flags_count") if config.clears else 0
