@@ -16,6 +16,7 @@ from .exact import FLOAT32, FLOAT64, WITHOUT_BLAS
 from .exact import dot as dot_by_blas
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .gufunc import shadow
+from .matmul import in_tiles
 from .memory import Memory, contiguous_strides, is_contiguous
 from .placement import stays
 from .routing import answer
@@ -73,7 +74,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
 
 def dot_for(function: str, a: Any, b: Any, out: Any = None, algorithm: Algorithm = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
-    result = answer(function, np.dot, settle_dot, _typed(a, b), out, algorithm)
+    result = answer(function, np.dot, settle_dot, _typed(a, b), out, algorithm, in_tiles)
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .pipeline import Execution
     from .problems import Staging
 
-__all__ = ["matmul", "rehearse_matmul"]
+__all__ = ["in_tiles", "matmul", "rehearse_matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 _SMALL = 256                            # elements of both operands that NumPy's loop has multiplied before a call of anything else
@@ -138,7 +138,7 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out
     """A product of NumPy arrays that may go to the GPU."""
     result = offload("matmul", work, partial(_on_gpu, product, precision, variant), (x1, x2), out,
                      lambda: _matmul(x1, x2, out, precision, variant, arguments),
-                     stream=None if arguments or variant else partial(_in_tiles, product, x1, x2, out, precision))
+                     stream=None if arguments or variant else partial(in_tiles, "matmul", x1, x2, out, precision, product))
     return result[()] if out is None and product.shape == () else result
 
 
@@ -195,9 +195,14 @@ def _on_gpu(product: Product, precision: str, variant: str | None, run: Executio
     return _run(run, arrays, out, stage(first, second, None if out is None else run.memory(out), product, precision, variant))
 
 
-def _in_tiles(product: Product, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str) -> np.ndarray | None:
-    """The product of NumPy arrays in tiles on the GPU; ``None`` if that takes other means."""
+def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
+             product: Product | None = None) -> np.ndarray | None:
+    """The product of NumPy arrays, which NumPy accepts, in tiles on the GPU; ``None`` if that takes other means."""
+    from .engines.emulator import HOST_CUDA
     from .engines.streamed import stream
+
+    if product is None:
+        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out), {})
 
     def multiply(a: Any, b: Any, c: Any) -> None:
         head, repeated = (_TILES, precision), repeaters.get(type(a))
@@ -210,7 +215,7 @@ def _in_tiles(product: Product, x1: np.ndarray, x2: np.ndarray, out: np.ndarray 
             _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
             run.remember(head, (a, b), c, c, "abc")
 
-    return stream("matmul", product, x1, x2, out, precision, multiply)
+    return stream(function, product, x1, x2, out, precision, multiply)
 
 
 _TILES = "matmul: tiles"

@@ -265,7 +265,7 @@ def repeat(function: str, operands: Sequence[Any], out: Any = None, algorithm: A
 
 
 def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any = None,
-           algorithm: Algorithm = AS_PLANNED, **arguments: Any) -> Any:
+           algorithm: Algorithm = AS_PLANNED, in_tiles: Callable[..., Any] | None = None, **arguments: Any) -> Any:
     """Answer one of NumPy's products of two arrays.
 
     Parameters
@@ -282,6 +282,8 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         Where the result goes, of functions that have it.
     algorithm : Algorithm
         The algorithm and the kernel.
+    in_tiles : callable, optional
+        What multiplies matrices on the host by way of the GPU: of the function's name, both, ``out`` and the precision.
     **arguments
         The others.
 
@@ -306,11 +308,11 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
             tally(function, "calls", "numpy").tick()
             return result
     head, result = repeat(function, operands, out, algorithm, arguments)
-    return _answer(head, function, call, settle, operands, out, algorithm, arguments) if result is None else result
+    return _answer(head, function, call, settle, operands, out, algorithm, arguments, in_tiles) if result is None else result
 
 
 def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
-            algorithm: Algorithm, arguments: dict[str, Any]) -> Any:
+            algorithm: Algorithm, arguments: dict[str, Any], in_tiles: Callable[..., Any] | None) -> Any:
     """The same, of a call that has not run before; ``head`` is its key. Not part of it because variables that closures take from a
     function are slower in all of it."""
     named = arguments if out is None else {"out": out, **arguments}
@@ -336,7 +338,10 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
     if resolved.engine.moves:
         work = work_of(prod(settled.extents.values()), settled.dtype, resolved.arrays, out, settled.shape)
         result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
-                         resolved.arrays, out, lambda: answer(function, call, settle, operands, out, algorithm, **arguments))
+                         resolved.arrays, out,
+                         lambda: answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments),
+                         stream=None if in_tiles is None or algorithm.variant or any(x.ndim != 2 for x in resolved.arrays)
+                         else partial(in_tiles, function, *resolved.arrays, out, algorithm.precision))
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as arrays:
         run = Execution(function, resolved.engine)
