@@ -7,20 +7,17 @@ of the better choice (the ski-rental rule).
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._forks import orphaned
 from .counters import tally
-from .settings import backend, current_backend, workspace_limit
+from .settings import backend, current_backend, driver_is_there, workspace_limit
 
 if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
@@ -31,8 +28,6 @@ __all__ = ["FEW", "Work", "bytes_of", "copy_work", "host_engine", "offload", "re
 
 FEW = 1 << 14
 """Elements of operands together that are not worth a question."""
-
-_DRIVERS = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 
 @dataclass(frozen=True)
@@ -82,18 +77,6 @@ def _costs() -> HostCosts:
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
-@cache
-def _driver_is_there() -> bool:
-    """Whether CuPy and a driver are installed, which is no promise that they work; neither is started."""
-    if find_spec("cupy") is None or sys.platform not in _DRIVERS or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    try:
-        ctypes.CDLL(_DRIVERS[sys.platform])
-    except OSError:
-        return False
-    return True
-
-
 _saved = 0.0                            # seconds
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
@@ -111,7 +94,7 @@ def _start() -> bool:
 
 
 def _possible() -> bool:
-    return _why_not is None and _driver_is_there() and not orphaned()
+    return _why_not is None and driver_is_there() and not orphaned()
 
 
 def stays(*arrays: Any) -> bool:

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["BACKENDS", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend", "limited",
-           "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
+__all__ = ["BACKENDS", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend",
+           "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
 
 BACKENDS = ("auto", "numpy", "cuda", "emulator")
 
 
 def _checked_backend(name: str, source: str) -> str:
+    """The backend of that name; ``"auto"`` is ``"numpy"`` where there is nothing to choose from."""
+    if name == "auto":
+        return name if driver_is_there() else "numpy"
     if name not in BACKENDS:
         raise ValueError(f"{source} is {name!r}, but NumPy arrays are worked on by one of {', '.join(map(repr, BACKENDS))}; "
                          f"CuPy arrays always use the GPU")
     return name
+
+
+_DRIVERS = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
+
+
+@cache
+def driver_is_there() -> bool:
+    """Whether CuPy and a driver are installed, which is no promise that they work; neither is started."""
+    if find_spec("cupy") is None or sys.platform not in _DRIVERS or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    try:
+        ctypes.CDLL(_DRIVERS[sys.platform])
+    except OSError:
+        return False
+    return True
 
 
 _chosen: ContextVar[str | None] = ContextVar("cuteblas_backend", default=None)
@@ -48,7 +69,7 @@ def current_backend() -> str:
     Returns
     -------
     str
-        ``"auto"``, ``"numpy"``, ``"cuda"`` or ``"emulator"``.
+        ``"auto"``, ``"numpy"``, ``"cuda"`` or ``"emulator"``; ``"numpy"`` in place of ``"auto"`` where CuPy or a driver is missing.
 
     Raises
     ------
