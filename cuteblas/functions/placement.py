@@ -56,9 +56,9 @@ class Work:
         """The expected times by NumPy and by the GPU."""
         count, costs = _processors(), _costs()
         if self.products:
-            here = costs.numpy_product(self.dtype.name, self.products, self.up + self.down, count)
+            here = costs.host_product(self.dtype.name, self.products, self.up + self.down, count)
         else:
-            here = costs.numpy_copy(self.up, self.transposes)
+            here = costs.host_copy(self.up, self.transposes, count)
         return here, costs.gpu_call(self.dtype.name, self.products, self.up, self.down, count)
 
 
@@ -150,7 +150,7 @@ def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
     if not _possible():
         return False, "there is no GPU"
     here, there = work.seconds()
-    times = f"{_time(here)} by NumPy, {_time(there)} by way of the GPU"
+    times = f"{_time(here)} on the host, {_time(there)} by way of the GPU"
     if there >= here:
         return False, f"expected: {times}"
     if _started or not waits:

@@ -18,8 +18,9 @@ import numpy as np
 
 __all__ = ["Piece", "Ring", "Transfer", "processors"]
 
-SLOT_BYTES = 8 << 20
-_MOST_THREADS = 16
+SLOT_BYTES = 4 << 20
+_MOST_THREADS = 12                      # with more, they wait for each other
+_PIECES = 8
 _INLINE_BYTES = 1 << 20                 # what one thread has copied before another has been woken
 
 
@@ -157,7 +158,7 @@ class Ring:
     link : Link
         The device.
     threads : int, optional
-        For each direction; as many as there are processors, at most 16.
+        For each direction; as many as there are processors, at most 12.
     slot_bytes : int
         The most of a piece.
     """
@@ -177,8 +178,8 @@ class Ring:
         return slots
 
     def piece_bytes(self, nbytes: int) -> int:
-        """The size of the pieces of a transfer that is alone: every thread has one, but Python's time does not count."""
-        return min(self.slot_bytes, max(-(-nbytes // self.threads), _INLINE_BYTES))
+        """The size of the pieces of a transfer that is alone: several threads have one, and Python's time does not count."""
+        return min(self.slot_bytes, max(-(-nbytes // _PIECES), _INLINE_BYTES))
 
     def upload(self, pieces: Sequence[Piece]) -> Transfer:
         """Begin to copy pieces to the device."""

@@ -39,6 +39,7 @@ def link():
 def short(monkeypatch):
     """Tiles of small products."""
     monkeypatch.setattr(streamed, "_SURELY_FREE", 0)
+    monkeypatch.setattr(streamed, "_STRAIGHT_BYTES", 0)
     monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 12)
     monkeypatch.setattr(streaming, "_ROWS", 4)
 
@@ -93,6 +94,14 @@ def test_types_in_few_bytes(link, short, limited_to, dtype):
     if dtype is np.float16:
         exact = (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16)
     assert got.dtype == dtype and (got == exact).all()
+
+
+@pytest.mark.parametrize("x, y", [(A, B), (A.copy(order="F"), B), (B.T, A.T), (A, A.T), (A.astype(np.int8), B.astype(np.int8))])
+def test_small_products(link, x, y):
+    expected, got = x @ y, cuteblas.matmul(x, y)
+    assert (got == expected).all() and got.dtype == expected.dtype
+    check_same_strides(got, expected)
+    assert (cuteblas.matmul(x, y) == expected).all() and cuteblas.stats()["matmul"]["calls"] == {"in tiles": 2}
 
 
 def test_what_shares_memory_moves_once(link):

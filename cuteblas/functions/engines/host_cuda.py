@@ -24,7 +24,7 @@ from ..pipeline import Execution
 from .cuda import CUDA, current_device
 from .emulator import HOST_CUDA
 
-__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "native"]
+__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
 
@@ -135,12 +135,13 @@ class Crossing:
 
     def __init__(self, ring: Ring):
         self.ring, self.streams = ring, False
-        self._uploads: list[Transfer] = []
-        self._downloads: list[Transfer] = []
+        self.uploads: list[Transfer] = []
+        self.downloads: list[Transfer] = []
         self._pairs: list[tuple[np.ndarray, Any]] = []          # of operands that were moved
         self._targets: list[tuple[np.ndarray, Any]] = []        # and of results
         self._kept: list[Any] = []
         self.bytes_up = self.bytes_down = 0
+        self._direct = False                            # whether the driver writes into an array itself
 
     # -- to the device ------------------------------------------------------------------------------------------------------------
     def bring(self, arrays: Sequence[np.ndarray]) -> list[Any]:
@@ -155,12 +156,12 @@ class Crossing:
         """Let kernels that are launched from now on find what these transfers bring."""
         for transfer in transfers:
             transfer.wait(helps)
-            self._uploads.remove(transfer)
+            self.uploads.remove(transfer)
         self.ring.link.kernels_follow_uploads()
 
     def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[Any], list[Transfer]]:
         """The same without waiting: the arrays, and what is to be passed to :meth:`arrived` before kernels are launched."""
-        before = len(self._uploads)
+        before = len(self.uploads)
         images = [_image(x) for x in arrays]
         regions: list[list[int]] = []
         for low, high in sorted((image.low, image.high) for image in images if image.packed is None and image.nbytes):
@@ -183,7 +184,7 @@ class Crossing:
                 memory = packed[image.key]
             dtype = native(x.dtype)
             found.append(cupy.ndarray(x.shape, dtype, memory + image.first, image.strides))
-        return found, self._uploads[before:]
+        return found, self.uploads[before:]
 
     def _send_bytes(self, low: int, high: int) -> Any:
         memory = cupy.cuda.alloc(high - low)
@@ -202,7 +203,7 @@ class Crossing:
     def _send(self, x: np.ndarray, memory: Any) -> None:
         """Begin to move elements, which lie side by side on the device."""
         self.bytes_up += x.nbytes
-        self._uploads.append(self.ring.upload(self.pieces(x, memory.ptr)))
+        self.uploads.append(self.ring.upload(self.pieces(x, memory.ptr)))
 
     def pieces(self, x: np.ndarray, address: int) -> list[Piece]:
         """An array in pieces, with their addresses in a copy in C order."""
@@ -239,9 +240,11 @@ class Crossing:
 
     def returned(self, most: int = 0) -> None:
         """Wait until no more than so many results are under way."""
-        while len(self._downloads) > most:
-            self._downloads[0].wait(helps=not most)
-            del self._downloads[0]
+        while len(self.downloads) > most:
+            self.downloads[0].wait(helps=not most)
+            del self.downloads[0]
+        if self._direct and not most:
+            self.ring.link.await_downloads()
 
     def fetch(self, there: Any, here: np.ndarray) -> None:
         """Begin to bring an array; what has gaps or another type on the device is copied there first."""
@@ -264,16 +267,17 @@ class Crossing:
             address = view.__array_interface__["data"][0]
             if view.nbytes >= _WORTH_ASKING and self.ring.link.is_pinned(address):
                 self.ring.link.download(address, there.data.ptr, view.nbytes)
+                self._direct = True
                 self._kept.append(there)
                 return
-        self._downloads.append(self.ring.download(self.pieces(view, there.data.ptr), there))
+        self.downloads.append(self.ring.download(self.pieces(view, there.data.ptr), there))
 
-    def end(self) -> None:
-        """Leave nothing under way, also after an error."""
-        for transfer in (*self._uploads, *self._downloads):
+    def abandon(self) -> None:
+        """Leave nothing under way after an error."""
+        for transfer in (*self.uploads, *self.downloads):
             transfer.cancel()
-        self._uploads.clear()
-        self._downloads.clear()
+        self.uploads.clear()
+        self.downloads.clear()
         self.ring.link.synchronize()
 
 
@@ -293,12 +297,35 @@ def crossing() -> Iterator[Crossing]:
     with _lock:
         ring = current_ring()
         with ring.link.computing():
-            ring.link.uploads_follow_kernels()
-            way = Crossing(ring)
+            way = Crossing(ring)                        # the one before has waited for all of its steps
             try:
                 yield way
-            finally:
-                way.end()
+                if not way.bytes_down:                  # else they have followed all else
+                    ring.link.synchronize()
+            except BaseException:
+                way.abandon()
+                raise
+
+
+def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
+    """Multiply matrices without gaps that move as they are, one after the other: what streaming comes to for small ones."""
+    with crossing() as way:
+        ring = way.ring
+        a, b = (cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides) for x in (x1, x2))
+        there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
+        transfers = [ring.upload(way.pieces(flat(x), y.data.ptr)) for x, y in ((x1, a), (x2, b))]
+        way.uploads += transfers
+        way.arrived(transfers, helps=True)
+        multiply(a, b, there)
+        ring.link.downloads_follow_kernels()
+        way.bytes_down = c.nbytes
+        way.downloads.append(ring.download(way.pieces(flat(c), there.data.ptr), there))
+        way.returned()
+
+
+def flat(x: np.ndarray) -> np.ndarray:
+    """The bytes of an array in C or Fortran order."""
+    return (x if x.flags.c_contiguous else x.T).reshape(-1).view(np.uint8)
 
 
 def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None = None,

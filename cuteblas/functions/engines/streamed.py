@@ -22,12 +22,13 @@ from ..memory import Memory
 from ..pipeline import Execution
 from ..settings import workspace_limit
 from .cuda import CUDA
-from .host_cuda import Crossing, crossing, current_ring, dense, native
+from .host_cuda import Crossing, crossing, current_ring, dense, native, straight
 
 __all__ = ["stream"]
 
 _SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
+_STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 _PATIENCE = 2.0                         # seconds that nobody wonders about
 _MOST_RESULTS = 1                       # that leave while the next one is computed
 
@@ -63,6 +64,16 @@ def stream(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out:
     result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
     if not (product.k and result.size):
         return None
+    if out is None and x1.nbytes + x2.nbytes + result.nbytes <= _STRAIGHT_BYTES and x1.ndim == x2.ndim == 2 and x1 is not x2 \
+            and product.dtype is x1.dtype is x2.dtype and workspace_limit() is None \
+            and all(x.flags.c_contiguous or x.flags.f_contiguous for x in (x1, x2)) and not np.may_share_memory(x1, x2):
+        try:
+            straight(x1, x2, result, multiply)
+        except CUDA.out_of_memory:
+            return None
+        tally(function, "calls", "in tiles").tick()
+        tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
+        return result
     missing = len(product.core1) == 1, len(product.core2) == 1
     a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
     c = result_matrices(result, product.core3, missing)

@@ -18,15 +18,15 @@ class HostCosts:
     Attributes
     ----------
     multiplications : mapping of str to float
-        That NumPy's BLAS does in a second, by the type of the product; of integers, bool and float16 on parts of the elements.
+        That the host does in a second, by the type of the product.
     gpu_multiplications : mapping of str to float
         Of the GPU.
-    numpy_bytes : float
-        That NumPy reads and writes in a second in products that wait for memory.
+    product_bytes : float
+        That are read and written in a second in products that wait for memory.
     copied_bytes : float
         Of an array that NumPy copies in its order in a second, by one processor however many there are.
     transposed_bytes : float
-        The same in another order, in blocks and threads.
+        Of an array that is copied in another order in a second, on the host.
     packed_bytes : float
         That a thread moves into or out of pinned memory.
     link_bytes : float
@@ -41,7 +41,7 @@ class HostCosts:
 
     multiplications: Mapping[str, float]
     gpu_multiplications: Mapping[str, float]
-    numpy_bytes: float
+    product_bytes: float
     copied_bytes: float
     transposed_bytes: float
     packed_bytes: float
@@ -52,16 +52,16 @@ class HostCosts:
 
     def link(self, processors: int) -> float:
         """Bytes in a second between pageable memory and the GPU, one way."""
-        return min(self.link_bytes, self.packed_bytes * min(processors, 16) ** 0.6)
+        return min(self.link_bytes, self.packed_bytes * min(processors, 16) ** 0.7)
 
-    def numpy_product(self, dtype: str, products: float, nbytes: float, processors: int) -> float:
-        """The seconds of a sum of products by NumPy."""
+    def host_product(self, dtype: str, products: float, nbytes: float, processors: int) -> float:
+        """The seconds of a sum of products on the host."""
         rate = self.multiplications.get(dtype, min(self.multiplications.values()))
-        return products / (rate * processors) + nbytes / (self.numpy_bytes * min(processors, 4))
+        return products / (rate * processors) + nbytes / (self.product_bytes * processors)
 
-    def numpy_copy(self, nbytes: float, transposed: bool) -> float:
-        """The seconds of a copy by NumPy."""
-        return nbytes / (self.transposed_bytes if transposed else self.copied_bytes)
+    def host_copy(self, nbytes: float, transposed: bool, processors: int) -> float:
+        """The seconds of a copy on the host."""
+        return nbytes / (self.transposed_bytes * min(processors, 16) if transposed else self.copied_bytes)
 
     def gpu_call(self, dtype: str, products: float, up: float, down: float, processors: int) -> float:
         """The seconds of a call on the GPU, with the way there and back."""
@@ -72,10 +72,10 @@ class HostCosts:
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
 HOST = HostCosts(
-    multiplications={"float32": 38e9, "float64": 21e9, "complex64": 9.3e9, "complex128": 4.6e9, "float16": 3e9,
-                     **dict.fromkeys(_INTEGERS, 3e9), "int64": 0.5e9, "uint64": 0.5e9},
-    gpu_multiplications={"float32": 80e12, "float64": 25e12, "complex64": 20e12, "complex128": 6e12, "float16": 300e12,
+    multiplications={"float32": 38e9, "float64": 18e9, "complex64": 9.5e9, "complex128": 5e9, "float16": 2e9,
+                     **dict.fromkeys(_INTEGERS, 10e9)},
+    gpu_multiplications={"float32": 60e12, "float64": 20e12, "complex64": 15e12, "complex128": 5e12, "float16": 200e12,
                          **dict.fromkeys(_INTEGERS, 5e12)},
-    numpy_bytes=10e9, copied_bytes=4e9, transposed_bytes=5e9, packed_bytes=8e9, link_bytes=50e9, call=120e-6, start=1.2,
-    started=0.3)
+    product_bytes=8e9, copied_bytes=4e9, transposed_bytes=0.68e9, packed_bytes=4e9, link_bytes=50e9, call=400e-6, start=2.0,
+    started=0.8)
 """Of the host of an H200."""
