@@ -59,12 +59,12 @@ chosen_backend = _chosen.get
 @cache
 def backend_of_environment() -> str:
     """The backend that ``CUTEBLAS_BACKEND`` names."""
-    return _checked_backend(os.environ.get("CUTEBLAS_BACKEND") or "numpy", "CUTEBLAS_BACKEND")
+    return _checked_backend(os.environ.get("CUTEBLAS_BACKEND") or "auto", "CUTEBLAS_BACKEND")
 
 
 def current_backend() -> str:
     """The backend that works on NumPy arrays: that of the innermost ``with cuteblas.backend(...)``, else the environment variable
-    ``CUTEBLAS_BACKEND`` as it was at the first question, else ``"numpy"``.
+    ``CUTEBLAS_BACKEND`` as it was at the first question, else ``"auto"``.
 
     Returns
     -------
@@ -92,8 +92,8 @@ def backend(name: str) -> Iterator[None]:
     Parameters
     ----------
     name : {"auto", "numpy", "cuda", "emulator"}
-        ``"numpy"`` is NumPy's BLAS, the default; ``"cuda"`` the GPU, to which arrays move and from which results come back;
-        ``"auto"`` takes for each call the one that is expected to be faster, and NumPy where there is no GPU; ``"emulator"`` runs
+        ``"numpy"`` is NumPy's BLAS; ``"cuda"`` the GPU, to which arrays move and from which results come back; ``"auto"`` (the
+        default) takes for each call the one that is expected to be faster, and NumPy where there is no GPU; ``"emulator"`` runs
         the generated GPU kernels on the CPU. CuPy arrays are not affected.
 
     Returns

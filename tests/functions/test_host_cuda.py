@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -333,7 +334,9 @@ def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
         assert not placement._pays(tiny)
 
 
-def test_auto_takes_the_faster_one():
+def test_auto_takes_the_faster_one(monkeypatch):
+    costs = replace(placement._costs(), multiplications={"float32": 1e12, "int64": 1e6}, call=1e-4)
+    monkeypatch.setattr(placement, "_costs", lambda: costs)
     x = small(150, 150)
     with linked(backend="auto") as link:
         cuteblas.reset_stats()
