@@ -87,16 +87,13 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             and type(operands[0]) is str and (out is None or type(out) is np.ndarray) \
             and (current_backend() == "numpy" or stays(*operands)):
         most = 1
-        key: list[Any] = [operands[0], None]
         for x in operands[1:]:
             if type(x) is not np.ndarray:
                 break
             most *= x.size
-            dtype = x.dtype
-            key.append((x.shape, x.strides, dtype.num, dtype.isnative))
         else:
             if out is None and optimize is False and ((most <= SMALL and len(operands) <= _MOST_OPERANDS)
-                                                      or _programs.get(tuple(key)) is _LOOP):
+                                                      or _programs.get(_key_of_arrays(operands)) is _LOOP):
                 result = np.einsum(*operands)
             else:
                 result = _on_host(operands, *operands[1:], optimize=optimize, out=out)
@@ -260,6 +257,15 @@ def _is_view(subscripts: Subscripts) -> bool:
 # -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------
 _programs: dict[Any, Any] = {}                  # by all of a call that decides what it does
 _MOST_PROGRAMS = 4096
+
+
+def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The key of a call on NumPy arrays without further arguments in :data:`_programs`."""
+    key: list[Any] = [operands[0], None]
+    for x in operands[1:]:
+        dtype = x.dtype
+        key.append((x.shape, x.strides, dtype.num, dtype.isnative))
+    return tuple(key)
 
 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None, **arguments: Any) -> Any:
