@@ -665,6 +665,7 @@ To const* recast(From const* r) {
 #define __double2loint(x) static_cast<unsigned>(cb::detail::bit_cast<unsigned long long>(x))
 #define __double2ll_rn(x) static_cast<long long>(__builtin_rint(x))
 #define __fma_rn __builtin_fma
+#define __fmaf_rn __builtin_fmaf
 #define __dsqrt_rn __builtin_sqrt
 #define __ffs __builtin_ffs
 #include "../codegen/prelude/float8.cuh"
@@ -673,6 +674,10 @@ namespace cb {
 
 inline int dot_of_bytes(uint a, uint b, int sum) {
     for (int shift = 0; shift < 32; shift += 8) sum += static_cast<int>(a >> shift & 255u) * static_cast<signed char>(b >> shift & 255u);
+    return sum;
+}
+inline uint dot_of_residues(uint a, uint b, uint sum) {
+    for (int shift = 0; shift < 32; shift += 8) sum += (a >> shift & 255u) * (b >> shift & 255u);
     return sum;
 }
 

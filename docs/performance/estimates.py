@@ -77,6 +77,8 @@ def product(row: dict[str, Any], precision: str) -> Callable[[], Plan]:
     dtype, size, (order_a, order_b) = row["case"].split()
     m, n, k = map(int, size.split("x"))
     a, b = Operand(dtype, (k, 1) if order_a == "N" else (1, m)), Operand(dtype, (1, n) if order_b == "N" else (k, 1))
+    if dtype in ("float64", "complex128") and row.get("kernel") in ("gemm_mma", "gemm_simt"):
+        precision = "ieee"                             # of earlier plans
     problem = GemmProblem(m, n, k, a, b, Operand(dtype, (n, 1)), precision=precision, variant=variant_of(row))
     return lambda: plan_gemm(problem, H200)
 
@@ -87,7 +89,7 @@ def figure(row: dict[str, Any], _precision: str) -> Callable[[], Plan]:
     m, n, k = map(int, size.split("x"))
     dtype, output, compute = KINDS[name[0]]
     a, b = Operand(dtype, (1, m) if order_a == "N" else (k, 1)), Operand(dtype, (k, 1) if order_b == "N" else (1, n))
-    precision = "ieee" if row["variant"] == "planning: gemm_simt" else "auto"
+    precision = "ieee" if row["variant"] == "planning: gemm_simt" or dtype == "float64" else "auto"
     problem = GemmProblem(m, n, k, a, b, Operand(output, (1, m)), precision=precision, variant=variant_of(row), compute=compute)
     return lambda: plan_gemm(problem, H200)
 

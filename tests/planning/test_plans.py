@@ -10,6 +10,7 @@ from itertools import pairwise, product
 import pytest
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
+from cuteblas.planning.gemm.mma import mma_seconds
 from cuteblas.planning.gemm.simt import candidates, simt_seconds
 from cuteblas.planning.problem import transposed
 
@@ -210,14 +211,27 @@ def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_doe
     for size, precision in ((1024, "auto"), (4096, "ieee")):
         assert plan_gemm(square(size, "float64", precision=precision), H200).family == "gemm_mma"
     assert plan_gemm(square(512, "float64"), H200).family == "gemm_simt"
+    assert plan_gemm(square(1536, "float64", precision="auto"), H200).family == "gemm_mma"
     assert plan_gemm(square(4096, "float64"), replace(H200, arch="sm_89")).family == "gemm_simt"
     assert plan_gemm(square(4096, "float64", alpha="zero"), H200).family == "gemm_simt"
     strided = square(4096, "float64", a=Operand("float64", (8192, 2)))
     assert plan_gemm(strided, H200).launches
 
 
+@pytest.mark.parametrize("element, least", [("float64", 3072), ("complex128", 2048)])
+def test_the_largest_products_are_by_residues(element, least):
+    for size in (least, 4096, 16384):
+        plan = plan_gemm(square(size, element), H200)
+        assert plan.family == "gemm_modular" and plan.seconds < mma_seconds(square(size, element), H200)
+        assert plan.launches == plan_gemm(square(size, element, precision="modular"), H200).launches
+    assert plan_gemm(square(4096, element, k=128), H200).family == "gemm_mma"          # sums of few terms
+    assert plan_gemm(square(4096, element, k=100000), H200).family == "gemm_mma"       # and of too many
+    limited = plan_gemm(square(4096, element), replace(H200, workspace_limit=1 << 20))
+    assert limited.family == "gemm_mma" and "not gemm_modular: its workspace is over the limit" in limited.reason
+
+
 def test_large_complex128_products_take_the_float64_tensor_cores():
-    for size, precision in ((512, "auto"), (2048, "auto"), (4096, "ieee")):
+    for size, precision in ((512, "auto"), (1024, "auto"), (4096, "ieee")):
         plan = plan_gemm(square(size, "complex128", precision=precision), H200)
         assert plan.family == "gemm_mma" and "complex128 on tensor cores by mma.sync" in plan.reason
         assert plan.config.seconds < simt_seconds(square(size, "complex128"), H200)
@@ -226,7 +240,7 @@ def test_large_complex128_products_take_the_float64_tensor_cores():
     assert plan_gemm(square(2048, "complex128"), replace(H200, arch="sm_80")).family == "gemm_mma"
     for arch in ("sm_75", "sm_86", "sm_100", "sm_120"):
         assert plan_gemm(square(2048, "complex128"), replace(H200, arch=arch)).family == "gemm_simt"
-    conjugated = plan_gemm(square(2048, "complex128", a=Operand("complex128", (1, 2048), conj=True)), H200)
+    conjugated = plan_gemm(square(2048, "complex128", a=Operand("complex128", (1, 2048), conj=True), precision="ieee"), H200)
     assert conjugated.family == "gemm_mma" and "cb::complex_mma_m8n8k8<true>(" in conjugated.source
 
 
@@ -235,7 +249,7 @@ def test_tensor_cores_of_64_bits_take_tiles_that_fill_the_device(element):
     """1024 x 1024 in blocks of 128 x 128 would leave half of 132 multiprocessors idle; slices of K cost a second kernel."""
     config = plan_gemm(square(1024, element), H200).config
     assert config.tile.m * config.tile.n <= 128 * 64 and config.slices == 1 and config.blocks >= 128
-    large = plan_gemm(square(8192, element), H200).config.tile
+    large = plan_gemm(square(8192, element, precision="ieee"), H200).config.tile
     assert large.m * large.n >= 64 * 64
     deep = plan_gemm(square(128, element, k=100_000), H200).config
     assert deep.slices > 8 and deep.slices * deep.chunk >= 100_000

@@ -71,10 +71,15 @@ CB_DEVICE int row_exponent(double squares, int low, unsigned choice, double most
 
 // -- Residues ------------------------------------------------------------------------------------------------------------
 #ifdef __CUDACC__
-// Four products of unsigned and signed bytes.
+// Four products of unsigned and signed bytes, and of unsigned ones.
 CB_DEVICE int dot_of_bytes(unsigned a, unsigned b, int sum) {
   int r;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
+  return r;
+}
+CB_DEVICE unsigned dot_of_residues(unsigned a, unsigned b, unsigned sum) {
+  unsigned r;
+  asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
   return r;
 }
 #endif
@@ -86,26 +91,27 @@ template <int P> struct byte_weights {
     return static_cast<unsigned>(centred(power(n)) & 255) | static_cast<unsigned>(centred(power(n + 1)) & 255) << 8 |
            static_cast<unsigned>(centred(power(n + 2)) & 255) << 16 | static_cast<unsigned>(centred(power(n + 3)) & 255) << 24;
   }
-  // Bytes are those of x + 2^63; the sum of theirs is more than -2^18.
-  static constexpr int start = (262144 / P + 2) * P - power(7) * 128 % P + P / 2;
-  static constexpr unsigned low = packed(0), high = packed(4), reciprocal = static_cast<unsigned>(4294967296ull / P) + 1u;
+  // Bytes are those of x + 2^63; the sum of theirs is more than -2^18. What is added to it is a multiple of P and 2^23 as a float.
+  static constexpr int multiple = (262144 / P + 2) * P, start = 0x4b000000 + multiple + P - power(7) * 128 % P;
+  static constexpr unsigned low = packed(0), high = packed(4);
 };
-// x mod P, from -P/2 on.
+// x mod P, the nearest to zero, by floats that are integers below 2^24.
 template <int P> CB_DEVICE signed char residue(long long x) {
   using weights = byte_weights<P>;
+  constexpr float integers = 12582912.0f;                                     // 1.5 * 2^23: what is added to it is rounded
   unsigned const lower = static_cast<unsigned>(x), upper = static_cast<unsigned>(x >> 32) ^ 0x80000000u;
-  unsigned const sum = static_cast<unsigned>(dot_of_bytes(upper, weights::high, dot_of_bytes(lower, weights::low, weights::start)));
-  unsigned const quotient = static_cast<unsigned>(static_cast<unsigned long long>(sum) * weights::reciprocal >> 32);
-  return static_cast<signed char>(static_cast<int>(sum - quotient * P) - P / 2);
+  int const bits = dot_of_bytes(upper, weights::high, dot_of_bytes(lower, weights::low, weights::start));
+  float const sum = __int_as_float(bits) - (8388608.0f + weights::multiple);
+  float const quotient = __fmaf_rn(sum, 1.0f / P, integers) - integers;
+  return static_cast<signed char>(__float_as_int(__fmaf_rn(quotient, -static_cast<float>(P), sum) + integers));
 }
-// A sum of products of residues mod p, from 0 on: what is added to make it positive, and 2^32 / p rounded up.
-CB_DEVICE unsigned residue_offset(unsigned p) { return (2147483648u / p + 1u) * p; }
-CB_DEVICE unsigned residue_reciprocal(unsigned p) { return 4294967295u / p + 1u; }
+// A sum of products of residues, of a magnitude up to 2^30, mod p, from 0 on: what is added to make it positive, and 2^39 / p, rounded up.
+CB_DEVICE unsigned residue_offset(unsigned p) { return (1073741824u / p + 1u) * p; }
+CB_DEVICE unsigned residue_reciprocal(unsigned p) { return static_cast<unsigned>(549755813887ull / p) + 1u; }
 CB_DEVICE unsigned char residue_of_sum(int sum, unsigned p, unsigned offset, unsigned reciprocal) {
   unsigned const positive = static_cast<unsigned>(sum) + offset;
-  unsigned const quotient = static_cast<unsigned>(static_cast<unsigned long long>(positive) * reciprocal >> 32);
-  unsigned const rest = positive - quotient * p;
-  return static_cast<unsigned char>(rest + p < rest ? rest + p : rest);
+  unsigned const quotient = static_cast<unsigned>(static_cast<unsigned long long>(positive) * reciprocal >> 32) >> 7;
+  return static_cast<unsigned char>(positive - quotient * p);
 }
 
 // -- From residues to numbers --------------------------------------------------------------------------------------------
@@ -134,38 +140,27 @@ CB_DEVICE void reconstruction_weight(int count, int index, unsigned& high, unsig
   middle = next_word(rest, p);
   low = next_word(rest, p);
 }
-// Add a residue: the sum is a part of the product of moduli, in units of 2^-96, whatever is whole left out.
-CB_DEVICE void add_residue(unsigned char residue, unsigned high, unsigned middle, unsigned low, unsigned& a, unsigned long long& b, unsigned long long& c) {
-  unsigned const r = residue;
-  a += r * high;
-  b += static_cast<unsigned long long>(r) * middle;
-  c += static_cast<unsigned long long>(r) * low;
+// Twelve sums of bytes times bytes of the weights, from the lowest: a part of the product of moduli, in units of 2^-96, whatever is
+// whole left out. As 64 bits, and 32 bits below them.
+CB_DEVICE unsigned long long four_sums(unsigned const* sums) {
+  return (static_cast<unsigned long long>(sums[3]) << 24) + (static_cast<unsigned long long>(sums[2]) << 16) + (sums[1] << 8) + sums[0];
+}
+CB_DEVICE void fraction_of_sums(unsigned const (&sums)[12], unsigned long long& part, unsigned& below) {
+  unsigned long long const low = four_sums(sums);
+  part = (four_sums(sums + 8) << 32) + four_sums(sums + 4) + (low >> 32);
+  below = static_cast<unsigned>(low);
+}
+CB_DEVICE void subtract_fraction(unsigned long long& part, unsigned& below, unsigned long long other, unsigned other_below) {
+  part = part - other - (below < other_below ? 1u : 0u);
+  below = below - other_below;
 }
 CB_DEVICE double nearest_integer(double x) { return exponent_of(x) < 52 ? static_cast<double>(__double2ll_rn(x)) : x; }
-// Such a sum in 64 bits, and 32 bits below them.
-struct fraction { unsigned long long part; unsigned below; };
-CB_DEVICE fraction fraction_of(unsigned a, unsigned long long b, unsigned long long c) {
-  return fraction{(static_cast<unsigned long long>(a) << 32) + b + (c >> 32), static_cast<unsigned>(c)};
-}
-CB_DEVICE fraction difference(fraction x, fraction y) {
-  return fraction{x.part - y.part - (x.below < y.below ? 1u : 0u), x.below - y.below};
-}
 // The integer, rounded once; `most` and `rest` are 2^-64 of the product of moduli.
-CB_DEVICE double integer_of(fraction x, double most, double rest) {
-  long long const part = static_cast<long long>(x.part);
-  double const first = static_cast<double>(part);
-  double const second = static_cast<double>(part - static_cast<long long>(first)) + static_cast<double>(x.below) * (1.0 / 4294967296.0);
+CB_DEVICE double integer_of(unsigned long long part, unsigned below, double most, double rest) {
+  long long const whole = static_cast<long long>(part);
+  double const first = static_cast<double>(whole);
+  double const second = static_cast<double>(whole - static_cast<long long>(first)) + static_cast<double>(below) * (1.0 / 4294967296.0);
   return nearest_integer(__fma_rn(first, most, __fma_rn(first, rest, second * most)));
-}
-CB_DEVICE double from_residues(unsigned a, unsigned long long b, unsigned long long c, double most, double rest) {
-  return integer_of(fraction_of(a, b, c), most, rest);
-}
-// Of three real products that make a complex one, the real part, x - y, and the imaginary one, z - x - y.
-CB_DEVICE double difference_of_residues(unsigned xa, unsigned long long xb, unsigned long long xc, unsigned ya, unsigned long long yb, unsigned long long yc, double most, double rest) {
-  return integer_of(difference(fraction_of(xa, xb, xc), fraction_of(ya, yb, yc)), most, rest);
-}
-CB_DEVICE double cross_of_residues(unsigned za, unsigned long long zb, unsigned long long zc, unsigned xa, unsigned long long xb, unsigned long long xc, unsigned ya, unsigned long long yb, unsigned long long yc, double most, double rest) {
-  return integer_of(difference(difference(fraction_of(za, zb, zc), fraction_of(xa, xb, xc)), fraction_of(ya, yb, yc)), most, rest);
 }
 CB_DEVICE double unscaled(double x, int row, int column) { return x * power_of_two_f64(-row - column); }
 

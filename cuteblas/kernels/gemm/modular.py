@@ -33,8 +33,8 @@ __all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
 
 _ELEMENT, _RESIDUE = "int8", "uint8"
 
-MOST_DEPTH = 2**31 // 128**2 - 1
-"""K, at most: sums of products of signed bytes fit into 32 bits."""
+MOST_DEPTH = 2**30 // 128**2
+"""K, at most: sums of products of signed bytes are no larger than 2^30, so that a multiplication divides them."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value, choose
+from ...codegen.values import Value, cast, choose, integer
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import OperandAccess, operand
 from ..guard import HOLDS, NATIVE, Field, Record
 
-__all__ = ["CHOICE", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "STATE_BYTES", "THREADS", "WEIGHTS", "SurveyConfig",
-           "SurveyOperand", "choice", "numbers_of", "parts_of", "rows_of", "survey"]
+__all__ = ["CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "STATE_BYTES", "THREADS", "WEIGHTS", "WORD",
+           "SurveyConfig", "SurveyOperand", "choice", "numbers_of", "parts_of", "rows_of", "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """Pairwise coprime: the largest numbers that are."""
@@ -41,9 +41,13 @@ RECORD = Record((Field("cosine", "min", 1.0), Field("bits", "max", 0.0)))
 1. The most bits of a row, twice: its squared norm in units of its lowest bit, squared.
 """
 
-CHOICE, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 8, 16, 32, 32 + 16 * (MOST + 1)
+WORD, LIMBS = 4, 12
+"""Bytes that an instruction multiplies, and those of a weight."""
+
+CHOICE, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 8, 16, 32, 32 + LIMBS * (MOST + 1)
 """Where in the state of a product its words are, in bytes, and how many bytes it has: the choice; the most that norms may be; the
-product of moduli over 2^64, in two parts; for each modulus the words that its residues are multiplied with, and another one."""
+product of moduli over 2^64, in two parts; for each four moduli the bytes that their residues are multiplied with, from the lowest,
+each a word of four."""
 
 THREADS = 256
 _WARP, _LOWEST = 32, 4096
@@ -254,8 +258,8 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, partials: list[Poin
 def choice() -> GeneratedKernel:
     """Generate ``modular_choice``, one warp.
 
-    ``RA`` and ``RB`` have the records of ``count_A`` and ``count_B`` warps; ``status`` takes the verdict, ``words`` and
-    ``numbers``, which are one place, the state of the product.
+    ``RA`` and ``RB`` have the records of ``count_A`` and ``count_B`` warps; ``status`` takes the verdict, ``words``,
+    ``numbers`` and ``places``, which are one address, the state of the product.
     """
     k = KernelBuilder("modular_choice", _WARP,
                       summary="How many moduli the records of all rows allow, and what follows from their number")
@@ -263,6 +267,7 @@ def choice() -> GeneratedKernel:
     status = k.pointer("status", "uint32", const=False, alignment=4)
     words = k.pointer("words", "uint32", const=False, alignment=16)
     numbers = k.pointer("numbers", "float64", const=False, alignment=8)
+    places = k.pointer("places", "uint8", const=False, alignment=16)
     folded = [_folded(k, side, pointer, count) for side, pointer, count in records]
     chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *folded[0], *folded[1]), const=True)
     count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
@@ -276,11 +281,15 @@ def choice() -> GeneratedKernel:
         for at, value in enumerate((most, rest)):
             k.assign(value, value * 2.0**-64)
             k.do("store_global", numbers[PRODUCT // 8 + at], value, of=1)
-    weight = k.registers("weight", "uint32", Layout(4))
-    k.fill(weight)
-    with k.when(less(k.thread, MOST)):
-        k.do("reconstruction_weight", count, k.thread, weight(0), weight(1), weight(2))
-        k.copy(Vector(4), weight, Tensor(words, Layout((4, MOST + WEIGHTS // 16)))[_, k.thread + WEIGHTS // 16])
+    weight = [k.declare(f"weight_{at}", "uint32", 0) for at in range(LIMBS // WORD)]
+    with k.when(less(k.thread, MOST + 1)):
+        with k.when(cast(integer(k.thread), "int32") < count):
+            k.do("reconstruction_weight", count, k.thread, *reversed(weight))
+        byte = k.declare("byte", "uint8")
+        own = k.let("own", WEIGHTS + k.thread // WORD * (WORD * LIMBS) + k.thread % WORD)
+        for at in range(LIMBS):
+            k.assign(byte, cast(weight[at // WORD] >> 8 * (at % WORD), "uint8"))
+            k.do("store_global", places[own + WORD * at], byte, of=1)
     return k.build()
 
 

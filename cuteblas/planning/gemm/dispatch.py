@@ -15,8 +15,8 @@ from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
 from .blocks import plan_in_blocks
-from .mma import mma_alternatives, plan_mma, why_not_mma
-from .modular import plan_modular
+from .mma import mma_alternatives, mma_seconds, plan_mma, why_not_mma
+from .modular import LEAST_DEPTH, modular_alternatives, modular_seconds, plan_modular, why_not_modular
 from .packing import packed_alternatives, packed_problem, plan_packed
 from .simt import plan_simt, simt_alternatives, simt_seconds
 from .skinny import plan_skinny, skinny_alternatives, skinny_seconds, why_not_skinny
@@ -28,6 +28,8 @@ __all__ = ["PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm"]
 # From which size float64 tensor cores pay: measured at 256 to 4096 on sm_90. They round every multiply-add as the unit does, so
 # precision "ieee" holds.
 _LEAST_FLOPS = {"float64": 6e8, "complex128": 1e8}
+
+_LEAST_BY_RESIDUES = 2e9              # nothing is estimated below
 
 # Elements of A, B and C from which operands in half precision are copied where no tensor map describes them; or K, of results that
 # are not so small that gemm_mma slices it. Copies cost the host a launch more, 3 to 6 us; gemm_mma takes 1.4 us for every 32 of K:
@@ -59,6 +61,13 @@ def _pays_to_be_skinny(problem: GemmProblem, device: DeviceInfo) -> bool:
     seconds = skinny_seconds(problem, device)
     split = guarded_seconds(problem, device) if why_not_split(problem, device) is None else seconds
     return seconds <= split and seconds < _worth(device) * simt_seconds(problem, device)
+
+
+def _pays_by_residues(p: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether float64 or complex128 is faster as residues on tensor cores that multiply bytes, by the estimates."""
+    return (p.flops >= _LEAST_BY_RESIDUES and why_not_modular(p, device) is None and parts_of(p) * p.k >= LEAST_DEPTH
+            and why_not_mma(p, device) is None
+            and modular_seconds(p, device) < device.fitted["dispatch"]["worth of residues"] * mma_seconds(p, device))
 
 
 def _pays_to_copy(p: GemmProblem) -> bool:
@@ -148,6 +157,10 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
             return guarded
         over = f"; not gemm_split: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
         family = _family(replace(problem, precision="ieee"), device)
+    if family == "gemm_modular":
+        if (by_residues := plan_modular(problem, device)) is not None:
+            return by_residues
+        return plan_mma(problem, device, f"; not gemm_modular: its workspace is over the limit of {device.workspace_limit} bytes")
     refused = why_not_wgmma(problem, device)
     if family == "gemm_wgmma" and refused is None:
         return plan_wgmma(problem, device)
@@ -173,6 +186,8 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
         return "gemm_skinny"
     if problem.precision == "auto" and _pays_to_split(problem, device):
         return "gemm_split"
+    if problem.precision == "auto" and _pays_by_residues(problem, device):
+        return "gemm_modular"
     if is_exact(problem):
         return "gemm_wgmma" if _pays_on_bytes(problem, device) else "gemm_simt"
     if why_not_wgmma(problem, device) is None:
@@ -189,6 +204,8 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
 
 def _rank(alternative: Alternative, device: DeviceInfo) -> float:
     """What alternatives of all families are compared by: those that split float32 have to be worth it."""
+    if alternative.family == "gemm_modular":
+        return alternative.rank(device) / device.fitted["dispatch"]["worth of residues"]
     splits = alternative.family in ("gemm_split", "gemm_skinny")
     return alternative.rank(device) / (_worth(device) if splits else 1.0)
 
@@ -214,6 +231,8 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from skinny_alternatives(problem, device)
     if auto and why_not_split(problem, device) is None and parts_of(problem) * problem.k >= LEAST_K:
         yield from split_alternatives(problem, device)
+    if auto and why_not_modular(problem, device) is None and parts_of(problem) * problem.k >= LEAST_DEPTH:
+        yield from modular_alternatives(problem, device)
     if is_exact(problem):
         if why_not_wgmma(packed_problem(problem), device) is None:
             yield from _on_bytes(problem, device)

@@ -19,7 +19,8 @@ from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_tiles", "plan_mma", "why_not_mma"]
+__all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma",
+           "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _STAGES = 4
@@ -145,6 +146,13 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k
         return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) == _WITHOUT_GATE)
 
     return min((x for x in _choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
+
+
+def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time of :func:`plan_mma` for a problem that :func:`why_not_mma` does not refuse."""
+    atom = mma_atom(problem.a.dtype, device.arch)
+    assert atom is not None
+    return choose_mma(_facing(problem).problem, device, atom).seconds
 
 
 def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import gcd, prod
 from typing import Any
 
@@ -28,6 +29,7 @@ from ...kernels.modular.survey import (
     rows_of,
     survey,
 )
+from ..cost.alternatives import Alternative
 from ..guard import VERDICT, Guarded, guarded, otherwise
 from ..operands import (
     MAPPED_STRIDE,
@@ -51,7 +53,12 @@ from .blocks import Block, Blocks, divisors
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
 
-__all__ = ["plan_modular", "why_not_modular"]
+__all__ = ["LEAST_DEPTH", "modular_alternatives", "modular_seconds", "plan_modular", "why_not_modular"]
+
+LEAST_DEPTH = 256
+"""With fewer real products in a sum the bound of native arithmetic is nearly as small, and nothing is saved."""
+
+_MODULI = 14                         # of random numbers, by which the time is estimated
 
 _ALIGNMENT = 256                     # bytes, of what is in the workspace
 _BESIDE = 80 << 20                   # bytes of workspace beside 1.5 times those of A, B and C
@@ -73,7 +80,7 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     if p.k == 0 or p.alpha == "zero":
         return "there is nothing to multiply"
     if p.k > MOST_DEPTH:
-        return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 32 bits"
+        return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"
     if max(p.m, p.n, *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"
     if len(p.batch) > _MOST_BATCH_MODES:
@@ -230,7 +237,7 @@ def _survey(a: _Side, b: _Side, batch: tuple[int, ...]) -> Iterator[Launch]:
     yield launch(rows_of(wide), (a.row_blocks + b.row_blocks, 1, 1), {"blocks_A": a.row_blocks, "length": length},
                  *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": _at(x.norms), "D": _at(x.lowest), "R": _at(x.records),
                                                "rows_": x.all_rows, "parts_": x.parts}))
-    yield launch(choice(), (1, 1, 1), {"status": place(VERDICT), **_state()},
+    yield launch(choice(), (1, 1, 1), {"status": place(VERDICT), "places": _at(0), **_state()},
                  *_of_sides((a, b), lambda x: {"R": _at(x.records), "count_": x.warps}))
 
 
@@ -332,17 +339,54 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     c = _access(p.c, (p.m, p.n))
     planes = planes_of(p.c.dtype) * MOST
     wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
-    run = RESTORED[p.c.dtype][1] // 32
     config = RestoreConfig(p.c.dtype, replace(c, conj=False), alpha_kind(p.alpha), p.beta, *_present(p, sides), wide,
-                           fused(p, 1, run))
-    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch, "R": _at(memory.c)}
+                           fused(p, 1, RESTORED[1] // 32))
+    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": _at(memory.c)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         at = side.exponents + 4 * side.first_row(block, row, modes)
         values[f"E{name}"] = View(_at(at), (1,), side.row_strides(modes))
-    rows, columns = RESTORED[p.c.dtype]
+    rows, columns = RESTORED
     blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
     return with_roles(launch(restore(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                              fusion_values(p.fusion), _state()), block.places)
+
+
+def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time where elements are random numbers."""
+    costs, p = device.fitted["gemm_modular"], oriented(problem, 1).problem
+    item, planes = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI
+    cut = _cut(p, 0, replace(device, workspace_limit=None)) or Blocks.cut(p)
+    seconds, rows = device.seconds(launches=costs["overhead: launches"]), None
+    seconds += _moved(device, item * (p.m * p.k * _matrices(p, p.a) + p.n * p.k * _matrices(p, p.b)), "survey")
+    for block in cut.of(p):
+        part = block.problem
+        groups, columns, _stages = _tile(part, device)
+        tiles = -(-part.m // (64 * groups)) * -(-part.n // columns) * prod(part.batch) * planes
+        share = device.seconds(groups * columns / 512)
+        waves = -(-tiles // device.multiprocessors)
+        seconds += waves * share * (-(-part.k // _LINE) * costs["stage of 128x256: clocks"] + costs["tile of 128x256: clocks"])
+        made = part.n * part.k * _matrices(part, part.b)
+        if block.start[:2] != rows:
+            rows = block.start[:2]
+            made += part.m * part.k * _matrices(part, part.a)
+        seconds += _moved(device, (item + planes) * made, "residues")
+        seconds += _moved(device, (item + planes) * part.m * part.n * prod(part.batch), "restore")
+    return seconds
+
+
+def _moved(device: DeviceInfo, nbytes: int, what: str) -> float:
+    """The estimated time of a kernel that reads and writes so many bytes."""
+    return device.seconds(nbytes=nbytes / device.fitted["gemm_modular"][f"{what}: share of bandwidth"])
+
+
+def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """What :func:`plan_modular` plans."""
+    def planned() -> Plan:
+        plan = plan_modular(problem, device)
+        assert plan is not None
+        return plan
+
+    yield Alternative("gemm_modular", "by residues", partial(modular_seconds, problem), planned)
 
 
 def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
@@ -384,8 +428,8 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     products = "" if planes_of(p.a.dtype) == 1 else ", three products of each"
     reason = (f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
               f"chooses as many as the elements need; {fallback}{facing.note}{parts}")
-    return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts, None,
-                fallback=fallback)
+    return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts,
+                modular_seconds(problem, device), fallback=fallback)
 
 
 def _native(problem: GemmProblem, device: DeviceInfo) -> Plan:
