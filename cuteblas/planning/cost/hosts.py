@@ -76,6 +76,6 @@ HOST = HostCosts(
                      **dict.fromkeys(_INTEGERS, 10e9)},
     gpu_multiplications={"float32": 60e12, "float64": 20e12, "complex64": 15e12, "complex128": 5e12, "float16": 200e12,
                          **dict.fromkeys(_INTEGERS, 5e12)},
-    product_bytes=8e9, copied_bytes=4e9, transposed_bytes=0.68e9, packed_bytes=4e9, link_bytes=50e9, call=400e-6, start=2.0,
+    product_bytes=8e9, copied_bytes=4e9, transposed_bytes=5e9, packed_bytes=4e9, link_bytes=50e9, call=400e-6, start=2.0,
     started=0.8)
 """Of the host of an H200."""
