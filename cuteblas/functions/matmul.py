@@ -11,12 +11,12 @@ import numpy as np
 
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
 from .counters import tally
-from .dispatch import fast_paths, own_call, repeaters
+from .dispatch import fast_paths, kind_of, own_call, repeaters
 from .exact import FLOAT32, FLOAT64, WITHOUT_BLAS
 from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .placement import FEW, Work, offload, stays, work_of
-from .routing import delegate, numpy_computes, resolve_matmul
+from .routing import delegate, resolve_matmul
 from .settings import backend_of_environment, chosen_backend, current_backend
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
-    if variant is None and numpy_computes(x1, x2, out):         # without further questions
+    if variant is None and (current_backend() == "numpy" or stays(x1, x2, out)) \
+            and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):                 # without further questions
         if precision not in NATIVE:
             rehearse_matmul(x1, x2, out, precision, arguments)
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):

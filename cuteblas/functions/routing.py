@@ -25,9 +25,8 @@ from .settings import current_backend
 if TYPE_CHECKING:
     from .engines import Engine
 
-__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "key_of", "numpy_computes",
-           "reason_of", "refused", "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of",
-           "without_kernels"]
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "key_of", "reason_of", "refused",
+           "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -95,11 +94,6 @@ class Resolved:
         with self.engine.on_device_of(next(x for x in (*self.arrays, self.out) if kind_of(x) == "cupy")):
             arrays = tuple(x if kind_of(x) == "cupy" else self.engine.number(np.asarray(x)) for x in self.arrays)
             yield tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
-
-
-def numpy_computes(*operands: Any) -> bool:
-    """Whether a call stays with NumPy whatever it is: by its backend, and no operand is a CuPy array."""
-    return (current_backend() == "numpy" or stays(*operands)) and "cupy" not in {kind_of(x) for x in operands}
 
 
 def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: Rules = FUNCTION, host: Engine | None = None,
