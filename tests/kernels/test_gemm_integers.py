@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import cuteblas
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.gemm.cluster import Cluster
@@ -240,3 +241,19 @@ def test_what_is_chosen(dtype):
 def test_bytes_along_k_are_read_in_place(dtype, launches):
     x = Operand(dtype, (2048, 1))
     assert len(plan_gemm(GemmProblem(2048, 2048, 2048, x, x, x), H200).launches) == launches
+
+
+def test_calls_of_matmul():
+    """From NumPy's arrays to tensor cores, into an ``out`` that is walked backwards, and again, as a repeated call."""
+    emulator = pytest.importorskip("cuteblas.emulator")
+    if not emulator.available():
+        pytest.skip(emulator.why_unavailable())
+    rng = np.random.default_rng(15)
+    a, b = random(rng, (256, 200), "bool"), random(rng, (200, 256), "bool")
+    with cuteblas.backend("emulator"):
+        assert cuteblas.explain(a, b.T[::-1].T).family == "gemm_wgmma"
+        for _ in range(2):
+            out = np.zeros((256, 256), bool)[::-1]
+            assert cuteblas.matmul(a, b.T[::-1].T, out=out) is out
+            np.testing.assert_array_equal(out, a @ b.T[::-1].T)
+            a = a.copy()
