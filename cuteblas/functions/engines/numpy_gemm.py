@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,11 @@ from ...codegen.dtypes import accumulator_of
 from ..counters import tally
 from ..exact import matmul
 
-__all__ = ["Multiplication", "numpy_gemm", "product_in"]
+__all__ = ["QUIET", "Multiplication", "numpy_gemm", "product_in"]
+
+QUIET = Context()
+"""``QUIET.copy().run`` calls a function without NumPy's warnings, in a quarter of the time of ``numpy.errstate``."""
+QUIET.run(np.seterr, all="ignore")
 
 
 @dataclass(frozen=True, slots=True)
