@@ -90,7 +90,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
             result = None
             if type(x2) is _NDARRAY and precision is None and (out is None or type(out) is _NDARRAY):
                 where = chosen_backend() or backend_of_environment()
-                if where == "numpy" or (where == "auto" and (x1.size * x2.size <= _MANY or stays(x1, x2))):
+                if where == "numpy" or (where == "auto" and (x1.size * x2.size <= _MANY or stays(x1, x2)
+                                                             or (x1.shape, x1.dtype.char, x2.shape, x2.dtype.char) in _staying)):
                     dtype = x1.dtype
                     if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
                             and (x1.size > _SMALL or x2.size > _SMALL) \
@@ -117,6 +118,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
     return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
 
 
+_staying: set[tuple[Any, ...]] = set()
+"""Shapes and types of operands that the host is expected to multiply faster."""
 _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
 """Products of operands that may go to the GPU, by shapes, strides and types."""
 _MOST_KNOWN = 4096
@@ -168,6 +171,8 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     if resolved.engine.moves:
         a, b = resolved.arrays
         work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
+        if len(_staying) < _MOST_KNOWN and work.never_moves():
+            _staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
         if not arguments and variant is out is None and precision == "auto":
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FEW", "Work", "bytes_of", "copy_work", "host_engine", "offload", "require_cuda", "stays", "told",
            "work_of"]
 
-FEW = 1 << 14
+FEW = 1 << 17
 """Elements of operands together that are not worth a question."""
 
 
@@ -51,6 +51,11 @@ class Work:
     up: int
     down: int
     transposes: bool = False
+
+    def never_moves(self) -> bool:
+        """Whether the host is expected to be faster, whatever has been started."""
+        here, there = self.seconds()
+        return there >= here
 
     def seconds(self) -> tuple[float, float]:
         """The expected times by NumPy and by the GPU."""

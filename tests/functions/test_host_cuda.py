@@ -307,7 +307,7 @@ def test_explanations(link):
     for told in (cuteblas.explain(A, B), cuteblas.explain(A, B, epilogue="relu"), cuteblas.explain_copy(A.T)):
         assert told.runs_on.startswith("cuda:") and "backend('cuda')" in told.runs_on
     with cuteblas.backend("auto"):
-        x = small(200, 200)
+        x = small(300, 300)
         told = cuteblas.explain(x, x)
         assert told.runs_on.startswith("NumPy, expected")
     with cuteblas.backend("numpy"):
@@ -337,12 +337,13 @@ def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
 def test_auto_takes_the_faster_one(monkeypatch):
     costs = replace(placement._costs(), multiplications={"float32": 1e12, "int64": 1e6}, call=1e-4)
     monkeypatch.setattr(placement, "_costs", lambda: costs)
-    x = small(150, 150)
+    x = small(300, 300)
     with linked(backend="auto") as link:
         cuteblas.reset_stats()
         cuteblas.matmul(x, x)
         assert cuteblas.stats()["matmul"] == {"calls": {"numpy": 1}, "moved": {"stayed: NumPy is expected to be faster": 1}}
         assert link.moved["up"] == 0
+        assert (cuteblas.matmul(x, x) == x @ x).all() and cuteblas.stats()["matmul"]["calls"] == {"numpy": 2}
         y = x.astype(np.int64)
         assert (cuteblas.matmul(y, y) == y @ y).all()
         assert link.moved["up"] > 0
