@@ -53,6 +53,10 @@ TABLE = {
     "`matmul`, float16, 4096": ("half", "gemm", "float16 4096x4096x4096"),
     "`matmul`, float64, 4096": ("double", "gemm", "float64 4096x4096x4096"),
     "`matmul`, complex128, 4096": ("double", "gemm", "complex128 4096x4096x4096"),
+    "`matmul`, int8, 4096": ("integers", "gemm", "int8 4096x4096x4096"),
+    "`matmul`, int32, 4096": ("integers", "gemm", "int32 4096x4096x4096"),
+    "`matmul`, int64, 4096": ("integers", "gemm", "int64 4096x4096x4096"),
+    "`blas.igemm`, int8 to int32, 8192, against cuBLASLt": ("int-mm", "int_mm", "int8 8192x8192x8192"),
     "`ascontiguousarray(a.T)`, float32 8192 x 8192": ("transpose", "transpose", "float32 8192x8192"),
     "host time of `matmul(a, b)`, 16 x 16": ("bench", "host", "matmul(a, b)"),
 }
