@@ -36,6 +36,7 @@ _BITS = {"float32": 24, "float64": 53}  # integers up to 2^bits are exact
 # Nanoseconds of each product of two elements and of each element that is converted, on two cores of a Xeon of 2023.
 _LOOP = {"e": 2.2}                      # NumPy's loop
 _LOOP_OF_OTHERS = 0.4
+_LOOP_FAR, _FAR = 1.5, (1 << 10, 64)    # where sums of so many terms read a cache line of so many bytes for each
 _GEMM = {"float32": 0.015, "float64": 0.03}
 _TO_FLOAT = 0.5
 _DIGIT = 1.2                            # the same of some of the bits
@@ -265,7 +266,8 @@ def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
     """What multiplies stacks of matrices into a third one, and in words; ``None`` if NumPy's loop is expected to be quicker."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     kind = dtype.char
-    loop = count * m * n * k * _LOOP.get(kind, _LOOP_OF_OTHERS) / _SURE
+    far = k >= _FAR[0] and max(abs(a.strides[-1]), abs(b.strides[-2])) >= _FAR[1]
+    loop = count * m * n * k * max(_LOOP.get(kind, _LOOP_OF_OTHERS), _LOOP_FAR if far else 0) / _SURE
     elements = a.size + b.size
     converted = elements * (0.9 if kind == "e" else 0.2 + 0.1 * dtype.itemsize)
     least = _CALL + count * _MATRIX + converted + count * m * n * (k * _GEMM["float32"] + 0.5)
