@@ -122,7 +122,7 @@ def test_the_table_of_the_readme_is_of_the_data():
     pytest.importorskip("matplotlib")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = text[text.index("| | ratio |"):].partition("\n\n")[0].splitlines()[2:]
-    assert table == run_path(str(PERFORMANCE / "plots.py"))["table"]() and len(table) == 14
+    assert table == run_path(str(PERFORMANCE / "plots.py"))["table"]() and len(table) == 10
 
 
 def test_links_of_the_readme_work_outside_of_the_repository():
