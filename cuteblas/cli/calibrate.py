@@ -17,7 +17,7 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -34,7 +34,7 @@ import numpy as np
 from .. import runtime
 from ..codegen.dtypes import dtype
 from ..planning.copy.alternatives import copy_alternatives
-from ..planning.cost import CostError, Costs, costs_from, written
+from ..planning.cost import CostError, Costs, written
 from ..planning.cost.alternatives import Alternative
 from ..planning.cost.fit import Measured, Regret, fit, regrets
 from ..planning.devices import DEVICES, device_named
@@ -48,7 +48,7 @@ from ..runtime.costs import costs_file
 from .command import CommandError, positive, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import Sample, random_copies, random_products
+from .samples import Sample, large_products, product_named, random_copies, random_products
 from .terminal import wrapped
 
 __all__ = ["Summary", "calibrated", "numbers", "prepare", "summary"]
@@ -58,7 +58,7 @@ _AHEAD = 48                          # problems whose kernels are being compiled
 _REPEATS, _OF_A_PROBLEM = 5, 0.3     # timings of which the median is taken; seconds for all plans of a problem
 _NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which plans are measured; and the best of each family
 _OF_A_TILE, _TILES, _MOST = 2, 5, 7  # plans of a tile, of different tiles, and in all
-_LARGEST = 1 << 27                   # bytes of an operand of a product
+_LARGEST = 1 << 28                   # bytes of an operand of a product
 _LARGEST_COPY = 1 << 29
 _STEP = 1 << 24
 _MOST_PROCESSES = 32
@@ -70,6 +70,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--seconds", type=positive, default=240, help="for everything (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random problems (default: %(default)s)")
     parser.add_argument("--products", type=int, default=300, metavar="COUNT", help="random products (default: %(default)s)")
+    parser.add_argument("--large", type=int, default=100, metavar="COUNT",
+                        help="random products that fill a GPU (default: %(default)s)")
     parser.add_argument("--copies", type=int, default=200, metavar="COUNT", help="random permutations (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE",
                         help="write the numbers there, and not into the configuration folder of this user")
@@ -90,12 +92,13 @@ def run(options: Namespace) -> int:
     CommandError
         Without a GPU, and for files that cannot be read or written.
     """
-    if min(options.products, options.copies) < 0 or options.products + options.copies == 0:
-        raise CommandError("there is nothing to measure: --products and --copies are whole numbers, one of them above 0")
+    counts = options.products, options.large, options.copies
+    if min(counts) < 0 or sum(counts) == 0:
+        raise CommandError("there is nothing to measure: --products, --large and --copies are whole numbers, one of them above 0")
     refuse_unwritable(options.json, options.measurements)
     if options.refit:
         return _refit(options)
-    samples = [*_shuffled(random_products(options.products, options.seed), random_copies(options.copies, options.seed))]
+    samples = [*_shuffled(*_samples(*counts, options.seed))]
     unavailable = runtime.why_unavailable()
     if options.prepare:
         device = runtime.device_info() if unavailable is None and options.device is None else _named(options.device)
@@ -135,10 +138,14 @@ def _write(costs: Costs, device: DeviceInfo, options: Namespace, about: Mapping[
     return 0
 
 
-def _shuffled(products: Iterable[Sample], copies: Iterable[Sample]) -> Iterator[Sample]:
-    """Products and copies in turns, so that whenever time runs out there are some of both."""
-    first, second = list(products), list(copies)
-    places = [((i + 0.5) / len(group), sample) for group in (first, second) for i, sample in enumerate(group)]
+def _samples(products: int, large: int, copies: int, seed: int) -> tuple[list[Sample], ...]:
+    """So many of each kind."""
+    return [*random_products(products, seed)], [*large_products(large, seed)], [*random_copies(copies, seed)]
+
+
+def _shuffled(*kinds: Sequence[Sample]) -> Iterator[Sample]:
+    """Samples of all kinds in turns, so that whenever time runs out there are some of each."""
+    places = [((i + 0.5) / len(group), sample) for group in kinds for i, sample in enumerate(group)]
     return (sample for _place, sample in sorted(places, key=lambda each: each[0]))
 
 
@@ -342,18 +349,17 @@ def _rank(found: Sequence[Regret]) -> tuple[float, float]:
 
 
 def _refit(options: Namespace) -> int:
-    """Fit to files of measurements; the card, and the numbers to begin with, are those of the first."""
+    """Fit to files of measurements, beginning with the numbers that come with cuteblas; the card is that of the first."""
     problems: list[Measured] = []
     device = None
     for file in options.refit:
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
             own = DeviceInfo(**data["device"])
-            samples = {sample.name: sample for sample in (*random_products(data["products"], data["seed"]),
-                                                          *random_copies(data["copies"], data["seed"]))}
-            own = replace(own, costs=costs_from(json.dumps(data["costs"]), str(file)))
+            copies = {sample.name: sample for sample in random_copies(data["copies"], data["seed"])}
             device = device or own
-            problems += (_read_again(samples[name], device, times) for name, times in data["seconds"].items())
+            problems += (_read_again(copies.get(name) or product_named(name), device, times)
+                         for name, times in data["seconds"].items())
         except (CostError, KeyError, TypeError, ValueError) as error:
             raise CommandError(f"{str(file)!r} has no measurements of this version of cuteblas: {error}") from None
     assert device is not None
@@ -379,8 +385,7 @@ def _as_text(device: DeviceInfo, options: Namespace, problems: Sequence[Measured
     seconds = {problem.name: {str(each): float(f"{x:.4g}") for each, x in zip(problem.alternatives, problem.seconds, strict=True)}
                for problem in problems}
     return json.dumps({"device": {name: x for name, x in own.items() if name != "costs"}, "seed": options.seed,
-                       "products": options.products, "copies": options.copies, "about": dict(about),
-                       "costs": json.loads(written(device.fitted)), "seconds": seconds}, indent=1)
+                       "copies": options.copies, "about": dict(about), "seconds": seconds}, indent=1)
 
 
 # -- what is said -----------------------------------------------------------------------------------------------------------------

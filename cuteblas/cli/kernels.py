@@ -57,9 +57,9 @@ FAMILIES = (
             replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1)))),
     Variant("gemm_wgmma", "gemm", _CHOSEN, "float16, bfloat16, integers on Hopper's tensor cores, fed by TMA; float32 as "
             "tfloat32 on request", oldest_with("wgmma"), plan_gemm, _product("float16")),
-    Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: large float64 and complex128 ones, float16 and "
+    Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: float64 and complex128 ones, float16 and "
             "bfloat16 where the device is no Hopper, or which are small and of odd extents", "sm_75", plan_gemm,
-            _product("float64")),
+            replace(_product("float64"), precision="ieee")),
     Variant("copy", "copy", _CHOSEN, "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
             plan_copy, _ROWS),
     Variant("transpose", "copy", _CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",

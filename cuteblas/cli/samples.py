@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import exp, log, prod
 from random import Random
@@ -11,13 +12,16 @@ from ..codegen.dtypes import dtype
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 from .permutations import Permutation, random_permutations
 
-__all__ = ["Sample", "random_copies", "random_products"]
+__all__ = ["Sample", "large_products", "product_named", "random_copies", "random_products"]
 
 _DTYPES = {"float32": 6, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 4, "complex128": 2, "int8": 1, "int16": 1,
            "int32": 2, "int64": 2, "uint8": 1, "bool": 1}
 _KINDS = ("square", "square", "thin", "thin", "batched", "batched", "deep", "any", "any")
 _MOST_BYTES = 1 << 27                # of an operand
 _MOST_SECONDS = 2e-3
+_LARGE = {"float32": 4, "float32 ieee": 2, "float32 tf32": 2, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 2,
+          "complex128": 3}
+_LARGE_BYTES, _LARGE_SECONDS = 1 << 28, 2e-2
 # Real multiply-adds in a second, roughly: no product may take long.
 _RATES = {"float16": 3e14, "bfloat16": 3e14, "float32": 4e13, "complex64": 4e13, "float64": 2e13, "complex128": 2e13, "bool": 2e12}
 _INTEGERS = 5e12
@@ -40,20 +44,67 @@ def random_products(count: int, seed: int) -> Iterator[Sample]:
         kind = rng.choice(_KINDS)
         m, n, k = _extents(rng, kind)
         batch = (rng.choice((2, 3, 8, 16, 50, 200)),) if kind == "batched" else ()
-        orders = [rng.choice("NNT") for _ in range(3)]
-        work = m * n * k * prod(batch) * (4 if name.startswith("complex") else 1)
-        most = max(m * k, n * k, m * n) * prod(batch) * dtype(name).bytes
-        if work / _RATES.get(name, _INTEGERS) > _MOST_SECONDS or most > _MOST_BYTES:
-            continue
+        orders = "".join(rng.choice("NNT") for _ in range(3))
+        if _fits(name, m, n, k, batch, _MOST_BYTES, _MOST_SECONDS):
+            yield _product(name, m, n, k, batch, orders)
+            count -= 1
 
-        def operand(rows: int, columns: int, order: str, name: str = name, batch: tuple[int, ...] = batch) -> Operand:
-            return Operand(name, (columns, 1) if order == "N" else (1, rows), (rows * columns,) * len(batch))
 
-        # B is (N, K): its rows are contiguous along N where those of NumPy's K x N are.
-        a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N" else "N"), operand(m, n, orders[2])
-        times = f"{batch[0]}x" if batch else ""
-        yield Sample(f"{name} {times}{m}x{n}x{k} {''.join(orders)}", GemmProblem(m, n, k, a, b, c, batch), name)
-        count -= 1
+def large_products(count: int, seed: int) -> Iterator[Sample]:
+    """Products that fill a GPU: squares and rectangles of the floating types from 512 on, float32 also by the native and by one
+    rounded product.
+    """
+    rng = Random(seed)
+    while count > 0:
+        name, _, precision = rng.choices(list(_LARGE), list(_LARGE.values()))[0].partition(" ")
+        step = rng.choice((1, 8, 64, 256))
+
+        def extent(step: int = step) -> int:
+            return round(exp(rng.uniform(log(512), log(8192)))) // step * step
+
+        m, n, k = (extent(),) * 3 if rng.random() < 0.7 else (extent(), extent(), extent())
+        orders = rng.choice("NT") + rng.choice("NT") + "N"
+        if _fits(name, m, n, k, (), _LARGE_BYTES, _LARGE_SECONDS):
+            yield _product(name, m, n, k, (), orders, precision or "auto")
+            count -= 1
+
+
+def _fits(name: str, m: int, n: int, k: int, batch: tuple[int, ...], most_bytes: int, most_seconds: float) -> bool:
+    """Whether operands are small and the product is short enough."""
+    work = m * n * k * prod(batch) * (4 if name.startswith("complex") else 1)
+    nbytes = max(m * k, n * k, m * n) * prod(batch) * dtype(name).bytes
+    return work / _RATES.get(name, _INTEGERS) <= most_seconds and nbytes <= most_bytes
+
+
+def _product(name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto") -> Sample:
+    """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T`` where columns are."""
+
+    def operand(rows: int, columns: int, order: str) -> Operand:
+        return Operand(name, (columns, 1) if order == "N" else (1, rows), (rows * columns,) * len(batch))
+
+    # B is (N, K): its rows are contiguous along N where those of NumPy's K x N are.
+    a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N" else "N"), operand(m, n, orders[2])
+    times, by = f"{batch[0]}x" if batch else "", "" if precision == "auto" else f" by {precision}"
+    return Sample(f"{name} {times}{m}x{n}x{k} {orders}{by}", GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)
+
+
+_NAME = re.compile(r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) (?P<orders>[NT]{3})"
+                   r"(?: by (?P<precision>\w+))?")
+
+
+def product_named(name: str) -> Sample:
+    """The product of a sample's name.
+
+    Raises
+    ------
+    ValueError
+        If it is no such name.
+    """
+    if (found := _NAME.fullmatch(name)) is None:
+        raise ValueError(f"{name!r} is no product")
+    batch = (int(found["batch"]),) if found["batch"] else ()
+    return _product(found["dtype"], int(found["m"]), int(found["n"]), int(found["k"]), batch, found["orders"],
+                    found["precision"] or "auto")
 
 
 def _extents(rng: Random, kind: str) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
@@ -32,7 +32,7 @@ from ..problem import CopyProblem, DeviceInfo
 from ..variants import variant
 from .rearrange import Permuted, boxes_of
 
-__all__ = ["canonical_modes", "is_wide", "plan_copy", "square_modes"]
+__all__ = ["canonical_modes", "copy_plans", "is_wide", "plan_copy", "square_modes"]
 
 _NARROW_SPAN = 2**30
 _WORD = 4                            # bytes
@@ -116,11 +116,34 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     return replace(plan, problem=problem, seconds=moving_seconds(problem, device, plan.config))
 
 
+def copy_plans(problem: CopyProblem, device: DeviceInfo, ranks: int) -> Iterator[Plan]:
+    """Planning's choice, then other plans for the same copy: boxes of so many ranks, and the kernels that boxes compete with."""
+    yield plan_copy(problem, device)
+    if problem.in_place or problem.variant is not None or 0 in problem.shape:
+        return
+    modes, *offsets = canonical_modes(problem)
+    made, modes, places = problem, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1])
+    while (wider := _wider(made, modes, places)) is not None:
+        made, modes, places = wider
+    plans = [_plan_boxes(made, device, modes, places, rank) for rank in range(ranks)] if len(modes) > 1 else []
+    j = _innermost(modes)
+    transposed = j != 0 and modes[j].src == 1
+    plans.append(_plan_transpose(made, device, modes, j, places) if transposed else _plan_straight(made, device, modes, places))
+    for plan in plans:
+        if plan is not None:
+            yield replace(plan, problem=problem, seconds=moving_seconds(problem, device, plan.config))
+
+
+def _innermost(modes: Sequence[Mode]) -> int:
+    """The mode with the smallest stride in the source."""
+    return min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
+
+
 def _plan_modes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:
     """The plan for canonical modes, and the offsets of their first elements, in elements of the problem's size."""
     if (wider := _wider(problem, modes, offsets)) is not None:
         return _plan_modes(wider[0], device, *wider[1:])
-    j = min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
+    j = _innermost(modes)
     transposed = j != 0 and modes[j].src == 1
     if _in_boxes(problem.itemsize, modes, j) and (boxes := _plan_boxes(problem, device, modes, offsets)) is not None:
         return boxes
@@ -174,8 +197,9 @@ def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "so
     return "target" if follow else ""
 
 
-def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan | None:
-    """A permutation by boxes, if these can be small enough."""
+def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int],
+                rank: int = 0) -> Plan | None:
+    """A permutation by boxes, if these can be small enough; of the rank by their cost."""
     item = problem.itemsize
     alignments = (problem.src_alignment, offsets[0]), (problem.dst_alignment, offsets[1])
 
@@ -185,7 +209,7 @@ def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...
 
     # Arrays of which 16 bytes divide the address begin where sectors do: allocations are aligned to 512.
     source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * item) for alignment, offset in alignments)
-    found = boxes_of(Permuted(modes, item, (source, target)), device, widest)
+    found = boxes_of(Permuted(modes, item, (source, target)), device, widest, rank)
     if found is None:
         return None
     config, spanned = replace(found.config, wide=is_wide(modes)), found.spanned

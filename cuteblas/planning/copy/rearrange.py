@@ -138,12 +138,15 @@ Widest = Callable[[int, int, Iterable[int]], int]
 """Elements of a word on a side, of runs of so many elements, beside other strides."""
 
 
-def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest) -> Boxes | None:
-    """The boxes with the least cost; ``None`` if no box is small enough."""
+def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, rank: int = 0) -> Boxes | None:
+    """The boxes with the least cost, or those of a later rank; ``None`` if not so many are small enough."""
     candidates = sorted(_candidates(permuted))
-    if not candidates:
+    if rank >= len(candidates):
         return None
-    extents = min(candidates, key=lambda each: _seconds(permuted, each, device))
+    if rank == 0:
+        extents = min(candidates, key=lambda each: _seconds(permuted, each, device))
+    else:
+        extents = sorted(candidates, key=lambda each: _seconds(permuted, each, device))[rank]
     modes, item = permuted.modes, permuted.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
     box = tuple(extents[q] for q in spanned)

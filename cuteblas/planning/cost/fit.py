@@ -23,13 +23,13 @@ __all__ = ["Measured", "Regret", "fit", "regrets"]
 
 _Number = tuple[str, str]
 
-_ROUNDS, _STEP = 12, 1e-3
+_ROUNDS, _STEP = 60, 1e-3
 _FAR = 0.25                          # an error of a logarithm from which it counts less than its square
 _HELD = 0.05                         # of an error of 1: what it costs to move a number by a factor of e
 _FIRST = {"clocks": 500.0}           # what a number of 0 begins with, by its unit,
 _PART = 0.05                         # or a part
 _MOVES = (0.97, 1.03, 0.92, 1.08, 0.8, 1.25)
-_SWEEPS = 3
+_SWEEPS = 10
 _ERROR_COUNTS = 0.02                 # of the mean error beside the mean regret
 
 
@@ -118,8 +118,9 @@ class _Recorder(Mapping[str, float]):
         self._family, self._numbers, self._asked = family, numbers, asked
 
     def __getitem__(self, name: str) -> float:
+        value = self._numbers[name]
         self._asked.add((self._family, name))
-        return self._numbers[name]
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._numbers)
@@ -215,9 +216,13 @@ def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
             break
         gained = before - total(found, moved)
         at, error, damping = moved, found, damping / 4
-        if gained < 1e-4 * before:
+        if gained < 1e-5 * before:
             break
-    return costs_at(at)
+    values = dict(zip(numbers, map(float, np.exp(at)), strict=True))
+    # What was 0, and that no time speaks of, stays it.
+    unmoved = {number: 0.0 for number, x, first in zip(numbers, at, start, strict=True) if abs(x - first) < _STEP
+               and not _value(costs, number)}
+    return _moved(costs, values | unmoved)
 
 
 def _better_choices(estimates: _Estimates, costs: Costs) -> Costs:

@@ -25,9 +25,8 @@ from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_wgmma
 
 __all__ = ["PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm"]
 
-# From which size float64 tensor cores pay: measured at 256 to 4096 on sm_90. They round every multiply-add as the unit does, so
-# precision "ieee" holds.
-_LEAST_FLOPS = {"float64": 6e8, "complex128": 1e8}
+# Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee" holds.
+_WIDE = ("float64", "complex128")
 
 _LEAST_BY_RESIDUES = 2e9              # nothing is estimated below
 
@@ -197,9 +196,15 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
         if why_not_wgmma(packed_problem(problem), device) is None and _pays_to_copy(problem):
             return "gemm_wgmma"
         return "gemm_mma" if why_not_mma(problem, device) is None else "gemm_simt"
-    large = name in _LEAST_FLOPS and problem.flops >= _LEAST_FLOPS[name]
-    on_tensor_cores = large and capabilities(device.arch).float64_tensor_cores and why_not_mma(problem, device) is None
-    return "gemm_mma" if on_tensor_cores else "gemm_simt"
+    faster = _may_use_mma(problem, device) and mma_seconds(problem, device) < simt_seconds(problem, device)
+    return "gemm_mma" if faster else "gemm_simt"
+
+
+def _may_use_mma(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether ``gemm_mma`` takes a problem, on units that are made for its type."""
+    wide = problem.a.dtype in _WIDE
+    made = capabilities(device.arch).float64_tensor_cores if wide else dtype(problem.a.dtype).is_stored
+    return made and why_not_mma(problem, device) is None
 
 
 def _rank(alternative: Alternative, device: DeviceInfo) -> float:
@@ -240,6 +245,6 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from wgmma_alternatives(problem, device)
     elif element.is_stored and why_not_wgmma(packed_problem(problem), device) is None:
         yield from packed_alternatives(problem, device)
-    if (element.is_stored or element.name in _LEAST_FLOPS) and why_not_mma(problem, device) is None:
+    if _may_use_mma(problem, device):
         yield from mma_alternatives(problem, device)
     yield from simt_alternatives(problem, device)

@@ -403,7 +403,7 @@ class _Simt:
         p, a, b = self.inputs(members)
         accumulator = dtype(p.accumulator)
         for candidate in candidates(accumulator.name):
-            of_block = partial(block_seconds, candidate, accumulator=accumulator, device=device, a=a, b=b)
+            of_block = partial(block_seconds, candidate, element=p.a.dtype, accumulator=accumulator, device=device, a=a, b=b)
             yield candidate.tile, candidate.ramp(device.fitted), of_block
 
     def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:

@@ -130,6 +130,18 @@ def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     return device.seconds(tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_clock)
 
 
+def _writing(tile: MmaTile, device: DeviceInfo) -> float:
+    """What a block takes for its elements of C."""
+    kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
+    return device.seconds(tile.m * tile.n / 128**2 * device.fitted["gemm_mma"][f"{kind}: tile of 128x128: clocks"])
+
+
+def _latency(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
+    """What one block waits for memory and for its own results, which further blocks of the same multiprocessor hide."""
+    costs, kind = device.fitted["gemm_mma"], "float64" if _wide_shapes(tile.atom) else "16-bit"
+    return device.seconds(costs[f"{kind}: start: clocks"] + depth / tile.k * costs[f"{kind}: latency of a step: clocks"])
+
+
 def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
     """The time to start and to drain, in units of the time of one block."""
     return device.fitted["gemm_mma"][f"{'float64' if _wide_shapes(tile.atom) else '16-bit'}: ramp"]
@@ -174,7 +186,8 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     narrow = sum(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
                  for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
     block = mma_block_seconds(tile, chunk, device) * (1 + narrow * device.fitted["gemm_mma"]["narrow reads of an operand: part"])
-    seconds = block * (busiest + mma_ramp(tile, device)) + device.seconds(launches=1)
+    block += _writing(tile, device)
+    seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)
     if busiest == 1 and _wide_shapes(tile.atom) and tile.min_blocks > 1:
         seconds /= device.fitted["gemm_mma"]["one block of two: rate"]
     seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)

@@ -101,32 +101,37 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
     return _CANDIDATES["float64" if accumulator.bytes == 8 else "float32"]
 
 
-def block_seconds(candidate: Candidate, depth: int, accumulator: DType, device: DeviceInfo, a: OperandAccess,
+def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
                   b: OperandAccess, *, aligned: bool = False) -> float:
-    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other; without predicates if aligned."""
-    t, parts = candidate.tile, 2 if accumulator.is_complex else 1
-    per_second = 2 * multiply_adds_per_clock("gemm_simt", _weighed_as(accumulator), device) * device.clock_hz
-    costs = device.fitted
-    # Element-wise copies: this over the extent that shares them is the loss.
-    penalty = costs["gemm_simt"]["gather penalty without predicates" if aligned else "gather penalty"]
-    gathered = penalty * ((a.unit != 0) / max(t.n, _HIDDEN_BELOW) + (b.unit != 0) / max(t.m, _HIDDEN_BELOW))
-    return 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + gathered)
+    """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``."""
+    t, costs = candidate.tile, device.fitted
+    own = costs["gemm_simt"]
+    per_second = 2 * multiply_adds_per_clock("gemm_simt", accumulator.name, device) * device.clock_hz
+    if (kind := _with_own_rate(dtype(element), accumulator)) is not None:
+        per_second *= own[f"{kind}: rate"]
+    # Copies of few elements at a time: the penalty over the extent that shares them is the loss.
+    gather = own["gather penalty without predicates" if aligned else "gather penalty"]
+    widest = max(1, min(MAX_VECTOR, 16 // accumulator.bytes))
+    slower = sum((gather if x.unit != 0 else own["narrow penalty"] * max(0, widest // x.width - 1)) / max(shared, _HIDDEN_BELOW)
+                 for x, shared in ((a, t.n), (b, t.m)))
+    parts = 2 if accumulator.is_complex else 1
+    computing = 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + slower)
+    return computing + device.seconds(t.m * t.n * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"])
 
 
-def _weighed_as(accumulator: DType) -> str:
-    """The type by whose rate tiles are weighed: of integers and bool, the real one of their size."""
-    if accumulator.kind in "biu":
-        return "float64" if accumulator.bytes == 8 else "float32"
-    return accumulator.name
+def _latency(tile: TileShape, depth: int, device: DeviceInfo) -> float:
+    """What one block waits for memory and for its own results, which further blocks of the same multiprocessor hide."""
+    costs = device.fitted["gemm_simt"]
+    return device.seconds(costs["start: clocks"] + depth / tile.k * costs["latency of a step: clocks"])
 
 
-def _slower(accumulator: DType, device: DeviceInfo) -> float:
-    """How much longer a product of integers or bool takes than tiles were weighed with."""
-    costs = device.fitted["gemm_simt"]                 # integers leave more to the other pipes
-    kind = f"integers of {accumulator.bytes} bytes" if accumulator.is_integer else "bool" if accumulator.kind == "b" else ""
-    rate = costs[f"{kind}: rate"] if kind else 1.0
-    weighed, own = (multiply_adds_per_clock("gemm_simt", name, device) for name in (_weighed_as(accumulator), accumulator.name))
-    return weighed / (own * rate)
+def _with_own_rate(element: DType, accumulator: DType) -> str | None:
+    """The kind of elements whose products take another part of the multiply-adds than those of their sums' type."""
+    if accumulator.is_integer:                         # which leave more to the other pipes
+        return f"integers of {accumulator.bytes} bytes"
+    if accumulator.kind == "b":
+        return "bool"
+    return "16-bit operands" if element.bytes == 2 else None
 
 
 def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split_k: bool = True,
@@ -140,8 +145,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     """
     tiles, numbers = candidates(p.accumulator), _numbers_of_slices(p, device) if may_split_k else [1]
     choices = (_estimated(p, device, a, b, tile, split_k, predicated) for tile in tiles for split_k in numbers)
-    best = min(choices, key=lambda choice: choice.seconds)
-    return replace(best, seconds=_as_typed(best.seconds, p, device))
+    return min(choices, key=lambda choice: choice.seconds)
 
 
 def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
@@ -158,22 +162,16 @@ def _depth(p: GemmProblem) -> int:
 
 def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, candidate: Candidate, split_k: int,
                predicated: bool = False) -> Choice[TileShape]:
-    """A tile, K in about so many slices, and the estimated time, of integers and bool that of the real type of their size."""
+    """A tile, K in about so many slices, and the estimated time."""
     t, k, accumulator = candidate.tile, _depth(p), dtype(p.accumulator)
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
     outputs = p.m * p.n * prod(p.batch)
     blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
     busiest = -(-blocks // device.multiprocessors)
-    block = block_seconds(candidate, chunk, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
-    seconds = block * (busiest + candidate.ramp(device.fitted)) + device.seconds(launches=1)
+    block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
+    seconds = block * (busiest + candidate.ramp(device.fitted)) + _latency(t, chunk, device) + device.seconds(launches=1)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
-
-
-def _as_typed(seconds: float, p: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time in the type of the sums."""
-    launching = device.seconds(launches=1)
-    return launching + (seconds - launching) * _slower(dtype(p.accumulator), device)
 
 
 def _aligned(p: GemmProblem, tile: TileShape) -> bool:
@@ -212,7 +210,7 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
             choice, t = _estimated(p, device, a, b, candidate, split_k), candidate.tile
 
             def seconds(d: DeviceInfo, candidate: Candidate = candidate, split_k: int = split_k) -> float:
-                return _as_typed(_estimated(p, d, a, b, candidate, split_k).seconds, p, d)
+                return _estimated(p, d, a, b, candidate, split_k).seconds
 
             plan = partial(plan_simt, problem, device, choice=replace(choice, seconds=seconds(device)))
             yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds, plan)

@@ -92,7 +92,7 @@ def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
     """The estimated time of writing slices of so many bytes, reading them, and adding them one after the other."""
     costs = device.fitted["slices"]
     moved = 2 * slices * nbytes / costs["share of bandwidth"]
-    return device.seconds(slices * costs["one more slice: clocks"], 1, moved) if slices > 1 else 0.0
+    return device.seconds(slices * costs["one more slice: clocks"], costs["adding: launches"], moved) if slices > 1 else 0.0
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:

@@ -229,14 +229,14 @@ def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, di
         adding = costs["wait for a sum: clocks"] + costs["add a sum of 128x256: clocks"] * tile.groups * tile.columns / 512
         exchanging = costs["leave a sum: clocks"] + adding * -(-most // divided)
         # Blocks that begin in different places share less of L2.
-        clocks = (tiles + costs["divided tiles apart: part"] * divided) / most * stages + exchanging \
+        clocks = costs["start: clocks"] + (tiles + costs["divided tiles apart: part"] * divided) / most * stages + exchanging \
             + tiles / most * costs["tile of 128x256: clocks"] * tile.groups * tile.columns / 512
         return device.seconds(clocks, 1 + costs["clear flags: launches"])
     slices = p.k // chunk
     waves = -(-tiles * slices // (most // tile.cluster.size))
     outputs = p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes
     ending = costs["tile of 128x256: clocks"] * tile.groups * tile.columns / 512       # to start and to write it
-    return device.seconds(waves * (stages + ending), 1) + adding_seconds(slices, outputs, device)
+    return device.seconds(costs["start: clocks"] + waves * (stages + ending), 1) + adding_seconds(slices, outputs, device)
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
