@@ -284,8 +284,9 @@ INTRINSICS = {row.name: row for row in (
         most_of_norms(float64) -> float64
         power_of_two_f64(int32) -> float64
         add_element(float64, float64&, float64&, int32&)
+        add_complex_element(float64, float64, float64&, float64&, int32&)
         judge_row(float64, float64, int32, int32, float32&, float32&)
-        choose_moduli(float32, float32, float32, float32) -> uint32
+        choose_moduli(float32, float32, float32, float32, float32) -> uint32
         moduli_of(uint32) -> int32
         row_exponent(float64, int32, uint32, float64) -> int32
         scaled_integer(float64, float64) -> int64

@@ -35,6 +35,14 @@ CB_DEVICE void add_element(double x, double& sum, double& squares, int& low) {
   int const bit = (exponent ? exponent : 1) - 1076 + zeros;
   low = x != 0.0 && bit < low ? bit : low;
 }
+// The same of a complex one, of whose magnitude no more than 8 % are left out: the larger part, or both over the root of two.
+CB_DEVICE void add_complex_element(double re, double im, double& sum, double& squares, int& low) {
+  double x = 0.0, y = 0.0;
+  add_element(re, x, squares, low);
+  add_element(im, y, squares, low);
+  double const larger = x > y ? x : y, both = (x + y) * 0.7071067811865475;
+  sum = sum + (larger > both ? larger : both);
+}
 // The least cosine of the angle between magnitudes and ones, and the most of bits, twice: of squares, above the lowest bit. A row that
 // ranges too far, or has an infinity or a NaN, has none and too many.
 CB_DEVICE void judge_row(double sum, double squares, int low, int length, float& cosine, float& bits) {
@@ -50,8 +58,8 @@ CB_DEVICE void judge_row(double sum, double squares, int low, int length, float&
   bits = twice > bits ? twice : bits;
 }
 // How many moduli a product needs, and in the byte above whether the integers are the elements; 0 if it is left to native arithmetic.
-// Sums of what ten moduli hold are exact to the last bit.
-CB_DEVICE unsigned choose_moduli(float cosine_a, float bits_a, float cosine_b, float bits_b) {
+// Sums of what ten moduli hold are exact to the last bit. The cosine of both angles together is at least the `least` for 14 moduli.
+CB_DEVICE unsigned choose_moduli(float cosine_a, float bits_a, float cosine_b, float bits_b, float least) {
   double product = 1.0, rest = 0.0;
   for (int i = 0; i < 10; ++i) {
     next_product(i, product, rest);
@@ -60,7 +68,7 @@ CB_DEVICE unsigned choose_moduli(float cosine_a, float bits_a, float cosine_b, f
   }
   if (cosine_a < 0.0f || cosine_b < 0.0f) return 0u;
   double const a = cosine_a, b = cosine_b, together = a * b - __dsqrt_rn((1.0 - a * a) * (1.0 - b * b));
-  return together >= 0.125 ? 14u : together >= 0.01 ? 15u : 0u;
+  return together >= least ? 14u : together >= least * 0.08 ? 15u : 0u;
 }
 CB_DEVICE int moduli_of(unsigned choice) { return static_cast<int>(choice & 255u); }
 // The power of two by which a row is scaled.

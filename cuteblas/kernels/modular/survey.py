@@ -189,8 +189,9 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     with k.loop("step", config.steps) as step:
         k.copy(Vector(width), tXgX[_, _, _, step], read, guard=exists[_, _, _, step])
         with k.loops((prod(values), 1, config.unroll)) as (v, i, j):
-            for number in numbers_of(read(v, i, j), config.element):
-                k.do("add_element", number, *(total(v if values[0] > 1 else 0) for total in own))
+            numbers = numbers_of(read(v, i, j), config.element)
+            function = "add_element" if len(numbers) == 1 else "add_complex_element"
+            k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own))
     if config.k_major:
         for total, by in zip(own, ("add", "add", "min"), strict=True):
             k.fold_lanes(total(0), by, (1 << i for i in range(_WARP.bit_length() - 1)))
@@ -258,18 +259,19 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, partials: list[Poin
 def choice() -> GeneratedKernel:
     """Generate ``modular_choice``, one warp.
 
-    ``RA`` and ``RB`` have the records of ``count_A`` and ``count_B`` warps; ``status`` takes the verdict, ``words``,
-    ``numbers`` and ``places``, which are one address, the state of the product.
+    ``RA`` and ``RB`` have the records of ``count_A`` and ``count_B`` warps, ``least`` is the cosine that 14 moduli need; ``status``
+    takes the verdict, ``words``, ``numbers`` and ``places``, which are one address, the state of the product.
     """
     k = KernelBuilder("modular_choice", _WARP,
                       summary="How many moduli the records of all rows allow, and what follows from their number")
     records = [(side, k.pointer(f"R{side}", "float32", alignment=8), k.integer(f"count_{side}")) for side in "AB"]
+    least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
     words = k.pointer("words", "uint32", const=False, alignment=16)
     numbers = k.pointer("numbers", "float64", const=False, alignment=8)
     places = k.pointer("places", "uint8", const=False, alignment=16)
     folded = [_folded(k, side, pointer, count) for side, pointer, count in records]
-    chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *folded[0], *folded[1]), const=True)
+    chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *folded[0], *folded[1], least), const=True)
     count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
     with k.when(equal(k.thread, 0)):
         verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"), const=True)

@@ -66,6 +66,7 @@ _LINE = 128                          # bytes
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
 _MOST_BLOCKS = 64                    # of C
 _WORDS = 1                           # of the verdict
+_LEAST_COSINE = 0.125                # of the angles of rows of A and B together, for 14 moduli; twice as much for complex numbers
 _UNROLL = 4
 _STEPS = {True: 8, False: 32}        # of a block that reads rows along K, or across it
 _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and stages
@@ -233,11 +234,11 @@ def _survey(a: _Side, b: _Side, batch: tuple[int, ...]) -> Iterator[Launch]:
     kernel = survey(SurveyConfig(a.reading, b.reading, wide))
     yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks},
                  *_of_sides((a, b), lambda x: {**x.values, **x.partial_sums}))
-    length = a.k * parts_of(a.operand.dtype)
-    yield launch(rows_of(wide), (a.row_blocks + b.row_blocks, 1, 1), {"blocks_A": a.row_blocks, "length": length},
+    yield launch(rows_of(wide), (a.row_blocks + b.row_blocks, 1, 1), {"blocks_A": a.row_blocks, "length": a.k},
                  *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": _at(x.norms), "D": _at(x.lowest), "R": _at(x.records),
                                                "rows_": x.all_rows, "parts_": x.parts}))
-    yield launch(choice(), (1, 1, 1), {"status": place(VERDICT), "places": _at(0), **_state()},
+    least = _LEAST_COSINE * parts_of(a.operand.dtype)
+    yield launch(choice(), (1, 1, 1), {"status": place(VERDICT), "least": least, "places": _at(0), **_state()},
                  *_of_sides((a, b), lambda x: {"R": _at(x.records), "count_": x.warps}))
 
 
