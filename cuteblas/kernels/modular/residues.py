@@ -118,7 +118,8 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     """
     parts, run, worker, (rows, depth) = parts_of(config.element), config.run, config.worker, config.tile
     planes = planes_of(config.element)
-    k = KernelBuilder(config.name, THREADS, min_blocks=2, wide=config.wide,
+    # Offsets of 64 bits take registers that two blocks of complex elements do not leave.
+    k = KernelBuilder(config.name, THREADS, min_blocks=1 if config.wide else 2, wide=config.wide,
                       summary=f"{config.element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
                               f"threads {worker.threads}, each {run} elements along K")
     (X,) = k.tensors(operand("X", "mk", config.element, config.x), modes="mk", batch=config.batch_modes)
