@@ -98,7 +98,8 @@ def run(options: Namespace) -> int:
     refuse_unwritable(options.json, options.measurements)
     if options.refit:
         return _refit(options)
-    samples = [*_shuffled(*_samples(*counts, options.seed))]
+    kinds = random_products, large_products, random_copies
+    samples = [*_shuffled(*([*draw(count, options.seed)] for draw, count in zip(kinds, counts, strict=True)))]
     unavailable = runtime.why_unavailable()
     if options.prepare:
         device = runtime.device_info() if unavailable is None and options.device is None else _named(options.device)
@@ -136,11 +137,6 @@ def _write(costs: Costs, device: DeviceInfo, options: Namespace, about: Mapping[
     file.write_text(text, encoding="utf-8")
     print(f"wrote {file}" + ("" if options.json else ", which plans for this card use from now on"))
     return 0
-
-
-def _samples(products: int, large: int, copies: int, seed: int) -> tuple[list[Sample], ...]:
-    """So many of each kind."""
-    return [*random_products(products, seed)], [*large_products(large, seed)], [*random_copies(copies, seed)]
 
 
 def _shuffled(*kinds: Sequence[Sample]) -> Iterator[Sample]:
@@ -430,7 +426,7 @@ def _worst(found: Sequence[Regret], problems: Sequence[Measured]) -> None:
                           f"{duration(problems[i].best)}"))
     single = sum(len(problem.seconds) == 1 for problem in problems)
     if single:
-        print(wrapped(f"  {single} problems have one plan alone, whose regret is 0: copies choose by their shape"))
+        print(wrapped(f"  {single} problems have one plan alone, whose regret is 0"))
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------------------

@@ -143,10 +143,7 @@ def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, rank: int =
     candidates = sorted(_candidates(permuted))
     if rank >= len(candidates):
         return None
-    if rank == 0:
-        extents = min(candidates, key=lambda each: _seconds(permuted, each, device))
-    else:
-        extents = sorted(candidates, key=lambda each: _seconds(permuted, each, device))[rank]
+    extents = sorted(candidates, key=lambda each: _seconds(permuted, each, device))[rank]
     modes, item = permuted.modes, permuted.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
     box = tuple(extents[q] for q in spanned)
