@@ -353,13 +353,11 @@ inline void syncwarp(CB_SITE) { cuteblas_runtime->syncwarp(site.line); }
 template <class T>
 T shuffle_xor(T x, int mask, CB_SITE) {
     detail::expect_set(x, site);
-    if constexpr (sizeof(T) == 8) {
-        uint64 const bits = detail::bit_cast<uint64>(x);
-        uint const low = cuteblas_runtime->exchange(static_cast<uint>(bits), mask, site.line);
-        return detail::bit_cast<T>(uint64(cuteblas_runtime->exchange(static_cast<uint>(bits >> 32), mask, site.line)) << 32 | low);
-    } else {
-        return detail::bit_cast<T>(cuteblas_runtime->exchange(detail::bit_cast<uint>(x), mask, site.line));
-    }
+    uint words[(sizeof(T) + 3) / 4] = {};
+    __builtin_memcpy(words, &x, sizeof(T));
+    for (uint& word : words) word = cuteblas_runtime->exchange(word, mask, site.line);
+    __builtin_memcpy(&x, words, sizeof(T));
+    return x;
 }
 inline void cluster_sync(CB_SITE) { cuteblas_runtime->cluster_sync(false, site.line); }
 inline void cluster_sync_ordered(CB_SITE) { cuteblas_runtime->cluster_sync(true, site.line); }

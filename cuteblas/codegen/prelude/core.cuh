@@ -211,6 +211,9 @@ CB_DEVICE bool syncthreads_or(bool x) { return __syncthreads_or(x) != 0; }
 CB_DEVICE void syncwarp() { __syncwarp(); }
 // What the lane has whose number differs from this one's in the bits of a mask.
 template <class T> CB_DEVICE T shuffle_xor(T x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+template <class R> CB_DEVICE complex<R> shuffle_xor(complex<R> x, int mask) {
+  return complex<R>{shuffle_xor(x.re, mask), shuffle_xor(x.im, mask)};
+}
 CB_DEVICE void named_barrier_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 CB_DEVICE void named_barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 

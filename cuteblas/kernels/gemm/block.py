@@ -178,6 +178,11 @@ class GemmBlock:
         self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
         self._item = item
 
+    @property
+    def depth(self) -> IntLike:
+        """The extent along K that the block sums over."""
+        return self._extents["k"]
+
     @cached_property
     def k_tiles(self) -> IntLike:
         """Steps along K; named in the source where this is first used."""

@@ -1,7 +1,7 @@
 """``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
 
-The slices follow each other in a workspace, each M-major. They are added in order, so the result is the same bit for bit in
-every run.
+The slices follow each other in a workspace, each M-major. They are added in a fixed order, so the result is the same bit for bit in
+every run: one after the other by one thread or, where they are many, by several threads of which each adds some.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
 from ...codegen.tiled import TiledCopy
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, product
+from ...layout import Layout, Tensor, _, domain_offset, local_tile, make_identity_tensor, product
+from ...layout.symbolic import IntLike, less
 from ..common import OperandAccess, operand, tile_of_block
 from ..epilogue import Epilogue, FusedEpilogue
 from ..guard import gate_tag
@@ -48,6 +49,8 @@ class ReduceConfig:
         What is done instead of ``alpha * sum + beta * C``.
     gate : int, optional
         The verdict without which the kernel does nothing.
+    along : int
+        Threads that share the slices of an element, a power of two.
     """
 
     accumulator: str
@@ -60,6 +63,12 @@ class ReduceConfig:
     modes: tuple[int, int] = (1, 1)
     epilogue: FusedEpilogue | None = None
     gate: int | None = None
+    along: int = 1
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Elements of C that a block computes."""
+        return TILE if self.along == 1 else (_THREADS // self.along, 1)
 
     @property
     def name(self) -> str:
@@ -68,6 +77,7 @@ class ReduceConfig:
         return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
                 f"_b{self.batch_modes}{'_wide' if self.wide else ''}"
                 + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
+                + (f"_along{self.along}" if self.along > 1 else "")
                 + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
 
 
@@ -89,24 +99,43 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
 
     M, N = (k.let(name, product(extent)) for name, extent in zip("MN", C.extents, strict=True))
     epilogue.load_scalars()
-    tile_m, tile_n, item = tile_of_block(k, (M, N), TILE, bool(batch))
+    tile, along = config.tile, config.along
+    tile_m, tile_n, item = tile_of_block(k, (M, N), tile, bool(batch))
     mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
     mC = by_coordinate(C.at(item), (M, N))
 
-    tiled = TiledCopy(Layout(TILE), (1, 1))
-    gW = local_tile(mW, TILE, (tile_m, tile_n))                        # (TM, TN, slice)
-    gC = local_tile(mC, TILE, (tile_m, tile_n))
-    cC = local_tile(make_identity_tensor((M, N)), TILE, (tile_m, tile_n))
-    tWgW = k.pin("tWgW", tiled.partition(gW, k.thread))
-    guard = Guard(k.pin("tCcC", tiled.partition(cC, k.thread)), (M, N))
+    tiled = TiledCopy(Layout(tile), (1, 1))
+    thread = k.thread if along == 1 else k.let("element", k.thread % product(tile))
+    first: IntLike = 0 if along == 1 else k.let("first", k.thread // product(tile))
+    gW = local_tile(mW, tile, (tile_m, tile_n))                        # (TM, TN, slice)
+    gC = local_tile(mC, tile, (tile_m, tile_n))
+    cC = local_tile(make_identity_tensor((M, N)), tile, (tile_m, tile_n))
+    tWgW = k.pin("tWgW", tiled.partition(gW, thread))
+    guard = Guard(k.pin("tCcC", tiled.partition(cC, thread)), (M, N))
     one = Layout((1, 1, 1))
     total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
     k.fill(total)
-    with k.loop("slice", S) as index:
+    with k.loop("slice", S, start=first, step=along) as index:
         k.copy(Vector(1), tWgW[_, _, _, index], part, guard=guard)
         k.fold(total, part)
+    if along > 1:
+        k.comment("Fold the threads of an element, half onto half")
+        sR = k.shared("sR", config.accumulator, Layout((product(tile), along)))
+        shared = TiledCopy(Layout((product(tile), along)), (1, 1))
+        tRsR = k.pin("tRsR", shared.partition(sR, k.thread))
+        k.copy(Vector(1), total, tRsR)
+        half = along
+        while half > 1:
+            half //= 2
+            k.barrier()
+            with k.when(less(first, half)):
+                k.copy(Vector(1), shared.partition(domain_offset((0, half), sR), k.thread), part)
+                k.fold(total, part)
+                if half > 1:
+                    k.copy(Vector(1), total, tRsR)
     epilogue.clear(total)
     k.let_next_launch_begin()
-    epilogue.store(total, lambda tensor: tiled.partition(tensor, k.thread), gC, guard, (M, N), item,
-                   lambda matrix: local_tile(matrix, TILE, (tile_m, tile_n)))
+    with k.when(less(first, 1) if along > 1 else True):
+        epilogue.store(total, lambda tensor: tiled.partition(tensor, thread), gC, guard, (M, N), item,
+                       lambda matrix: local_tile(matrix, tile, (tile_m, tile_n)))
     return k.build()

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
-from ...kernels.reduce.slices import TILE, ReduceConfig, reduce_split
+from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..guard import gate_values
 from ..operands import (
     NARROW_SPAN,
@@ -106,11 +106,11 @@ def workspace_bytes(p: GemmProblem, count: int) -> int:
     return prod((count, p.m, p.n, *p.batch)) * dtype(p.accumulator).bytes
 
 
-def reduction(p: GemmProblem, count: int, gate: int | None = None) -> Launch:
-    """The launch that adds the slices."""
+def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
+    """The launch that adds the slices, by so many threads for each element."""
     partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
     config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
-                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate)
-    blocks = -(-p.m // TILE[0]) * -(-p.n // TILE[1]) * prod(p.batch)
+                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate, along=along)
+    blocks = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * prod(p.batch)
     return launch(reduce_split(config), (blocks, 1, 1), batch_values(p.batch), scalar_values(p.alpha, p.beta),
                   fusion_values(p.fusion), gate_values(gate), W=place("workspace"), C=view(p.c, "c"), M=p.m, N=p.n, S=count)
