@@ -7,14 +7,16 @@ array([[1., 3.],
        [2., 4.]])
 
 ``sgemm dgemm cgemm zgemm``, ``hgemm`` (float16), ``bgemm`` (bfloat16) and ``igemm`` (int8 into int32) fix their types; ``gemm``
-takes them from the operands. ``gemm_batched`` and ``gemm_grouped`` multiply lists of problems; ``cuteblas.blas.pointers`` has the
-same routines over addresses and leading dimensions; ``plan`` keeps what a product needs for later calls.
+takes them from the operands. ``sgemv``, ``sger`` and their kin work on a matrix and vectors.
+``gemm_batched`` and ``gemm_grouped`` multiply lists of problems; ``cuteblas.blas.pointers`` has the same routines over addresses
+and leading dimensions; ``plan`` keeps what a product needs for later calls.
 """
 
 from . import pointers
 from .groups import gemm_batched, gemm_grouped
 from .plans import GemmPlan, plan
 from .routines import bgemm, cgemm, dgemm, gemm, hgemm, igemm, sgemm, zgemm
+from .vectors import cgemv, cgerc, cgeru, dgemv, dger, sgemv, sger, zgemv, zgerc, zgeru
 
-__all__ = ["GemmPlan", "bgemm", "cgemm", "dgemm", "gemm", "gemm_batched", "gemm_grouped", "hgemm", "igemm", "plan", "pointers",
-           "sgemm", "zgemm"]
+__all__ = ["GemmPlan", "bgemm", "cgemm", "cgemv", "cgerc", "cgeru", "dgemm", "dgemv", "dger", "gemm", "gemm_batched",
+           "gemm_grouped", "hgemm", "igemm", "plan", "pointers", "sgemm", "sgemv", "sger", "zgemm", "zgemv", "zgerc", "zgeru"]

@@ -215,10 +215,9 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             k.copy(Vector(1), tCrC, tRsR[_, _, _, 0])
         k.barrier()
         part = k.registers("part", accumulator, Layout((vm, rm, n)))
-        with k.when(equal(part_of_k, 0)):
-            with k.loop("warp", tile.warps[1], start=1) as warp:
-                k.copy(Vector(1), mine_c(sR[_, _, warp]), part)
-                k.fold(tCrC, part)
+        with k.when(equal(part_of_k, 0)), k.loop("warp", tile.warps[1], start=1) as warp:
+            k.copy(Vector(1), mine_c(sR[_, _, warp]), part)
+            k.fold(tCrC, part)
 
     def runs(layout: Layout) -> Layout:
         """(values, rest_m, n), or n first where C is contiguous along its rows."""

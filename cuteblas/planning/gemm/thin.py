@@ -127,7 +127,8 @@ def _tiles(p: GemmProblem, read: _Read) -> Iterator[ThinTile]:
             lanes = {(32 // x, x) for x in (32, line) if x <= 32 and x <= max(1, whole[1])} or {(32 // whole[1], whole[1])}
         for (lm, lk), warps, rm, rk in product(sorted(lanes), _WARPS, (1, 2, 3, 4, 8), (1, 2, 4, 8, 16)):
             tile = ThinTile(n, (lm, lk), warps, values, (rm, rk), read.fast)
-            fits = ((tile.m < _PADDING * p.m or (warps[0] == 1 and rm == 1)) and (tile.k < _PADDING * p.k or (warps[1] == 1 and rk == 1))
+            fits = ((tile.m < _PADDING * p.m or (warps[0] == 1 and rm == 1))
+                    and (tile.k < _PADDING * p.k or (warps[1] == 1 and rk == 1))
                     and prod(values) * rm * rk * item <= _STEP_BYTES and _registers(p, tile) <= _REGISTERS)
             if fits:
                 found = True
@@ -163,12 +164,14 @@ def _estimated(p: GemmProblem, tile: ThinTile, slices: int, read: _Read, device:
     loads_a = rm * rk * vm * vk // read.a.width
     loads_b = tile.n * rk * vk // (read.b.width if read.b.unit in (0, 1) else 1)
     spread = 32 * a if read.a.unit is not None or read.fast == 1 else 32 * 32
-    wavefronts = loads_a * max(1, -(-spread * read.a.width // _LINE)) + loads_b * max(1, -(-tile.lanes[1] * b * read.b.width // _LINE))
+    lines_a, lines_b = (max(1, -(-x // _LINE)) for x in (spread * read.a.width, tile.lanes[1] * b * read.b.width))
+    wavefronts = loads_a * lines_a + loads_b * lines_b
     multiply = 32 * tile.n * vm * vk * rm * rk * (4 if kind.is_complex else 1)
     per_clock = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * costs["multiply-adds: share of rate"]
     clocks = warp_steps / device.multiprocessors * max(wavefronts / costs["wavefronts in a clock"], multiply / per_clock)
     again = blocks // slices // max(1, prod(p.batch)) * prod(p.batch) * tile.n * depth * b
-    traffic = max(compulsory_bytes(p) / costs["share of bandwidth"], (compulsory_bytes(p) + again) / costs["L2: share of bandwidth"])
+    once = compulsory_bytes(p)
+    traffic = max(once / costs["share of bandwidth"], (once + again) / costs["L2: share of bandwidth"])
     most, threads = _OF_MULTIPROCESSOR
     resident = max(1, min(most // (tile.threads * (_registers(p, tile) + 8)), threads // tile.threads, 32))
     waves = -(-blocks // (resident * device.multiprocessors))
