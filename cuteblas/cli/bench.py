@@ -40,6 +40,7 @@ from .machines import Gpu, Host, host_versions, versions
 from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selection, number_of_cases
 from .numpy_arrays import link, number_of_calls, numpy_arrays
 from .permutations import Permutation
+from .products import report
 from .progress import Progress
 from .terminal import wrapped
 
@@ -68,8 +69,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
                         help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)")
     parser.add_argument("--random", type=positive, default=0, metavar="COUNT",
-                        help="of transposes: so many random permutations of 1 to 256 MiB and 2 to 26 modes, some of slices")
-    parser.add_argument("--seed", type=int, default=0, help="of random permutations (default: %(default)s)")
+                        help="of products: so many random ones of every kind, type and order, beside CuPy's and torch's; "
+                             "of transposes: so many random permutations of 1 to 256 MiB and 2 to 26 modes, some of slices")
+    parser.add_argument("--seed", type=int, default=0, help="of random products and permutations (default: %(default)s)")
     parser.add_argument("--variants", action="store_true",
                         help="measure products and transposes by the named kernels, side by side")
     parser.add_argument("--repeats", type=positive, default=11, help="timings of which the median is taken (default: %(default)s)")
@@ -91,8 +93,12 @@ def run(options: Namespace) -> int:
         Without a GPU, and for what a group does not take.
     """
     which, groups = selected(options), options.groups
-    if (which.permutations or which.random) and groups != ["transpose"]:
-        raise CommandError("permutations of axes, random ones too, and transposes in place are those of the group transpose alone")
+    if which.permutations and groups != ["transpose"]:
+        raise CommandError("permutations of axes and transposes in place are those of the group transpose alone")
+    if which.random and groups not in (["gemm"], ["transpose"]):
+        raise CommandError("--random draws products or transposes: bench gemm --random COUNT, or bench transpose --random COUNT")
+    if which.random and groups == ["gemm"] and (which.sizes or which.variants or options.sustained):
+        raise CommandError("random products are timed without --sizes, --variants and --sustained")
     if options.sustained and (groups != ["gemm"] or options.variants):
         raise CommandError("--sustained times the products of the group gemm alone, without --variants")
     if options.svg is not None and "figure" not in groups:
@@ -165,6 +171,8 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
             print("no case of these sizes and types")
         elif "error" in rows[0]:
             print(wrapped(f"  error  {_ERRORS}"))
+        elif group == "gemm" and which.random:
+            print(f"\n{report(rows)}")
     if file is not None:
         print(f"\nwrote {file}")
     if drawing is not None and "figure" in figures:
@@ -228,8 +236,8 @@ def _orders(letters: str) -> str:
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------------------
-def _microseconds(seconds: float) -> str:
-    return f"{seconds * 1e6:.4g}"
+def _microseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:.4g}"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -262,6 +270,7 @@ def _digits(value: float) -> str:
 
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "case": ("", str),
+    "kind": ("kind", str),
     "kernel": ("kernel", str),
     "variant": ("kernel", str),
     "latency_s": ("ms", _digits_of_milliseconds),
@@ -269,6 +278,9 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "numpy_s": ("NumPy us", _microseconds),
     "trip_s": ("trip us", _microseconds),
     "rival_s": ("CuPy us", _microseconds),
+    "torch_s": ("torch us", _microseconds),
+    "floor_s": ("floor us", _microseconds),
+    "launches": ("launches", str),
     "copy_s": ("copy us", _microseconds),
     "plain_s": ("plain us", _microseconds),
     "of_plain": ("of plain", _thousandths),
@@ -291,7 +303,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 """By key of a row: the heading, and how a value is printed."""
 
-_WIDTHS = {"case": 41, "kernel": 11, "variant": 43, "conflicts": 14}
+_WIDTHS = {"case": 41, "kind": 12, "kernel": 12, "variant": 43, "conflicts": 14}
 
 
 def _line(row: Row, text: Callable[[str, Any], str]) -> str:

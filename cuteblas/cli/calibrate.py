@@ -11,19 +11,15 @@ of a problem is how much longer planning's choice takes than the best of them: 0
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -48,10 +44,11 @@ from ..runtime.costs import costs_file
 from .command import CommandError, positive, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import Sample, large_products, product_named, random_copies, random_products
+from .samples import NUMBERS_BYTES, Sample, large_products, numbers, product_named, random_copies, random_products
 from .terminal import wrapped
+from .workers import Workers, device_of_workers
 
-__all__ = ["Summary", "calibrated", "numbers", "prepare", "summary"]
+__all__ = ["Summary", "calibrated", "prepare", "summary"]
 
 _MEASURING, _MISSING = 0.72, 0.93    # parts of the time: when measuring ends, and when that of choices that were not measured
 _AHEAD = 48                          # problems whose kernels are being compiled
@@ -60,8 +57,6 @@ _NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which pla
 _OF_A_TILE, _TILES, _MOST = 2, 5, 7  # plans of a tile, of different tiles, and in all
 _LARGEST = 1 << 28                   # bytes of an operand of a product
 _LARGEST_COPY = 1 << 29
-_STEP = 1 << 24
-_MOST_PROCESSES = 32
 _SHOWN = 12                          # problems with the largest regret
 
 
@@ -430,59 +425,19 @@ def _worst(found: Sequence[Regret], problems: Sequence[Measured]) -> None:
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------------------
-def processors() -> int:
-    """Processors that this process may use, which in a container are fewer than there are."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    count = len(affinity(0)) if affinity else os.cpu_count() or 1
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        count = min(count, round(int(quota) / int(period)))                  # without a limit the quota is a word
-    return max(1, min(count, _MOST_PROCESSES))
-
-
-class Workers:
-    """Make plans and compile their kernels into the cache, in other processes; a context manager."""
-
-    def __init__(self, device: DeviceInfo, spared: int = 0):
-        self._others = {child.pid for child in active_children()}
-        self._pool = ProcessPoolExecutor(max(1, processors() - spared), get_context("spawn"), _begin, (device,))
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        own = [child for child in active_children() if child.pid not in self._others]
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in own:                                          # which may have minutes of work before them
-            child.terminate()
-
-    def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
-        """The plans of alternatives."""
-        return self._pool.submit(_make, sample, [str(each) for each in alternatives])
-
-
-_device: DeviceInfo
-
-
-def _begin(device: DeviceInfo) -> None:
-    """Leave Ctrl-C to the process that measures."""
-    global _device
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _device = device
-
-
 def _make(sample: Sample, names: Sequence[str]) -> list[Made]:
-    by_name = {str(each): each for each in _alternatives(sample, _device)}
+    device = device_of_workers()
+    by_name = {str(each): each for each in _alternatives(sample, device)}
     made: list[Made] = []
     for name in names:
         try:
             plan = by_name[name].plan()
             for launch in plan.launches:
-                runtime.compile(launch.kernel, target_architecture(launch.kernel.arch, _device.arch))
+                runtime.compile(launch.kernel, target_architecture(launch.kernel.arch, device.arch))
         except Exception as error:     # one plan of thousands does not end the command: it is named and left out
             made.append(f"{sample.name}, {name}: {type(error).__name__}: {error}".splitlines()[0])
         else:
-            made.append(replace(plan, device=replace(_device, costs=None)))
+            made.append(replace(plan, device=replace(device, costs=None)))
     return made
 
 
@@ -495,7 +450,7 @@ def prepare(device: DeviceInfo, samples: Sequence[Sample], seconds: float) -> in
     with Workers(device) as workers, Progress("prepare", len(samples)) as progress:
         while (left := seconds - (perf_counter() - start)) > 0:
             if len(waiting) < _AHEAD and (sample := next(remaining, None)) is not None:
-                waiting.add(workers.made(sample, _task(sample, device).alternatives))
+                waiting.add(workers.submit(_make, sample, [str(each) for each in _task(sample, device).alternatives]))
                 continue
             if not waiting:
                 break
@@ -522,7 +477,7 @@ class Card:
         self._gpu, self._workers = Gpu(), Workers(device, spared=1)
         self._xp, self._sources = self._gpu.rival, dict[tuple[str, int], Any]()
         free, _total = self._xp.cuda.runtime.memGetInfo()
-        self._largest, self._largest_copy = (min(most, part // _STEP * _STEP)
+        self._largest, self._largest_copy = (min(most, part // NUMBERS_BYTES * NUMBERS_BYTES)
                                              for most, part in ((_LARGEST, free // 64), (_LARGEST_COPY, free // 8)))
         self._target = self._xp.empty(max(self._largest, self._largest_copy), np.uint8)
 
@@ -534,7 +489,7 @@ class Card:
 
     def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
         """Begin to make plans and to compile their kernels."""
-        return self._workers.made(sample, alternatives)
+        return self._workers.submit(_make, sample, [str(each) for each in alternatives])
 
     def times(self, sample: Sample, alternatives: Sequence[Alternative], plans: Sequence[Made]) -> list[float | None]:
         """What plans take, timed side by side; ``None`` for one that the device or the compiler refuses."""
@@ -577,17 +532,3 @@ class Card:
             some = numbers(name)
             self._sources[name, nbytes] = self._xp.tile(self._xp.asarray(some), nbytes // some.nbytes)
         return self._sources[name, nbytes].data.ptr
-
-
-def numbers(name: str) -> np.ndarray:
-    """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place of a complex one."""
-    rng, count = np.random.default_rng(0), _STEP // dtype(name).bytes
-    if name in ("float64", "complex128"):
-        return rng.standard_normal(_STEP // 8)
-    if name in ("float32", "complex64"):
-        return rng.standard_normal(_STEP // 4, dtype=np.float32)
-    if name == "float16":
-        return rng.standard_normal(count, dtype=np.float32).astype(np.float16)
-    if name == "bfloat16":                                         # which NumPy has not
-        return (rng.standard_normal(count, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)

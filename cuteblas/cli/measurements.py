@@ -45,6 +45,7 @@ from ..runtime.architectures import target_architecture
 from .grading import Grade, grade
 from .machines import medians
 from .permutations import Permutation, random_permutations
+from .products import RandomProduct, random_products, timed_products
 
 __all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection", "bank_conflicts", "number_of_cases"]
 
@@ -84,7 +85,7 @@ class Selection:
     permutations : tuple of Permutation
         Transposes of any shape, after those of the sizes.
     random, seed : int
-        How many random permutations follow, and of which choice.
+        How many random products, or permutations after the others, and of which choice.
     sustained : float
         Seconds for which each product is called without a pause before it is timed, as long again; 0 for turns of single calls.
     """
@@ -116,6 +117,8 @@ def _usual(group: str, which: Selection) -> Selection:
 def number_of_cases(group: str, which: Selection) -> int | None:
     """How many cases a group has, as far as that is known before; a case may have several rows."""
     which = _usual(group, which)
+    if group == "gemm" and which.random:
+        return which.random
     if group in ("gemm", "epilogue"):
         return len(_product_cases(which)) * (_EPILOGUES if group == "epilogue" else 1)
     if group in ("transpose", "reduce"):
@@ -125,9 +128,15 @@ def number_of_cases(group: str, which: Selection) -> int | None:
 
 def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
     which = _usual("gemm", which)
+    if which.random:
+        return timed_products(machine, _random_products(which), which.repeats, which.precision)
     if which.variants:
         return (row for case in _products(machine.rival, which, _random) for row in _multiplied_by_name(machine, which, *case))
     return (_product(machine, which, *case) for case in _products(machine.rival, which, _random))
+
+
+def _random_products(which: Selection) -> list[RandomProduct]:
+    return random_products(which.random, which.seed, which.dtypes, which.orders)
 
 
 def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:

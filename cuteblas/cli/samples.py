@@ -8,11 +8,16 @@ from math import exp, log, prod
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
+
 from ..codegen.dtypes import dtype
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 from .permutations import Permutation, random_permutations
 
-__all__ = ["Sample", "large_products", "product_named", "random_copies", "random_products"]
+__all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product_named", "random_copies", "random_products"]
+
+NUMBERS_BYTES = 1 << 24
+"""Of :func:`numbers`."""
 
 _DTYPES = {"float32": 6, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 4, "complex128": 2, "int8": 1, "int16": 1,
            "int32": 2, "int64": 2, "uint8": 1, "bool": 1}
@@ -148,3 +153,17 @@ def _copied(name: str, permutation: Permutation) -> Sample:
     target = tuple(prod(shape[axis + 1:]) for axis in range(len(shape)))
     alignment = min(16, offset & -offset) if offset else 16
     return Sample(f"{name} {permutation}", CopyProblem(shape, source, target, item, alignment), name, offset)
+
+
+def numbers(name: str) -> np.ndarray:
+    """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place of a complex one."""
+    rng, count = np.random.default_rng(0), NUMBERS_BYTES // dtype(name).bytes
+    if name in ("float64", "complex128"):
+        return rng.standard_normal(NUMBERS_BYTES // 8)
+    if name in ("float32", "complex64"):
+        return rng.standard_normal(NUMBERS_BYTES // 4, dtype=np.float32)
+    if name == "float16":
+        return rng.standard_normal(count, dtype=np.float32).astype(np.float16)
+    if name == "bfloat16":                                         # which NumPy has not
+        return (rng.standard_normal(count, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import cuteblas
 from cuteblas import emulator
-from cuteblas.cli import bench, main, measurements
+from cuteblas.cli import bench, main, measurements, products
 from cuteblas.cli.measurements import Selection
 from cuteblas.cli.permutations import Permutation, random_permutations
+from cuteblas.cli.products import KINDS, RANDOM_DTYPES, random_products
+from cuteblas.planning.problem import H200
 from cuteblas.runtime.cache import cache_directory
 
 from .fakes import FakeGpu
@@ -154,8 +157,65 @@ def test_sizes_are_checked(size, sentence, capsys):
 @pytest.mark.parametrize("groups", [[], ["gemm"], ["transpose", "reduce"]])
 def test_permutations_are_transposes(groups, capsys):
     assert main(["bench", *groups, "--sizes", "64", "64:inplace"]) == 2
-    assert capsys.readouterr() == ("", "permutations of axes, random ones too, and transposes in place are those of the group "
-                                       "transpose alone\n")
+    assert capsys.readouterr() == ("", "permutations of axes and transposes in place are those of the group transpose alone\n")
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["reduce"], "--random draws products or transposes: bench gemm --random COUNT, or bench transpose --random COUNT"),
+    ([], "--random draws products or transposes: bench gemm --random COUNT, or bench transpose --random COUNT"),
+    (["gemm", "--sizes", "64"], "random products are timed without --sizes, --variants and --sustained"),
+    (["gemm", "--variants"], "random products are timed without --sizes, --variants and --sustained")])
+def test_random_is_of_products_or_transposes(arguments, sentence, capsys):
+    assert main(["bench", *arguments, "--random", "3"]) == 2
+    assert capsys.readouterr() == ("", f"{sentence}\n")
+
+
+def test_random_products_are_those_of_their_seed():
+    """As many of each kind, type and order, within the extents and sizes that were asked for."""
+    drawn = random_products(252, 3)
+    assert drawn == random_products(252, 3) and drawn != random_products(252, 4) and len(set(drawn)) == 252
+    for attribute, names in (("kind", KINDS), ("dtype", RANDOM_DTYPES), ("orders", measurements.ORDERS)):
+        assert {name: 252 // len(names) for name in names} == Counter(getattr(x, attribute) for x in drawn)
+    for x in (*drawn, *random_products(600, 5)):
+        assert all(1 <= n <= 10**6 for n in (x.m, x.n, x.k)) and 1 <= x.batch <= 10**7
+        assert x.batch * (x.m * x.k + x.n * x.k + x.m * x.n) <= 10**9 and 2 * x.batch * x.m * x.n * x.k <= 5e12
+    assert any(x.batch > 10**5 for x in drawn) and any(max(x.m, x.n, x.k) > 5e5 for x in drawn)
+    assert {(x.dtype, x.orders) for x in random_products(30, 0, ("int8",), ("TN",))} == {("int8", "TN")}
+
+
+def test_random_products_are_graded_and_summed_up(capsys, tmp_path):
+    """By kind and by type, the slowest last, beside the floors; and a product of each kind is right."""
+    drawn = [x for x in random_products(400, 3) if x.batch * x.m * x.n * x.k < 1e6]
+    assert {x.kind for x in drawn} == set(KINDS) and {x.dtype for x in drawn} == set(RANDOM_DTYPES)
+    rows = list(products.timed_products(FakeGpu((1e-3, 2e-3)), drawn, 1, "auto"))
+    assert len(rows) == len(drawn) and all(row["right"] and row["ratio"] == 2.0 and 0 < row["floor_s"] < 1e-3 for row in rows)
+    rows[5]["ratio"], rows[7]["ratio"] = 0.5, 0.4
+    text = products.report(rows)
+    total = next(line for line in text.splitlines() if line.startswith("  all"))
+    assert total.split() == ["all", str(len(rows)), "2.00", "2.00", "0.40", "2"]
+    assert all(any(line.split()[:1] == [name] or line.startswith(f"  {name} ") for line in text.splitlines())
+               for name in (*KINDS, *RANDOM_DTYPES))
+    slowest = text.partition("the slowest")[2].splitlines()[1:3]
+    assert [line.split()[:4] for line in slowest] == [[*row["case"].split(), f"{row['ratio']:.2f}"] for row in (rows[7], rows[5])]
+    file = tmp_path / "random.json"
+    which = Selection(dtypes=("int8",), orders=("NT",), random=4, seed=13, repeats=1)
+    assert bench.measure(FakeGpu((1e-3, 2e-3)), ["gemm"], which, file, {}) == 0
+    assert "relative to the best of CuPy and torch" in capsys.readouterr().out
+    assert len(json.loads(file.read_text())["figures"]["gemm"]) == 4
+
+
+def test_kernels_of_random_products_are_compiled_before(monkeypatch):
+    """Those of the plan that the call itself would take."""
+    compiled = []
+    monkeypatch.setattr(products.runtime, "compile", lambda kernel, target: compiled.append(kernel.name))
+    monkeypatch.setattr(products, "device_of_workers", lambda: H200)
+    for each in random_products(40, 6):
+        a, b, c = (np.lib.stride_tricks.as_strided(np.empty(1, each.dtype), x.shape, x.strides) for x in products.memories(each))
+        with cuteblas.backend("emulator"):
+            plan = cuteblas.explain(a, b, c).plan
+        compiled.clear()
+        products._compile(each, "auto")
+        assert compiled == [launch.kernel.name for launch in plan.launches], str(each)
 
 
 @pytest.mark.usefixtures("emulated")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cuteblas import runtime
-from cuteblas.cli import calibrate, main
-from cuteblas.cli.samples import Sample, large_products, product_named, random_copies, random_products
+from cuteblas.cli import calibrate, main, workers
+from cuteblas.cli.samples import Sample, large_products, numbers, product_named, random_copies, random_products
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.floors import compulsory_bytes
 from cuteblas.planning.gemm.dispatch import PRECISIONS, plan_gemm
@@ -156,7 +156,7 @@ def test_plans_are_made_in_other_processes(monkeypatch):
     """Those that are asked for by name; what cannot be compiled is a sentence."""
     compiled = []
     monkeypatch.setattr(runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target)))
-    monkeypatch.setattr(calibrate, "_device", H200, raising=False)
+    monkeypatch.setattr(workers, "_device", H200, raising=False)
     task = calibrate._task(SAMPLES[0], H200)
     plans = calibrate._make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
     assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in task.alternatives]
@@ -173,8 +173,9 @@ def test_processes_end_with_the_command(monkeypatch, tmp_path):
     """At once, whatever they have before them."""
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     before = active_children()
-    with calibrate.Workers(H200) as workers:
-        futures = [workers.made(sample, calibrate._task(sample, H200).alternatives) for sample in SAMPLES]
+    with calibrate.Workers(H200) as pool:
+        names = [[*map(str, calibrate._task(sample, H200).alternatives)] for sample in SAMPLES]
+        futures = [pool.submit(calibrate._make, sample, own) for sample, own in zip(SAMPLES, names, strict=True)]
         own = [child for child in active_children() if child not in before]
         assert own
     for child in own:
@@ -291,7 +292,7 @@ def reach(extents, strides, item):
 
 @pytest.mark.parametrize("name", ["bool", "int8", "int64", "float16", "bfloat16", "float32", "complex64", "float64", "complex128"])
 def test_numbers_fill_memory(name):
-    x = calibrate.numbers(name)
+    x = numbers(name)
     assert x.nbytes == 1 << 24 and x.itemsize <= 8
     if name == "bfloat16":
         x = (x.astype(np.uint32) << 16).view(np.float32)

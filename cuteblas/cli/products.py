@@ -1,0 +1,238 @@
+"""Random products of every kind, type and order, timed side by side with CuPy's and torch's: ``bench gemm --random``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import exp, log, prod
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import runtime
+from ..codegen.dtypes import dtype as element
+from ..functions import explain, matmul
+from ..functions.explain import explain_product_of
+from ..functions.memory import Memory
+from ..functions.settings import limited
+from ..planning.floors import floor_of
+from ..runtime.architectures import target_architecture
+from .explain import operand
+from .grading import Grade, grade
+from .machines import Gpu, medians
+from .samples import numbers
+from .workers import Workers, device_of_workers
+
+__all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report", "timed_products"]
+
+RANDOM_DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "int64", "bool")
+KINDS = ("square", "rectangular", "thin", "deep", "vectors", "tiny batched", "batched")
+_LONGEST, _MOST_ELEMENTS = 10**6, 10**9
+_MOST_FLOPS, _MOST_INTEGER_OPERATIONS = 5e12, 2e11         # CuPy has some 5 TOPS in int8
+_BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
+_SECONDS = 0.1                       # for the timings of a product, beside what waits before them
+_ALIGNED = 256                       # elements
+_SAMPLED_ROWS, _SAMPLED_ELEMENTS = 4, 1 << 20
+_BEHIND = 0.9
+_LARGE = 1 << 32                     # bytes from which memory goes back to the device
+
+
+@dataclass(frozen=True)
+class RandomProduct:
+    """A product to measure.
+
+    Attributes
+    ----------
+    dtype, kind : str
+        Element type, and one of :data:`KINDS`.
+    batch, m, n, k : int
+        Extents; a batch of 1 is none.
+    orders : str
+        For each operand N if its rows are contiguous, T if its columns are.
+    """
+
+    dtype: str
+    kind: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    orders: str
+
+    def __str__(self) -> str:
+        times = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{self.dtype} {times}{self.m}x{self.n}x{self.k} {self.orders}"
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Of both operands and the result."""
+        batch = (self.batch,) if self.batch > 1 else ()
+        return (*batch, self.m, self.k), (*batch, self.k, self.n), (*batch, self.m, self.n)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is neither too large nor too long."""
+        real = np.dtype(self.dtype).kind in "fc"
+        operations = 2.0 * self.batch * self.m * self.n * self.k * (4 if self.dtype.startswith("complex") else 1)
+        elements = sum(map(prod, self.shapes))
+        return elements <= _MOST_ELEMENTS and operations <= (_MOST_FLOPS if real else _MOST_INTEGER_OPERATIONS)
+
+
+def random_products(count: int, seed: int, dtypes: Sequence[str] = (), orders: Sequence[str] = ()) -> list[RandomProduct]:
+    """Products of every kind, type and order, as many of each as of any other: extents from 1 to 10^6, at most 10^9 elements."""
+    rng = Random(seed)
+    cases = list(product(KINDS, dtypes or RANDOM_DTYPES, orders or ("NN", "NT", "TN", "TT")))
+    found: list[RandomProduct] = []
+    while len(found) < count:
+        for kind, dtype, letters in rng.sample(cases, len(cases))[:count - len(found)]:
+            while not (drawn := RandomProduct(dtype, kind, *_extents(rng, kind), letters)).fits:
+                pass
+            found.append(drawn)
+    return found
+
+
+def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
+    """The batch, M, N and K; a half of all products have extents that are multiples of a power of two."""
+    step = rng.choice((1, 1, 1, 4, 8, 64))
+
+    def extent(least: int, most: int) -> int:
+        drawn = round(exp(rng.uniform(log(least), log(most))))
+        return drawn // step * step or drawn
+
+    if kind == "square":
+        return (1, *(extent(8, 16384),) * 3)
+    if kind == "rectangular":
+        return 1, extent(16, 20000), extent(16, 20000), extent(16, 20000)
+    if kind == "thin":
+        narrow, rest = rng.randint(2, 64), [extent(64, 8192), extent(64, _LONGEST)]
+        m, n, k = rng.choice(((narrow, rest[1], rest[0]), (rest[1], narrow, rest[0]), (rest[0], rest[1], narrow),
+                              (rest[1], rest[0], narrow)))
+        return 1, m, n, k
+    if kind == "deep":
+        return 1, extent(2, 256), extent(2, 256), extent(4096, _LONGEST)
+    if kind == "vectors":
+        long, other = extent(16, _LONGEST), extent(16, _LONGEST)
+        m, n, k = rng.choice(((1, long, other), (long, 1, other), (1, 1, long), (long, other, 1)))
+        return 1, m, n, k
+    if kind == "tiny batched":
+        m, n, k = (rng.randint(1, 32),) * 3 if rng.random() < 0.5 else (rng.randint(1, 64) for _ in range(3))
+        return round(exp(rng.uniform(log(10), log(10**7)))), m, n, k
+    m, n, k = (extent(16, 1024),) * 3 if rng.random() < 0.5 else (extent(16, 1024) for _ in range(3))
+    return round(exp(rng.uniform(log(2), log(2000)))), m, n, k
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------------------
+def timed_products(machine: Any, products: Sequence[RandomProduct], repeats: int, precision: str) -> Iterator[dict[str, Any]]:
+    """A row for each product; kernels are compiled in other processes meanwhile."""
+    torch = _torch() if isinstance(machine, Gpu) else None
+    device = limited(runtime.device_info()) if isinstance(machine, Gpu) else None
+    with nullcontext() if device is None else Workers(device, spared=1) as workers:
+        ready: list[Future[None] | None]
+        ready = [None if workers is None else workers.submit(_compile, each, precision) for each in products]
+        for each, compiled in zip(products, ready, strict=True):
+            if compiled is not None:
+                compiled.result()
+            try:
+                yield _timed(machine, torch, each, repeats, precision)
+            except (runtime.CompileError, ValueError, MemoryError) as error:      # one of hundreds: named and left out
+                print(f"{each} could not be measured: {error}".splitlines()[0], file=sys.stderr)
+
+
+def memories(each: RandomProduct) -> Iterator[Memory]:
+    """Both operands and the result, which need not exist."""
+    orders = ("C" if order == "N" else "F" for order in f"{each.orders}N")
+    return (operand(extents, np.dtype(each.dtype), order) for extents, order in zip(each.shapes, orders, strict=True))
+
+
+def _compile(each: RandomProduct, precision: str) -> None:
+    """Plan, and compile the kernels into the cache; what fails will fail again where it is reported."""
+    device = device_of_workers()
+    try:
+        x1, x2, out = memories(each)
+        plan = explain_product_of(x1, x2, out, device, "", precision).plan
+        for launch in plan.launches if plan is not None else ():
+            runtime.compile(launch.kernel, target_architecture(launch.kernel.arch, device.arch))
+    except Exception:
+        return
+
+
+def _torch() -> Any:
+    """torch with float32 as it is, where it is installed and has a GPU."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_float32_matmul_precision("highest")
+    return torch if torch.cuda.is_available() else None
+
+
+def _timed(machine: Any, torch: Any, each: RandomProduct, repeats: int, precision: str) -> dict[str, Any]:
+    xp = machine.rival
+    a, b = _operands(xp, each)
+    c, d = (xp.empty(each.shapes[2], each.dtype) for _ in range(2))
+    plan = explain(a, b, c, precision=precision).plan
+    assert plan is not None
+    calls: dict[str, Callable[[], Any]] = {"ours_s": partial(matmul, a, b, out=c, precision=precision),
+                                           "rival_s": partial(xp.matmul, a, b, out=d)}
+    if torch is not None and each.dtype in _BY_TORCH:
+        calls["torch_s"] = partial(torch.matmul, *map(torch.from_dlpack, (a, b)), out=torch.from_dlpack(d))
+    taken = dict(zip(calls, medians(machine, *calls.values(), repeats=repeats, seconds=_SECONDS), strict=True))
+    best = min(seconds for who, seconds in taken.items() if who != "ours_s")
+    floor = floor_of(plan.problem, plan.family, plan.device).seconds
+    right = _graded(machine, each, a, b, c).passed
+    if (a.nbytes + b.nbytes + 2 * c.nbytes) > _LARGE and isinstance(machine, Gpu):
+        xp.get_default_memory_pool().free_all_blocks()
+    return {"case": str(each), "kind": each.kind, "kernel": plan.family, "ours_s": taken["ours_s"], "rival_s": taken["rival_s"],
+            "torch_s": taken.get("torch_s"), "floor_s": floor, "ratio": best / taken["ours_s"], "launches": len(plan.launches),
+            "right": right}
+
+
+def _operands(xp: Any, each: RandomProduct) -> Iterator[Any]:
+    """Both operands: normal numbers, or small whole ones, that repeat."""
+    first, second, _result = map(prod, each.shapes)
+    some, item = numbers(each.dtype), element(each.dtype).bytes
+    source = xp.tile(xp.asarray(some).view(np.uint8), -(-(first + second + _ALIGNED) * item // some.nbytes)).view(each.dtype)
+    begin = 0
+    for extents, order in zip(each.shapes, each.orders, strict=False):
+        x = source[begin:begin + prod(extents)]
+        rows, columns = extents[-2:]
+        yield x.reshape(extents) if order == "N" else x.reshape(*extents[:-2], columns, rows).swapaxes(-1, -2)
+        begin = -(-first // _ALIGNED) * _ALIGNED
+
+
+def _graded(machine: Any, each: RandomProduct, a: Any, b: Any, c: Any) -> Grade:
+    """The grade of some rows and columns of the last matrix."""
+    if each.batch > 1:
+        a, b, c = a[-1], b[-1], c[-1]
+    rows = slice(None, None, -(-each.m // _SAMPLED_ROWS))
+    columns = slice(None, None, -(-each.n // max(1, min(each.n, 32, _SAMPLED_ELEMENTS // each.k))))
+    return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
+
+
+# -- what is said -----------------------------------------------------------------------------------------------------------------
+def report(rows: Sequence[dict[str, Any]]) -> str:
+    """Quantiles of speed relative to the best of the others, of all, by kind and by type, and the slowest with their floors."""
+    groups: dict[str, list[float]] = {"all": []}
+    for key in ("kind", "case"):
+        for name in sorted({row[key].partition(" ")[0] if key == "case" else row[key] for row in rows}):
+            groups[name] = []
+    for row in rows:
+        for name in ("all", row["kind"], row["case"].partition(" ")[0]):
+            groups[name].append(row["ratio"])
+    lines = [f"relative to the best of CuPy and torch{'count':>12}{'median':>9}{'10 %':>7}{'least':>7}{f'below {_BEHIND}':>11}"]
+    for name, ratios in groups.items():
+        median, tenth = np.percentile(ratios, (50, 10))
+        behind = sum(ratio < _BEHIND for ratio in ratios)
+        lines.append(f"  {name:<36}{len(ratios):12}{median:9.2f}{tenth:7.2f}{min(ratios):7.2f}{behind:11}")
+    lines.append(f"\nthe slowest relative to the others{'ratio':>16}{'us':>10}{'best us':>10}{'floor us':>10}   kernel")
+    for row in sorted(rows, key=lambda row: row["ratio"])[:10]:
+        best, launches = row["ratio"] * row["ours_s"], f" in {row['launches']} launches" if row["launches"] > 1 else ""
+        micro = "".join(f"{seconds * 1e6:10.4g}" for seconds in (row["ours_s"], best, row["floor_s"]))
+        lines.append(f"  {row['case']:<42}{row['ratio']:6.2f}{micro}   {row['kernel']}{launches}")
+    return "\n".join(lines)
