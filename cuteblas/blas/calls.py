@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ from ..codegen.dtypes import accumulator_of
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from ..functions.dispatch import Repeat, own_call
 from ..functions.engines import Engine, engine_of
-from ..functions.engines.numpy_gemm import QUIET, Multiplication
+from ..functions.engines.numpy_gemm import QUIET, Multiplication, new_array
 from ..functions.engines.numpy_repeats import Again, remember
+from ..functions.fused import operands_over_c
 from ..functions.gemm import gemm, gemm_by_numpy, scalar_kind
 from ..functions.memory import Memory, overlap, overlaps_itself
 from ..functions.pipeline import Execution
@@ -234,7 +236,47 @@ def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:
     products = prod(call.shape) * call.a.shape[-1]
     work = work_of(products, dtype_named(call.types.operands), (call.a, call.b, *others), call.out, call.shape)
     return offload(call.function, work, multiply, [call.a, call.b, *others], call.out,
-                   lambda: gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function), written)
+                   lambda: gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function), written,
+                   partial(_in_tiles, call, named) if call.variant is None and products else None)
+
+
+def _in_tiles(call: Call, named: Mapping[str, Any]) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+    """The same in tiles; ``None`` if the epilogue has further results, or if there are none."""
+    from ..functions.engines.cuda import CUDA
+    from ..functions.engines.streamed import stream_product
+
+    bound, kinds, shape, types = named["epilogue"], (scalar_kind(call.alpha), scalar_kind(call.beta)), call.shape, call.types
+    kind = dtype_named(types.output)
+    others = {name: x for name, x in (("alpha", call.alpha), ("beta", call.beta)) if type(x) is np.ndarray}
+    if call.c is not None and (bound is not None or kinds[1] != "zero"):
+        others["c"] = np.broadcast_to(call.c, shape)
+    of_epilogue = {} if bound is None else operands_over_c(bound, call.a, call.b, shape, types.compute, types.output,
+                                                           alpha=kinds[0], beta=kinds[1], has_c=call.c is not None)
+    if of_epilogue is None or others.keys() & of_epilogue.keys():
+        return None
+    over_c = {**others, **of_epilogue}
+    result = new_array(shape, kind, "F") if call.out is None else call.out
+
+    def moved(there: Sequence[Any]) -> tuple[Execution, dict[str, Any]]:
+        places = dict(zip(over_c, there[2:], strict=True))
+        given = {**named, "c": None, "order": "C" if abs(result.strides[-2]) >= abs(result.strides[-1]) else "F"}
+        given |= {name: places[name] for name in others}
+        if bound is not None:
+            given["epilogue"] = bound.converted(lambda name, _x: places[name])
+        return Execution(f"{call.function}: tiles", CUDA), given
+
+    def compute(there: Sequence[Any], target: Any) -> None:
+        run, given = moved(there)
+        gemm(run, there[0], there[1], **{**given, "out": target})
+
+    def add(there: Sequence[Any], so_far: Any) -> Any:
+        run, given = moved(there)
+        given |= {"output": types.compute, "out": so_far}
+        return gemm(run, there[0], there[1], **(given if so_far is None else {**given, "beta": 1, "c": so_far}))[0]
+
+    divides = bound is None and types.operands == types.output and named["compute"] is None
+    return (result, {}) if stream_product(call.function, call.a, call.b, result, over_c, compute,
+                                          add if divides else None) else None
 
 
 def kernel_arguments(call: Call) -> dict[str, Any]:

@@ -161,11 +161,17 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None, strides: tu
         with backend("numpy"):
             return stay()
     new = np.ndarray(a.shape, a.dtype, strides=strides) if out is None else out
+
     def move(run: Execution, there: Sequence[Any], target: Any) -> Any:
         run.move(there[0], target, variant)
         return target
 
-    result = offload(function, copy_work(a, new.strides), move, [a.view(word)], new.view(word), stay)
+    def stream() -> Any:
+        from .engines.streamed import stream_copy
+
+        return new if stream_copy(function, a.view(word), new.view(word), variant) else None
+
+    result = offload(function, copy_work(a, new.strides), move, [a.view(word)], new.view(word), stay, stream=stream)
     return new if type(result) is np.ndarray and result.dtype == word else result
 
 

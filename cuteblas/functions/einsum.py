@@ -19,7 +19,7 @@ from .expressions import Expression, Term, expression, stand_in
 from .gufunc import shadow
 from .memory import Memory, contiguous_strides, is_contiguous
 from .placement import offload, stays, work_of
-from .routing import Resolved, by_numpy, delegate, key_of, refused, rehearsed, resolve, without_kernels
+from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
 from .settings import current_backend
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
@@ -158,7 +158,8 @@ def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out:
         work = work_of(_products(subscripts, path), computed, resolved.arrays, out, settled.shape)
         result = offload("einsum", work, lambda run, there, out: evaluate(run, settled, there, out, path, algorithm),
                          resolved.arrays, out, lambda: einsum(*operands, out=out, optimize=optimize, precision=precision,
-                                                              variant=variant, **arguments))
+                                                              variant=variant, **arguments),
+                         stream=in_parts("einsum", settled, resolved.arrays, out, algorithm))
         return result[()] if out is None and scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as placed:
         run = Execution("einsum", resolved.engine)

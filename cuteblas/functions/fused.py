@@ -17,7 +17,7 @@ from .dispatch import Repeat, kind_of, own_call, repeaters
 from .engines import EMULATOR
 from .engines.numpy_gemm import product_in
 from .engines.numpy_repeats import Again, remember
-from .epilogues import Bound, as_bound
+from .epilogues import Bound, as_bound, resolve
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
@@ -29,7 +29,7 @@ from .problems import has_kernels, readable
 from .routing import Resolved, reason_of, resolve_matmul
 from .settings import current_backend
 
-__all__ = ["fused_call", "fused_matmul"]
+__all__ = ["fused_call", "fused_matmul", "operands_over_c"]
 
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
@@ -139,10 +139,42 @@ def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: st
         moved = bound.converted(lambda _name, x: places[id(x)])
         return fused_matmul(there[0], there[1], target, moved, precision, variant, arguments)
 
+    def stream() -> Any:
+        from .engines.cuda import CUDA
+        from .engines.streamed import stream_product
+
+        result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
+        name = product.dtype.name
+        over_c = operands_over_c(bound, x1, x2, result.shape, accumulator_of(name, name, name), _stored(result.dtype))
+        if over_c is None or any(np.may_share_memory(result, x) for x in (x1, x2, *over_c.values())):
+            return None
+
+        def compute(there: Sequence[Any], target: Any) -> None:
+            places = dict(zip(over_c, there[2:], strict=True))
+            moved = bound.converted(lambda name, _x: places[name])
+            run = Execution("matmul: tiles", CUDA)
+            _arrays, part = _resolved(there[0], there[1], target, moved, {})
+            _fused(run, partial(gemm, run, precision=precision), part, there[:2], target, moved)
+
+        return result if stream_product("matmul", x1, x2, result, over_c, compute) else None
+
     work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (*read, *written), out, product.shape)
+    plain = not arguments and variant is None and min(x1.ndim, x2.ndim) > 1 and product.k and prod(product.shape)
     result = offload("matmul", work, multiply, read, out,
-                     lambda: fused_matmul(x1, x2, out, bound, precision, variant, arguments), written)
+                     lambda: fused_matmul(x1, x2, out, bound, precision, variant, arguments), written, stream if plain else None)
     return result[()] if out is None and isinstance(result, np.ndarray) and result.shape == () else result
+
+
+def operands_over_c(bound: Bound, a: np.ndarray, b: np.ndarray, shape: tuple[int, ...], accumulator: str, output: str,
+                    **kinds: Any) -> dict[str, np.ndarray] | None:
+    """The arrays of an epilogue, each as a view over the whole result, of which a tile needs the part that it computes itself;
+    ``None`` if the epilogue has further results, or operands that are none of this kind."""
+    if bound.outputs or bound.epilogue.inputs:
+        return None
+    resolved = resolve(bound, accumulator=accumulator, output=output, shape=shape, inputs={"a": a.shape, "b": b.shape}, **kinds)
+    over_c = dict(resolved.operands)
+    arrays = {name for name, x in bound.operands.items() if isinstance(x, np.ndarray)}
+    return over_c if over_c.keys() == arrays and not resolved.outputs and not resolved.reductions else None
 
 
 _BITS = 7, 8, 15, 16, 31, 32, 63, 64

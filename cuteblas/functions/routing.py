@@ -25,8 +25,8 @@ from .settings import current_backend
 if TYPE_CHECKING:
     from .engines import Engine
 
-__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "key_of", "reason_of", "refused",
-           "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of", "without_kernels"]
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "in_parts", "key_of", "reason_of",
+           "refused", "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -334,7 +334,8 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
         result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
                          resolved.arrays, out,
                          lambda: answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments),
-                         stream=None if in_tiles is None or algorithm.variant or any(x.ndim != 2 for x in resolved.arrays)
+                         stream=in_parts(function, settled, resolved.arrays, out, algorithm)
+                         if in_tiles is None or algorithm.variant or any(x.ndim != 2 for x in resolved.arrays)
                          else partial(in_tiles, function, *resolved.arrays, out, algorithm.precision))
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as arrays:
@@ -343,6 +344,21 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
         if head is not None:
             run.remember(head, arrays, resolved.out, result, "abc")
     return result
+
+
+def in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], out: np.ndarray | None,
+             algorithm: Algorithm) -> Callable[[], Any] | None:
+    """What contracts two NumPy arrays by way of the GPU in parts of the result; ``None`` if it cannot."""
+    if len(arrays) != 2 or algorithm.variant:
+        return None
+
+    def stream() -> Any:
+        from .engines.streamed import stream_contraction
+
+        x1, x2 = arrays
+        return stream_contraction(function, settled, x1, x2, out, algorithm)
+
+    return stream
 
 
 def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorithm: Algorithm, arguments: Mapping[str, Any]) -> Any:

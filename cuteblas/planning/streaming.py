@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, prod
 from typing import NamedTuple
@@ -77,11 +77,13 @@ class Extents:
     a_batch, b_batch : bool
         Whether the operand has its own elements for each index of the outermost batch axis.
     shared : bool
-        Whether A and B are the same memory, which moves once.
+        Whether A and B share memory, which moves once.
     by_rows : bool
         Whether rows of C lie together on the host.
     may_divide_k : bool
         Whether parts of the sum may be added up.
+    grain : int
+        Panels have a multiple of so many rows or columns, where they have more; 0 for what products of matrices like.
     """
 
     m: int
@@ -97,6 +99,7 @@ class Extents:
     shared: bool = False
     by_rows: bool = True
     may_divide_k: bool = True
+    grain: int = 0
 
     @property
     def a(self) -> int:
@@ -129,6 +132,8 @@ class Schedule:
         Of panels and tiles that are on the device at the same time, at most.
     up, down : int
         The bytes that move.
+    together : bool
+        Whether A and B, which share memory, move as a whole before the first tile.
     """
 
     tiles: tuple[Tile, ...]
@@ -136,6 +141,7 @@ class Schedule:
     device_bytes: int
     up: int
     down: int
+    together: bool = False
 
 
 _PANEL_BYTES = 32 << 20                 # at least, unless there is less: shorter ones keep kernels and threads waiting
@@ -152,16 +158,22 @@ def schedule(x: Extents, limit: int) -> Schedule | None:
     """
     if 2 * (x.a + x.b) + x.c <= limit:                      # some kernels want copies of their operands
         tiles = _panels_of(x)
-        return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c)
+        return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c, x.shared)
+    if x.shared:
+        return schedule(replace(x, shared=False), limit)
     if x.batch > 1:
         one = (2 * (x.a // (x.batch if x.a_batch else 1) + x.b // (x.batch if x.b_batch else 1)) + x.c // x.batch)
         most = int(limit // (3 * one))
         if most:
             tiles = tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, most))
             return Schedule(tiles, 1, 3 * most * one, x.a + x.b, x.c)
+        each = schedule(replace(x, batch=1), limit)
+        return each and replace(each, tiles=tuple(tile._replace(batch=part) for part in parts(x.batch, 1) for tile in each.tiles),
+                                ahead=min(each.ahead, 1), up=x.batch * each.up, down=x.c)
+    if x.others > 1:
         return None
-    if x.others > 1 or x.shared:
-        return None
+    if not x.b_bytes:
+        return _rows_pass(x, limit)
     return min((found for found in (_one_stays(x, limit), _sums_stay(x, limit)) if found is not None),
                key=lambda found: found.up, default=None)
 
@@ -174,10 +186,14 @@ def parts(extent: int, step: int) -> list[slice]:
     return [slice(i, min(i + step, extent)) for i in range(0, extent, step)]
 
 
-def _step(extent: int, count: float) -> int:
+def _step(x: Extents, extent: int, count: float) -> int:
     """The length of so many parts: a multiple of what kernels like, if it is not short."""
-    step = max(1, ceil(extent / max(count, 1)))
-    return min(extent, -(-step // _ROWS) * _ROWS) if step >= _ROWS // 2 else step
+    step, grain = max(1, ceil(extent / max(count, 1))), _grain(x)
+    return min(extent, -(-step // grain) * grain) if step >= grain // 2 else step
+
+
+def _grain(x: Extents) -> int:
+    return x.grain or _ROWS
 
 
 def _panels_of(x: Extents) -> tuple[Tile, ...]:
@@ -191,29 +207,40 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
         moved = x.c + (x.a if x.a_batch else 0) + (x.b if x.b_batch else 0)
         count = min(_MOST_PANELS, max(1, moved // least))
         return tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, max(1, ceil(x.batch / count))))
-    by_rows = x.by_rows if min(x.m, x.n) >= 2 * _ROWS else x.m >= x.n
+    grain = _grain(x)
+    by_rows = x.by_rows if min(x.m, x.n) >= 2 * grain else x.m >= x.n
     extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
-    count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // _ROWS))
-    step = _step(extent, count)
+    count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
+    step = _step(x, extent, count)
     return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL) for part in parts(extent, step))
+
+
+def _rows_pass(x: Extents, limit: int) -> Schedule | None:
+    """Rows of A become rows of C: three panels of both are on their way at once."""
+    most = int(limit * _SHARE / (3 * (x.a_bytes + x.c_bytes)))
+    if not most:
+        return None
+    tiles = tuple(Tile(_ALL, part, _ALL, _ALL) for part in parts(x.m, _step(x, x.m, ceil(x.m / most))))
+    return Schedule(tiles, 1, 3 * most * (x.a_bytes + x.c_bytes), x.a, x.c)
 
 
 def _one_stays(x: Extents, limit: int) -> Schedule | None:
     """A panel of one operand stays while the other one passes, in one direction and then in the other, so that what is there at the
     end of a pass is used by the next one, too. The panels that stay are two, since the next is on its way."""
     found = []
+    grain = _grain(x)
     for rows_stay in (True, False):
         stay, stays_bytes, passing, passes_bytes = x.m, x.a_bytes, x.n, x.b_bytes
         if not rows_stay:
             stay, stays_bytes, passing, passes_bytes = passing, passes_bytes, stay, stays_bytes
         room = int(limit * _SHARE)
-        passes = min(passing, max(_ROWS, int(room / 12 / (x.k * passes_bytes)) // _ROWS * _ROWS))
+        passes = min(passing, max(grain, int(room / 12 / (x.k * passes_bytes)) // grain * grain))
         left = room - 3 * passes * x.k * passes_bytes
         stays = int(left / (2 * x.k * stays_bytes + 3 * passes * x.c_bytes))
-        stays = min(stay, stays // _ROWS * _ROWS if stays >= _ROWS else stays)
+        stays = min(stay, stays // grain * grain if stays >= grain else stays)
         if stays < 1:
             continue
-        stays = _step(stay, ceil(stay / stays)) if stays < stay else stays
+        stays = _step(x, stay, ceil(stay / stays)) if stays < stay else stays
         tiles = []
         for i, outer in enumerate(parts(stay, stays)):
             inner = parts(passing, passes)
@@ -231,12 +258,12 @@ def _sums_stay(x: Extents, limit: int) -> Schedule | None:
     room = int(limit * _SHARE)
     side = int((0.8 * room / (2 * max(x.c_bytes, 4))) ** 0.5) // _ROWS * _ROWS or _ROWS
     mt, nt = min(x.m, side), min(x.n, side)
-    mt, nt = _step(x.m, ceil(x.m / mt)), _step(x.n, ceil(x.n / nt))
+    mt, nt = _step(x, x.m, ceil(x.m / mt)), _step(x, x.n, ceil(x.n / nt))
     left = room - 2 * mt * nt * max(x.c_bytes, 4)
     kt = int(left / (3 * (mt * x.a_bytes + nt * x.b_bytes)))
     if kt < 1:
         return None
-    kt = _step(x.k, ceil(x.k / min(x.k, kt))) if kt < x.k else x.k
+    kt = _step(x, x.k, ceil(x.k / min(x.k, kt))) if kt < x.k else x.k
     tiles = []
     for i, rows in enumerate(parts(x.m, mt)):
         across = parts(x.n, nt)

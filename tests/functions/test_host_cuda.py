@@ -189,6 +189,61 @@ def test_blas_and_epilogues(link):
     assert all((x == A @ B).all() for x in blas.gemm_batched(1, [A, A], [B, B]))
 
 
+C, Z, STACK_B = small(50, 40), (small(70, 70) + 1j * small(70, 70)).astype(np.complex128), small(6, 30, 10)
+BIAS, ROWS, FOUR = small(40), small(50, 1), small(3, 7, 20, 30)
+
+
+@cuteblas.epilogue(rows=("scale",))
+def scaled_and_shifted(acc, *, scale, shift, factor=1.0):
+    return acc * scale + factor * shift
+
+
+IN_TILES = {
+    "sgemm": lambda: blas.sgemm(2, A, B, beta=-1, c=C), "transposed": lambda: blas.sgemm(1, A.T, B.T, trans_a=1, trans_b=1),
+    "in place": lambda: blas.sgemm(1, A, B, beta=3, c=np.array(C, order="F"), overwrite_c=1),
+    "conjugated": lambda: blas.zgemm(1j, Z, Z, beta=2, c=np.ones((70, 70), complex), trans_a=2),
+    "beta in an array": lambda: blas.sgemm(1, A, B, beta=np.array(2, np.float32), c=C),
+    "half precision": lambda: blas.gemm(1, A.astype(np.float16), B.astype(np.float16)),
+    "stack": lambda: blas.sgemm(1, STACK, STACK_B, beta=1, c=small_c), "Gram": lambda: blas.sgemm(1, A, A, trans_b=1),
+    "broadcast c": lambda: blas.sgemm(1, STACK, STACK_B, beta=1, c=small_c[0]),
+    "epilogue of sgemm": lambda: blas.sgemm(2, A, B, beta=1, c=C, epilogue="relu"),
+    "relu": lambda: cuteblas.matmul(A, B, epilogue="relu"),
+    "bias": lambda: cuteblas.matmul(A, B, epilogue=cuteblas.epilogues.bias(bias=BIAS)),
+    "residual": lambda: cuteblas.matmul(A.T.copy().T, B, epilogue=cuteblas.epilogues.residual_add(residual=C)),
+    "out": lambda: cuteblas.matmul(A, B, np.zeros((40, 50), np.float32).T, epilogue="relu"),
+    "rows": lambda: cuteblas.matmul(A, B, epilogue=scaled_and_shifted(scale=small_rows, shift=BIAS, factor=2.0)),
+    "bias of a stack": lambda: cuteblas.matmul(STACK, STACK_B, epilogue=scaled_and_shifted(scale=2.0, shift=small_c[:, :1])),
+    "einsum": lambda: cuteblas.einsum("abij,bcj->caib", FOUR, small_bcj), "outer": lambda: cuteblas.einsum("i,jk->jik", BIAS, A),
+    "einsum of a diagonal": lambda: cuteblas.einsum("ii,ij->ji", Z[:10, :10], Z[:10]),
+    "tensordot": lambda: cuteblas.tensordot(FOUR, STACK, ([2], [1])),
+    "tensordot and Gram": lambda: cuteblas.tensordot(FOUR, FOUR, ([1, 3], [1, 3])), "inner": lambda: cuteblas.inner(FOUR, STACK[0]),
+    "dot": lambda: cuteblas.dot(FOUR, STACK_B),
+    "types": lambda: cuteblas.einsum("ij,jk->ki", A.astype(np.int8), B.astype(float)),
+    "transpose": lambda: cuteblas.ascontiguousarray(A.T), "order F": lambda: cuteblas.asfortranarray(FOUR),
+    "gaps": lambda: cuteblas.copy(FOUR[::2, ::-1, 3:, ::3], "C"),
+    "axes": lambda: cuteblas.ascontiguousarray(FOUR.transpose(0, 3, 1, 2)),
+    "byte order": lambda: cuteblas.ascontiguousarray(A.astype(">f4").T),
+    "out of copy": lambda: cuteblas.copy(A, out=np.zeros((70, 50), "f4").T),
+}
+small_c, small_rows, small_bcj = small(6, 20, 10), small(50), small(7, 9, 30)
+
+
+@pytest.mark.parametrize("limit", [None, 24_000])
+@pytest.mark.parametrize("name", IN_TILES)
+def test_calls_in_tiles(link, short, limited_to, monkeypatch, name, limit):
+    with cuteblas.backend("numpy"):
+        expected = IN_TILES[name]()
+    limited_to(limit)
+    monkeypatch.setattr(host_cuda, "carry", lambda *arguments: pytest.fail("as a whole"))
+    cuteblas.reset_stats()
+    got = IN_TILES[name]()
+    assert type(got) is np.ndarray and got.dtype == expected.dtype and (got == expected).all()
+    check_same_strides(got, expected)
+    assert {route for counted in cuteblas.stats().values() for route in counted.get("moved", ())} == {"to cuda:0"}
+    tiles = [sum(counted["calls"].values()) for function, counted in cuteblas.stats().items() if function.endswith(": tiles")]
+    assert limit is None or sum(tiles) > (name != "einsum of a diagonal")
+
+
 def test_what_numpy_refuses_moves_nothing(link):
     read_only = np.zeros((50, 40), np.float32)
     read_only.flags.writeable = False

@@ -13,7 +13,7 @@ from ...codegen.dtypes import accumulator_of
 from ..counters import tally
 from ..exact import matmul
 
-__all__ = ["QUIET", "Multiplication", "numpy_gemm", "product_in"]
+__all__ = ["QUIET", "Multiplication", "new_array", "numpy_gemm", "product_in"]
 
 QUIET = Context()
 """``QUIET.copy().run`` calls a function without NumPy's warnings, in a quarter of the time of ``numpy.errstate``."""
@@ -48,7 +48,7 @@ class Multiplication:
 
     def run(self, a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray | None, out: np.ndarray | None) -> np.ndarray:
         """The result; overflow is infinite, without a warning, as on a GPU."""
-        target = _new(self.shape, self.kind, self.order) if out is None else out
+        target = new_array(self.shape, self.kind, self.order) if out is None else out
         with np.errstate(all="ignore"):
             if self.plain:
                 np.matmul(a, b, target)
@@ -82,7 +82,7 @@ def numpy_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bo
         from ..epilogues import evaluate
 
         a, b = (np.conj(x) if conj else x for x, conj in ((a, conj_a), (b, conj_b)))
-        target = _new(shape, kind, order) if out is None else out
+        target = new_array(shape, kind, order) if out is None else out
         with np.errstate(all="ignore"):
             acc = np.zeros(shape, sums) if alpha == 0 else product_in(a, b, sums, shape)
             before = None if c is None else np.broadcast_to(c, shape)
@@ -91,7 +91,7 @@ def numpy_gemm(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bo
     return target, extras
 
 
-def _new(shape: tuple[int, ...], kind: np.dtype, order: str) -> np.ndarray:
+def new_array(shape: tuple[int, ...], kind: np.dtype, order: str) -> np.ndarray:
     """A new array whose matrices are in an order."""
     if len(shape) == 2:
         return np.empty(shape, kind, order)             # type: ignore[call-overload]

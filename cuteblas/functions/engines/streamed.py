@@ -1,4 +1,4 @@
-"""Products of NumPy arrays on the GPU in tiles: operands arrive, tiles are multiplied, and results leave at the same time.
+"""Calls on NumPy arrays on the GPU in tiles: operands arrive, tiles are computed, and results leave at the same time.
 
 :mod:`cuteblas.planning.streaming` says which tiles, in which order.
 """
@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from ...codegen.dtypes import accumulator_of
-from ...planning.streaming import Extents, Schedule, Tile, panel_of, schedule
+from ...planning.streaming import Extents, Schedule, Tile, schedule
 from ...runtime.ring import Transfer
+from ..algorithms import Algorithm
 from ..counters import tally
+from ..expressions import Expression
 from ..gemm import gemm
 from ..gufunc import Product, operand_matrices, result_matrices
 from ..memory import Memory
@@ -24,7 +28,7 @@ from ..settings import workspace_limit
 from .cuda import CUDA
 from .host_cuda import Crossing, crossing, current_ring, dense, native, straight
 
-__all__ = ["stream"]
+__all__ = ["Operand", "Tiled", "stream", "stream_contraction", "stream_copy", "stream_product", "stream_tiles"]
 
 _SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
@@ -34,6 +38,62 @@ _MOST_RESULTS = 1                       # that leave while the next one is compu
 
 Multiply = Callable[[Any, Any, Any], None]
 """A product of CuPy arrays: A, B and where C goes."""
+
+
+class Operand(NamedTuple):
+    """An array of a call that is computed in tiles.
+
+    Attributes
+    ----------
+    array : numpy.ndarray
+        All of it.
+    axes : tuple of int or None
+        Its axes that are those of tiles: batch, rows, columns and sum; ``None`` where it has none.
+    """
+
+    array: np.ndarray
+    axes: tuple[int | None, ...]
+
+    def part(self, tile: Tile, whole: Any = None) -> Any:
+        """What a tile needs of it; of ``whole`` if that has been moved."""
+        box: list[slice] = [_ALL] * self.array.ndim
+        for axis, part in zip(self.axes, tile, strict=True):
+            if axis is not None:
+                box[axis] = part
+        return (self.array if whole is None else whole)[tuple(box)]
+
+    def key(self, tile: Tile) -> tuple[Any, ...]:
+        """What tiles have in common that need the same elements."""
+        return tuple((part.start, part.stop) if self.array.strides[axis] else (part.stop or 0) - (part.start or 0)
+                     for axis, part in zip(self.axes, tile, strict=True) if axis is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Tiled:
+    """A call in tiles.
+
+    Attributes
+    ----------
+    function : str
+        On whose account.
+    extents : Extents
+        What decides how it moves.
+    operands : tuple of Operand
+        What it reads; the first two are those that are multiplied.
+    result : Operand
+        What it writes.
+    compute : callable
+        Of the operands of a tile on the device and of where its result goes.
+    add : callable, optional
+        Of the operands of a part of a sum and of the sum so far, or ``None``; returns the sum.
+    """
+
+    function: str
+    extents: Extents
+    operands: tuple[Operand, ...]
+    result: Operand
+    compute: Callable[[Sequence[Any], Any], None]
+    add: Callable[[Sequence[Any], Any], Any] | None = None
 
 
 def stream(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
@@ -77,19 +137,166 @@ def stream(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out:
     missing = len(product.core1) == 1, len(product.core2) == 1
     a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
     c = result_matrices(result, product.core3, missing)
+    sums = accumulator_of(*[product.dtype.name] * 3)
+
+    def add(there: Sequence[Any], so_far: Any) -> Any:
+        run = Execution(f"{function}: tiles", CUDA)
+        return gemm(run, *there, beta=0 if so_far is None else 1, c=so_far, out=so_far,
+                    output=sums, precision=precision, order="C")[0]
+
+    alike = x1.dtype == x2.dtype == product.dtype and product.dtype.kind in "iufc"
+    done = stream_product(function, a, b, c, {}, lambda there, target: multiply(there[0], there[1], target), add if alike else None)
+    return result if done else None
+
+
+def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, others: Mapping[str, np.ndarray],
+                   compute: Callable[[Sequence[Any], Any], None], add: Callable[[Sequence[Any], Any], Any] | None = None) -> bool:
+    """Compute something of products of matrices in tiles.
+
+    Parameters
+    ----------
+    function : str
+        On whose account.
+    a, b, c : numpy.ndarray
+        Operands of shapes (..., m, k) and (..., k, n), and the result, (..., m, n), which shares no memory with them.
+    others : mapping of str to numpy.ndarray
+        Further operands, of the shape of the result or of no dimensions.
+    compute, add : callable
+        As of :class:`Tiled`; operands are ``a``, ``b`` and the others in their order.
+
+    Returns
+    -------
+    bool
+        Whether it is done: ``False`` if there are no tiles.
+    """
     if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
+        return False
+    over_c = {name: Operand(x, (0 if c.ndim > 2 else None, x.ndim - 2, x.ndim - 1, None) if x.ndim else (None,) * 4)
+              for name, x in others.items()}
+    batch, many = (c.shape[0], prod(c.shape[1:-2])) if c.ndim > 2 else (1, 1)
+    moved = sum(x.itemsize for x in others.values() if x.ndim and all(x.strides[-2:]))
+    extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize, c.itemsize + moved,
+                      _has_batch(a, c), _has_batch(b, c), np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
+                      add is not None)
+    operands = (Operand(a, (0 if _has_batch(a, c) else None, a.ndim - 2, None, a.ndim - 1)),
+                Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)), *over_c.values())
+    result = Operand(c, (0 if c.ndim > 2 else None, c.ndim - 2, c.ndim - 1, None))
+    if stream_tiles(Tiled(function, extents, operands, result, compute, add)):
+        return True
+    if c.ndim < 4:
+        return False
+    def each(x: np.ndarray, i: int) -> np.ndarray:
+        return x if x.ndim < c.ndim else x[i] if x.shape[0] > 1 else x[0]
+
+    return all(stream_product(function, each(a, i), each(b, i), c[i], {name: each(x, i) for name, x in others.items()}, compute,
+                              add) for i in range(batch))
+
+
+def stream_contraction(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
+                       algorithm: Algorithm) -> np.ndarray | None:
+    """Contract two NumPy arrays in tiles of indices of the result.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        ``out`` or the new array; ``None`` if there are no tiles.
+    """
+    from ..contractions import evaluate
+
+    if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
-    extents = _extents(product, a, b, c)
-    room = current_ring().link.free_bytes() if extents.a + extents.b + extents.c > _SURELY_FREE else 4 * _SURELY_FREE
+    if len(settled.terms) != 2 or not all(settled.extents.values()) or not settled.axes:
+        return None
+    places = [_places(settled, c) for c in settled.extents]
+    candidates = [(c, found) for c, found in zip(settled.extents, places, strict=True) if found is not None]
+    index: list[str | None] = []                            # of the batch, of rows and of columns
+    for has in ((True, True), (True, False), (False, True)):
+        of_kind = [c for c, (_at, *found) in candidates if tuple(axis is not None for axis in found) == has]
+        index.append(max(of_kind, key=lambda c: settled.extents[c], default=None))
+    if index == [None] * 3:
+        return None
+    result = np.ndarray(settled.shape, settled.dtype, strides=settled.strides) if out is None else out
+    at = {c: found for c, found in candidates if c in index}
+    where = [[at[c][place] if c is not None else None for c in index] for place in range(3)]
+    operands = tuple(Operand(x, (*axes, None)) for x, axes in zip((x1, x2), where[1:], strict=True))
+    batch, m, n = (1 if c is None else settled.extents[c] for c in index)
+    a_bytes, b_bytes = x1.nbytes // (batch * m), x2.nbytes // (batch * n)
+    by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(result.strides[where[0][2] or 0])
+    extents = Extents(m, n, 1, batch, 1, a_bytes, b_bytes, result.nbytes // (batch * m * n), batch > 1, batch > 1,
+                      np.may_share_memory(x1, x2), by_rows, False, 1)
+
+    def compute(there: Sequence[Any], target: Any) -> None:
+        shorter = {c: target.shape[at[c][0] or 0] for c in at}
+        part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
+        evaluate(Execution(f"{function}: tiles", CUDA), part, there, target, algorithm=algorithm)
+
+    done = stream_tiles(Tiled(function, extents, operands, Operand(result, (*where[0], None)), compute))
+    return result if done else None
+
+
+def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:
+    """The axes of the result and of both operands along which an index goes; ``None`` if it cannot be divided."""
+    axes = [[axis for axis, indices in enumerate(each) if c in indices]
+            for each in (settled.axes, *(term.axes for term in settled.terms))]
+    alone = all(len(found) <= 1 and all(len(each[axis]) == 1 for axis in found)
+                for found, each in zip(axes, (settled.axes, *(term.axes for term in settled.terms)), strict=True))
+    if not alone or not axes[0] or settled.extents[c] < 2:
+        return None
+    return tuple(found[0] if found else None for found in axes)
+
+
+def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | None) -> bool:
+    """Copy a NumPy array into another order or other gaps in parts of one axis.
+
+    Parameters
+    ----------
+    function : str
+        On whose account.
+    a, new : numpy.ndarray
+        The source, and where it goes, which shares no memory with it.
+    variant : str, optional
+        The kernel.
+
+    Returns
+    -------
+    bool
+        Whether it is done: ``False`` if there are no parts.
+    """
+    if not a.size or np.may_share_memory(a, new):
+        return False
+    if not a.ndim:
+        return False
+    axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i])) * a.shape[i], abs(new.strides[i])))
+    run = Execution(f"{function}: tiles", CUDA)
+    each = a.nbytes // a.shape[axis]
+    extents = Extents(a.shape[axis], 1, 1, a_bytes=each, b_bytes=0, c_bytes=each, may_divide_k=False, grain=1)
+    axes = None, axis, None, None
+    if stream_tiles(Tiled(function, extents, (Operand(a, axes),), Operand(new, axes),
+                          lambda there, target: run.move(there[0], target, variant))):
+        return True
+    first, second = np.moveaxis(a, axis, 0), np.moveaxis(new, axis, 0)
+    return a.ndim > 1 and all(stream_copy(function, *both, variant=variant) for both in zip(first, second, strict=True))
+
+
+def stream_tiles(call: Tiled) -> bool:
+    """Compute all tiles of a call; if the device lacks memory, smaller ones.
+
+    Returns
+    -------
+    bool
+        Whether it is done: ``False`` if there are no tiles.
+    """
+    x, function = call.extents, call.function
+    room = current_ring().link.free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
     for _ in range(_MOST_HALVINGS):
-        plan = schedule(extents, room)
+        plan = schedule(x, room)
         if plan is None:
-            return None
+            return False
         try:
             with crossing() as way:
-                _Streamed(way, plan, a, b, c, product.dtype, precision, multiply).run()
+                _Streamed(way, plan, call).run()
         except CUDA.out_of_memory:
             cupy.get_default_memory_pool().free_all_blocks()
             tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
@@ -97,16 +304,11 @@ def stream(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out:
         else:
             tally(function, "calls", "in tiles").tick()
             tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
-            return result
-    return None
+            return True
+    return False
 
 
-def _extents(product: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Extents:
-    batch, others = (c.shape[0], int(np.prod(c.shape[1:-2]))) if c.ndim > 2 else (1, 1)
-    shared = a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.nbytes == b.nbytes
-    alike = a.dtype == b.dtype == product.dtype and product.dtype.kind in "iufc"
-    return Extents(product.m, product.n, product.k, batch, others, a.itemsize, b.itemsize, c.itemsize, _has_batch(a, c),
-                   _has_batch(b, c), shared, abs(c.strides[-2]) >= abs(c.strides[-1]), alike)
+_ALL = slice(None)
 
 
 def _has_batch(x: np.ndarray, c: np.ndarray) -> bool:
@@ -127,42 +329,32 @@ def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
 
 
 class _Panels:
-    """The panels of both operands that are on the device or on their way."""
+    """The panels of the operands that are on the device or on their way."""
 
-    def __init__(self, way: Crossing, arrays: dict[str, np.ndarray], c: np.ndarray, shared: bool):
-        self._way, self._arrays, self._c = way, arrays, c
+    def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
+        self._way, self._operands = way, operands
         self._there: dict[tuple[Any, ...], tuple[Any, list[Transfer]]] = {}
-        self._whole: dict[str, Any] = {}
+        self._whole: list[Any] = []
         self._first: list[Transfer] = []
-        if shared:
-            both, self._first = way.begin([arrays["a"], arrays["b"]])
-            self._whole = dict(zip("ab", both, strict=True))
-
-    def _view(self, operand: str, x: Any, tile: Tile) -> Any:
-        batch, *box = panel_of(operand, tile)
-        if _has_batch(self._arrays[operand], self._c):
-            x = x[batch]
-        return x[(..., *box)]
+        if together:                                    # A and B are one memory, which moves once
+            self._whole, self._first = way.begin([operand.array for operand in operands[:2]])
 
     def ask(self, tile: Tile) -> None:
         """Begin to bring what a tile needs."""
-        if self._whole:
-            return
-        for operand, x in self._arrays.items():
-            key = _key(operand, tile)
-            if key not in self._there:
-                (panel,), transfers = self._way.begin([self._view(operand, x, tile)])
+        for i, operand in enumerate(self._operands):
+            key = i, operand.key(tile)
+            if i >= len(self._whole) and key not in self._there:
+                (panel,), transfers = self._way.begin([operand.part(tile)])
                 self._there[key] = panel, transfers
 
     def take(self, tile: Tile) -> list[Any]:
         """The panels of a tile, for kernels that are launched from now on."""
-        if self._whole:
+        if self._first:
             self._way.arrived(self._first, helps=True)
             self._first = []
-            return [self._view(operand, x, tile) for operand, x in self._whole.items()]
-        found = []
-        for operand in self._arrays:
-            panel, transfers = self._there[_key(operand, tile)]
+        found = [operand.part(tile, x) for operand, x in zip(self._operands, self._whole, strict=False)]
+        for i, operand in enumerate(self._operands[len(found):], len(found)):
+            panel, transfers = self._there[i, operand.key(tile)]
             self._way.arrived(transfers, helps=not self._way.streams)
             transfers.clear()
             found.append(panel)
@@ -170,28 +362,21 @@ class _Panels:
 
     def keep(self, tiles: Sequence[Tile]) -> None:
         """Give up all that these tiles do not need."""
-        wanted = {_key(operand, tile) for tile in tiles for operand in self._arrays}
+        wanted = {(i, operand.key(tile)) for tile in tiles for i, operand in enumerate(self._operands)}
         for key in self._there.keys() - wanted:
             del self._there[key]
 
 
-def _key(operand: str, tile: Tile) -> tuple[Any, ...]:
-    return operand, *((part.start, part.stop) for part in panel_of(operand, tile))
-
-
 class _Streamed:
-    """One product on its way."""
+    """One call on its way."""
 
-    def __init__(self, way: Crossing, plan: Schedule, a: np.ndarray, b: np.ndarray, c: np.ndarray, dtype: np.dtype, precision: str,
-                 multiply: Multiply):
-        self.way, self.plan, self.c, self.precision, self.multiply = way, plan, c, precision, multiply
-        shared = a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.nbytes == b.nbytes
-        self.panels = _Panels(way, {"a": a, "b": b}, c, shared)
-        self.sums = np.dtype(accumulator_of(dtype.name, dtype.name, dtype.name))
+    def __init__(self, way: Crossing, plan: Schedule, call: Tiled):
+        self.way, self.plan, self.call = way, plan, call
+        self.panels = _Panels(way, call.operands, plan.together)
 
     def run(self) -> None:
-        """Multiply all tiles, and wait for the result."""
-        tiles, ahead = self.plan.tiles, self.plan.ahead
+        """Compute all tiles, and wait for the result."""
+        tiles, ahead, call = self.plan.tiles, self.plan.ahead, self.call
         self.way.streams = len(tiles) > 2
         asked = 0
         sum_so_far: Any = None
@@ -201,33 +386,27 @@ class _Streamed:
             while asked < min(i + ahead + 1, len(tiles)):
                 self.panels.ask(tiles[asked])
                 asked += 1
-            a, b = self.panels.take(tile)
-            here = self.c[tile.batch] if self.c.ndim > 2 else self.c
-            here = here[..., tile.m, tile.n]
+            there = self.panels.take(tile)
+            here = call.result.part(tile)
             same = [i + d for d in (-1, 1) if 0 <= i + d < len(tiles) and tiles[i + d][:3] == tile[:3]]
-            if same:
+            if same and call.add is not None:
                 first, last = i - 1 not in same, i + 1 not in same
-                sum_so_far = self._added(a, b, None if first else sum_so_far)
+                sum_so_far = call.add(there, None if first else sum_so_far)
                 if last:
                     self._leave(here, sum_so_far)
                     sum_so_far = None
             else:
-                there = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype)))
-                self.multiply(a, b, there)
-                self._leave(here, there)
-            del a, b
+                target = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype)))
+                call.compute(there, target)
+                self._leave(here, target)
+                del target
+            del there
             if ahead < len(tiles):
                 self.panels.keep(tiles[i + 1:i + ahead + 1])
                 self.way.returned(_MOST_RESULTS)
         self.way.finish()
 
     def _leave(self, here: np.ndarray, there: Any) -> None:
-        """Begin to bring a tile of C."""
+        """Begin to bring a tile of the result."""
         self.way.ring.link.downloads_follow_kernels()
         self.way.fetch(there, here)
-
-    def _added(self, a: Any, b: Any, sums: Any) -> Any:
-        """A part of a sum added to those before it, in the type in which kernels sum."""
-        run = Execution("matmul: tiles", CUDA)
-        return gemm(run, a, b, beta=0 if sums is None else 1, c=sums, out=sums, output=self.sums.name, precision=self.precision,
-                    order="C")[0]
