@@ -106,7 +106,7 @@ def _operands(problem: GemmProblem | ContractionProblem | ReductionProblem) -> I
         for operand, extents in ((problem.a, (m, k)), (problem.b, (n, k)), (problem.c, (m, n))):
             yield operand.dtype, list(zip((*extents, *problem.batch), (*operand.strides, *operand.batch_strides), strict=True))
     elif isinstance(problem, ReductionProblem):
-        for operand in (problem.x, problem.r):
+        for operand in (x for x in (problem.x, problem.y, problem.r) if x is not None):
             strides = *operand.strides, *operand.batch_strides
             yield operand.dtype, list(zip((problem.i, problem.j, *problem.batch), strides, strict=True))
     else:

@@ -310,7 +310,7 @@ class ContractionProblem:
 
 @dataclass(frozen=True)
 class ReductionProblem:
-    """``R[batch, i] = op over j of X[batch, i, j]``.
+    """``R[batch, i] = op over j of X[batch, i, j]``, or the sum of ``X[batch, i, j] * Y[batch, i, j]``: dot products of rows.
 
     Attributes
     ----------
@@ -326,6 +326,8 @@ class ReductionProblem:
         What is done along j; the largest and the smallest of numbers among which there is a NaN is NaN.
     compute : str, optional
         NumPy's name of the type of everything between X and R; by default that in which products of X's type are summed.
+    y : Operand, optional
+        Y (I, J), of X's type.
 
     Examples
     --------
@@ -341,6 +343,7 @@ class ReductionProblem:
     batch: tuple[int, ...] = ()
     op: Literal["sum", "max", "min"] = "sum"
     compute: str | None = None
+    y: Operand | None = None
 
     @property
     def accumulator(self) -> str:
@@ -350,7 +353,7 @@ class ReductionProblem:
     @property
     def roles(self) -> tuple[str, ...]:
         """The addresses that a call supplies, in order."""
-        return "src", "dst"
+        return ("src", "dst") if self.y is None else ("a", "b", "c")
 
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem

@@ -15,7 +15,7 @@ from .operands import NARROW_SPAN, batch_values, launch, span, view
 from .plan import Argument, Launch, Plan, Role
 from .problem import DeviceInfo, Operand, ReductionProblem
 
-__all__ = ["Place", "ReductionChoice", "plan_reduction", "reduction_launches"]
+__all__ = ["Place", "ReductionChoice", "choose_reduction", "plan_reduction", "reduction_launches", "why_not_reduced"]
 
 Place = tuple[Role, int]
 """A place in memory: an address that each call supplies, and an offset in bytes."""
@@ -73,7 +73,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     Returns
     -------
     Plan
-        Its launches take the addresses of roles ``src`` (X) and ``dst`` (R).
+        Its launches take the addresses of the problem's roles: ``src`` (X) and ``dst`` (R), or ``a`` (X), ``b`` (Y) and ``c`` (R).
 
     Raises
     ------
@@ -91,16 +91,18 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     _check(problem)
     if 0 in (problem.i, *problem.batch):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
-    choice = _choose(_canonical(problem), device)
-    launches, workspace = reduction_launches(problem, device, ("src", 0), ("dst", 0))
-    reason = (f"{problem.op} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
+    choice = choose_reduction(problem, device)
+    source, *_second, target = problem.roles
+    launches, workspace = reduction_launches(problem, device, (source, 0), (target, 0))
+    what = "sum of products" if problem.y else problem.op
+    reason = (f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
     return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts,
                 moving_seconds(problem, device, choice, len(launches)))
 
 
 def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Place, target: Place,
-                       workspace: int = 0) -> tuple[tuple[Launch, ...], int]:
+                       workspace: int = 0, second: Place = ("b", 0)) -> tuple[tuple[Launch, ...], int]:
     """The launches of a reduction as a part of another plan.
 
     Parameters
@@ -113,6 +115,8 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
         The memory of X and R.
     workspace : int
         Bytes of the plan's workspace that are taken.
+    second : (role, offset)
+        The memory of Y, if there is one.
 
     Returns
     -------
@@ -132,7 +136,7 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
     p = _canonical(problem)
     choice = _choose(p, device)
     if choice.slices == 1:
-        return (_launch(p, choice, source, target),), workspace
+        return (_launch(p, choice, source, target, second),), workspace
     accumulator = p.accumulator
     outputs, item = p.i * prod(p.batch), dtype(accumulator).bytes
     start = -(-workspace // _ALIGNMENT) * _ALIGNMENT
@@ -141,21 +145,21 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
         strides.append(below)
         below *= n
     compact = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))                  # (i, batch, slice)
-    x = replace(p.x, batch_strides=(choice.chunk * p.x.strides[1], *p.x.batch_strides))
-    slices = replace(p, x=x, r=compact, batch=(choice.slices, *p.batch))
+    x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides)) for z in (p.x, p.y))
+    slices = replace(p, x=x or p.x, y=y, r=compact, batch=(choice.slices, *p.batch))
     rest = replace(p, j=choice.slices, x=replace(compact, strides=(1, outputs), batch_strides=compact.batch_strides[1:]),
-                   compute=accumulator)
+                   compute=accumulator, y=None)
     parts = ("workspace", start)
     rest = _canonical(rest)
-    second = _launch(rest, replace(_choose(rest, device), slices=1), parts, target)
-    return (_launch(slices, choice, source, parts), second), start + choice.slices * outputs * item
+    last = _launch(rest, replace(_choose(rest, device), slices=1), parts, target)
+    return (_launch(slices, choice, source, parts, second), last), start + choice.slices * outputs * item
 
 
-def _check(p: ReductionProblem) -> None:
-    """Refuse what has no result."""
-    if p.op not in OPERATIONS:
-        raise ValueError(f"reductions are {', '.join(OPERATIONS)}, got {p.op!r}")
+def why_not_reduced(p: ReductionProblem) -> str | None:
+    """Why elements cannot be reduced in these types, or ``None`` if they can."""
     x, between, r = dtype(p.x.dtype), dtype(p.accumulator), dtype(p.r.dtype)
+    if p.y and (p.y.dtype != p.x.dtype or p.op != "sum"):
+        return f"products are those of one type, and summed, got {p.op} of {p.x.dtype} by {p.y.dtype}"
     if x.is_complex or between.is_complex or "b" in (between.kind, r.kind):
         fits = x is between is r and p.op == "sum"
     elif between.is_integer:
@@ -164,8 +168,15 @@ def _check(p: ReductionProblem) -> None:
     else:
         exact = all(d.kind == "f" and d.package for d in (x, between, r)) and x.bytes <= between.bytes
         fits = exact and not between.is_stored and not (between.bytes == 8 and r.is_stored)         # would be rounded twice
-    if not fits:
-        raise TypeError(f"{p.op} of {x.name} in {between.name} to {r.name} is not possible")
+    return None if fits else f"{p.op} of {x.name} in {between.name} to {r.name} is not possible"
+
+
+def _check(p: ReductionProblem) -> None:
+    """Refuse what has no result."""
+    if p.op not in OPERATIONS:
+        raise ValueError(f"reductions are {', '.join(OPERATIONS)}, got {p.op!r}")
+    if (refused := why_not_reduced(p)) is not None:
+        raise TypeError(refused)
     if p.j == 0 and p.op != "sum":
         raise ValueError(f"zero-size array to reduction operation {OPERATIONS[p.op]} which has no identity")
 
@@ -175,11 +186,15 @@ def _canonical(p: ReductionProblem) -> ReductionProblem:
 
     Modes of extent 1 have stride 0, so that they stand in no vector's way.
     """
-    modes = merged(((p.i, p.x.strides[0], p.r.strides[0]), *zip(p.batch, p.x.batch_strides, p.r.batch_strides, strict=True)))
-    (i, x_i, r_i), *batch = sorted(modes, key=lambda mode: (mode[1] == 0, abs(mode[1]), mode))
-    x = replace(p.x, strides=(x_i, p.x.strides[1] if p.j > 1 else 0), batch_strides=tuple(mode[1] for mode in batch))
-    r = replace(p.r, strides=(r_i, 0), batch_strides=tuple(mode[2] for mode in batch))
-    return replace(p, i=i, x=x, r=r, batch=tuple(mode[0] for mode in batch))
+    tensors = [x for x in (p.x, p.r, p.y) if x is not None]
+    modes = merged(((p.i, *(x.strides[0] for x in tensors)), *zip(p.batch, *(x.batch_strides for x in tensors), strict=True)))
+    first, *batch = sorted(modes, key=lambda mode: (mode[1] == 0, abs(mode[1]), mode))
+
+    def settled(x: Operand, column: int, j: int) -> Operand:
+        return replace(x, strides=(first[column], j), batch_strides=tuple(mode[column] for mode in batch))
+
+    x, y = settled(p.x, 1, p.x.strides[1] if p.j > 1 else 0), p.y and settled(p.y, 3, p.y.strides[1] if p.j > 1 else 0)
+    return replace(p, i=first[0], x=x, r=settled(p.r, 2, 0), y=y, batch=tuple(mode[0] for mode in batch))
 
 
 def _power_of_two(n: int) -> int:
@@ -187,40 +202,53 @@ def _power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+def choose_reduction(problem: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
+    """How :func:`plan_reduction` divides a reduction that has a result."""
+    return _choose(_canonical(problem), device)
+
+
 def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     """Threads along the modes, and enough slices to fill the device."""
-    item, extents = dtype(p.x.dtype).bytes, (p.i, p.j)
+    extents = (p.i, p.j)
     lanes = min((1, 0), key=lambda mode: (p.x.strides[mode] == 0, abs(p.x.strides[mode])))
-    width = 1
-    if p.x.strides[lanes] == 1:
-        others = p.x.strides[1 - lanes], *p.x.batch_strides
-        width = gcd(min(_MAX_VECTOR, _VECTOR_BYTES // item), max(1, p.x.alignment // item), extents[lanes], *others)
+    width = _width(p.x, lanes, extents[lanes])
     along = min(_WARP, _power_of_two(-(-extents[lanes] // width)))
     across = min(_THREADS // along, max(_power_of_two(extents[1 - lanes]), _WARP // along))
     along = min(_THREADS // across, _power_of_two(-(-extents[lanes] // width)))
     threads = (along, across) if lanes == 0 else (across, along)
-    tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p, width, lanes), threads, lanes).tile
+    tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, width, lanes), threads, lanes).tile
     blocks, steps = -(-p.i // tile[0]) * prod(p.batch), -(-p.j // tile[1])
     slices = min(_BLOCKS * device.multiprocessors // blocks, steps // 2) if steps >= _LEAST_STEPS else 1
     chunk = -(-steps // max(1, slices)) * tile[1]
     return ReductionChoice(threads, width, lanes, tile, max(1, -(-p.j // chunk)) if chunk else 1, chunk)
 
 
-def _access(p: ReductionProblem, width: int, lanes: int) -> OperandAccess:
-    return OperandAccess(lanes if p.x.strides[lanes] == 1 else None, width)
+def _width(x: Operand, lanes: int, extent: int) -> int:
+    """Elements that are read together."""
+    if x.strides[lanes] != 1:
+        return 1
+    item = dtype(x.dtype).bytes
+    return gcd(min(_MAX_VECTOR, _VECTOR_BYTES // item), max(1, x.alignment // item), extent, x.strides[1 - lanes], *x.batch_strides)
 
 
-def _launch(p: ReductionProblem, choice: ReductionChoice, source: Place, target: Place) -> Launch:
+def _access(x: Operand, width: int, lanes: int) -> OperandAccess:
+    return OperandAccess(lanes if x.strides[lanes] == 1 else None, width, x.conj)
+
+
+def _launch(p: ReductionProblem, choice: ReductionChoice, source: Place, target: Place,
+            second: Place = ("b", 0)) -> Launch:
     """The launch of one stage; the outermost batch mode walks over slices if there are several."""
     length = choice.chunk if choice.slices > 1 else p.j
     beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]    # predicates stop threads, not addresses
-    reach = (span(zip((*beyond, *p.batch), (*x.strides, *x.batch_strides), strict=True)) for x in (p.x, p.r))
-    config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p, choice.width, choice.lanes), choice.threads,
-                               choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN)
+    reach = (span(zip((*beyond, *p.batch), (*x.strides, *x.batch_strides), strict=True)) for x in (p.x, p.r, p.y) if x)
+    config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, choice.width, choice.lanes), choice.threads,
+                               choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN,
+                               p.y and _access(p.y, gcd(choice.width, _width(p.y, choice.lanes, choice.width)), choice.lanes))
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
     if blocks >= 2**31:
         raise ValueError(f"a reduction of {p.i} rows in a batch of {prod(p.batch)} needs {blocks} blocks; a grid has at most "
                          "2^31 - 1")
-    return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), X=view(p.x, Argument(source[0], offset=source[1])),
-                  R=view(p.r, Argument(target[0], offset=target[1])), I=p.i, J=p.j,
+    views = {name: view(x, Argument(role, offset=offset))
+             for name, x, (role, offset) in (("X", p.x, source), ("R", p.r, target), ("Y", p.y, second)) if x}
+    return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

@@ -1,4 +1,4 @@
-"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j] over j, for every index of a batch.
+"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j], or the sum of X[i, j] Y[i, j], over j, for every index of a batch.
 
 The threads of a block are an array along (i, j), the lanes of a warp along whichever mode of X is contiguous. Each walks over j
 and keeps its result in registers; then halves of the array are folded onto each other through shared memory. The order of every
@@ -55,6 +55,8 @@ class ReduceModesConfig:
         Whether the last batch mode walks over slices of j, each ``chunk`` long (the last may be shorter).
     wide : bool
         Whether offsets need 64 bits.
+    y : OperandAccess, optional
+        How Y is read, of X's type, if products are summed: dot products of rows.
     """
 
     op: str
@@ -67,12 +69,15 @@ class ReduceModesConfig:
     batch_modes: int = 0
     sliced: bool = False
     wide: bool = False
+    y: OperandAccess | None = None
 
     def __post_init__(self) -> None:
         if self.op not in OPERATIONS:
             raise CodegenError(f"reductions are {', '.join(OPERATIONS)}, got {self.op!r}")
         if self.x.unit not in (None, self.lanes) or any(n < 1 or n & (n - 1) for n in self.threads):
             raise CodegenError(f"lanes lie along the contiguous mode and threads are powers of two, got {self}")
+        if self.y and (self.op != "sum" or self.y.unit not in (None, self.lanes) or self.x.width % self.y.width):
+            raise CodegenError(f"products are summed, and Y is read along X's lanes in vectors that divide X's, got {self}")
 
     @property
     def values(self) -> tuple[int, int]:
@@ -89,8 +94,11 @@ class ReduceModesConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         types = "_".join(dtype(name).tag for name in (self.element, self.accumulator, self.output))
-        unit = {0: "i", 1: "j", None: "s"}[self.x.unit]
-        return (f"reduce_{self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{unit}{self.x.width}"
+        unit = {0: "i", 1: "j", None: "s"}
+        x = f"{unit[self.x.unit]}{self.x.width}{'c' * self.x.conj}"
+        if self.y:
+            x += f"_{unit[self.y.unit]}{self.y.width}{'c' * self.y.conj}"
+        return (f"reduce_{'dot' if self.y else self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{x}"
                 f"_b{self.batch_modes}{'_split' if self.sliced else ''}{'_wide' if self.wide else ''}")
 
 
@@ -113,12 +121,15 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     (ti, tj), (vi, vj) = config.threads, config.values
     order = Layout(config.threads, (1, ti) if config.lanes == 0 else (tj, 1))
     reader, folder = TiledCopy(order, config.values), TiledCopy(order, (vi, 1))
-    accumulator, width = config.accumulator, config.x.width
+    accumulator = config.accumulator
+    accesses = {"X": config.x} | ({"Y": config.y} if config.y else {})
+    what = f"sum of {'conj(X[i, j])' if config.x.conj else 'X[i, j]'} Y[i, j]" if config.y else f"{config.op} of X[i, j]"
     k = KernelBuilder(config.name, ti * tj, wide=config.wide,
-                      summary=f"R[i] = {config.op} of X[i, j] over j: {config.element} in {accumulator} to {config.output}, "
+                      summary=f"R[i] = {what} over j: {config.element} in {accumulator} to {config.output}, "
                               f"tile {config.tile}\nthreads {order}, each {config.values} elements at a time")
-    X, R = k.tensors(operand("X", "ij", config.element, config.x), TensorParam("R", "ij", config.output, (None, 0), written=True),
-                     modes="ij", batch=config.batch_modes)
+    *inputs, R = k.tensors(*(operand(name, "ij", config.element, access) for name, access in accesses.items()),
+                           TensorParam("R", "ij", config.output, (None, 0), written=True), modes="ij", batch=config.batch_modes)
+    X = inputs[0]
     (I, J), batch = map(k.extent, "ij"), X.batch
 
     block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(I, config.tile[0]))
@@ -132,19 +143,24 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     def mine(tensor: Tensor) -> Tensor:                 # this thread's part of the tile of X, step by step
         return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
 
-    tXgX = k.pin("tXgX", mine(X.at(item, (I, depth))))
+    parts = [k.pin(f"tXg{x.param.name}", mine(x.at(item, (I, depth)))) for x in inputs]
     exists = Guard(k.pin("tXcX", mine(make_identity_tensor((I, depth)))), (I, depth))
-    read = k.registers("tXrX", config.element, Layout((vi * vj, 1, _UNROLL)))
+    read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL))) for name in accesses)
     total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
 
     k.fill(total, _identity(config.op, accumulator))
     with k.loop("step", k.let("steps", ceil_div(depth, config.tile[1]))) as step:
         here = exists[_, _, _, step]
-        k.copy(Vector(width), tXgX[_, _, _, step], read, guard=here)
+        for access, source, target in zip(accesses.values(), parts, (read, *others), strict=True):
+            k.copy(Vector(access.width), source[_, _, _, step], target, guard=here)
         # What does not exist was read as zero: nothing to a sum, not so to the largest or the smallest.
         with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum" or here.at((v, i, j))):
             into = total(v if vi > 1 else 0, 0, 0)
-            k.assign(into, k.call(OPERATIONS[config.op], into, k.convert(read(v, i, j), accumulator)))
+            if config.y:
+                conj = (config.x.conj, config.y.conj)
+                k.do("mac", into, read(v, i, j), others[0](v, i, j), of=conj if any(conj) else ())
+            else:
+                k.assign(into, k.call(OPERATIONS[config.op], into, k.convert(read(v, i, j), accumulator)))
 
     results = config.tile[0], tj
     tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))

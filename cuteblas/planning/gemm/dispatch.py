@@ -15,6 +15,7 @@ from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
 from .blocks import plan_in_blocks
+from .dots import dots_alternatives, plan_dots, why_not_dots
 from .mma import mma_alternatives, mma_seconds, plan_mma, why_not_mma
 from .modular import LEAST_DEPTH, modular_alternatives, modular_seconds, plan_modular, why_not_modular
 from .packing import packed_alternatives, packed_problem, plan_packed
@@ -149,6 +150,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
             raise ValueError(f"precision='modular' needs a workspace, and the limit is {device.workspace_limit} bytes")
         return by_residues
     over, family = "", _family(problem, device)
+    if family == "reduce":
+        return plan_dots(problem, device)
     if family == "gemm_skinny":
         return plan_skinny(problem, device)
     if family == "gemm_split":
@@ -179,6 +182,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 def _family(problem: GemmProblem, device: DeviceInfo) -> str:
     """The family that is fastest, as far as that has been measured: by estimates, or by extents."""
+    if why_not_dots(problem) is None:
+        return "reduce"
     if device.fitted["dispatch"]["by estimates alone"]:
         return min(gemm_alternatives(problem, device), key=partial(_rank, device=device)).family
     if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
@@ -232,6 +237,8 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         Where.
     """
     element, auto = dtype(problem.a.dtype), problem.precision == "auto"
+    if why_not_dots(problem) is None:
+        yield from dots_alternatives(problem, device)
     if auto and why_not_skinny(problem, device) is None:
         yield from skinny_alternatives(problem, device)
     if auto and why_not_split(problem, device) is None and parts_of(problem) * problem.k >= LEAST_K:

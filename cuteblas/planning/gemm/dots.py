@@ -1,0 +1,64 @@
+"""Dot products: a product with one row and one column, or a batch of them, as a reduction of the products of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from ..cost.alternatives import Alternative
+from ..estimates import moving_seconds
+from ..plan import Plan, Role
+from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
+from ..reductions import choose_reduction, reduction_launches, why_not_reduced
+
+__all__ = ["dots_alternatives", "plan_dots", "why_not_dots"]
+
+
+def why_not_dots(p: GemmProblem) -> str | None:
+    """Why a problem cannot be computed as dot products, or ``None`` if it can."""
+    if (p.m, p.n) != (1, 1):
+        return f"a dot product has one row and one column, not {p.m} and {p.n}"
+    if p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
+        return "dot products are written as they are"
+    return why_not_reduced(_reduction(p)[0])
+
+
+def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
+    """The reduction along K, and the roles of X and Y: X is the operand whose elements are closer together."""
+    def scattered(x: Operand) -> tuple[bool, int]:
+        steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides), strict=True) if n > 1]
+        return 0 in steps, min((s for s in steps if s), default=1)
+
+    x, y, roles = (p.a, p.b, ("a", "b")) if scattered(p.a) <= scattered(p.b) else (p.b, p.a, ("b", "a"))
+    return ReductionProblem(1, p.k, replace(x, strides=(0, x.strides[1])), replace(p.c, strides=(0, 0)), p.batch,
+                            compute=p.accumulator, y=replace(y, strides=(0, y.strides[1]))), roles
+
+
+def dots_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """The one way of :func:`plan_dots`."""
+    def seconds(d: DeviceInfo) -> float:
+        return _seconds(_reduction(problem)[0], d)
+
+    yield Alternative("reduce", "dot products", seconds, partial(plan_dots, problem, device))
+
+
+def _seconds(p: ReductionProblem, device: DeviceInfo) -> float:
+    choice = choose_reduction(p, device)
+    return moving_seconds(p, device, choice, 1 + (choice.slices > 1))
+
+
+def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan for a problem that :func:`why_not_dots` does not refuse.
+
+    Raises
+    ------
+    ValueError
+        For more blocks than a grid can have.
+    """
+    p, (first, second) = _reduction(problem)
+    choice = choose_reduction(p, device)
+    launches, workspace = reduction_launches(p, device, (first, 0), ("c", 0), second=(second, 0))
+    reason = (f"dot products of {problem.a.dtype}, summed in {p.accumulator}: {choice}; {launches[0].grid[0]} blocks on "
+              f"{device.multiprocessors} multiprocessors")
+    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts, _seconds(p, device))
