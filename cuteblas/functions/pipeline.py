@@ -271,7 +271,7 @@ def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
     """Other plans of a product, each with less workspace than the one before; the last is native arithmetic without any. None for a
     product by a named algorithm, and for anything else."""
     problem = plan.problem
-    if not isinstance(problem, GemmProblem) or problem.precision != "auto":
+    if not isinstance(problem, (GemmProblem, ContractionProblem)) or problem.precision != "auto":
         return
     least = plan.workspace_bytes
     limits = [(problem, least // parts) for parts in _PARTS]

@@ -104,6 +104,29 @@ def operands(subscripts, dtype="float32", seed=1, **extents):
 # Modes of A and of C in different orders, so that nothing merges: M, N, K of one to three modes, contiguous or not.
 NESTED = ["abk,kc->bac", "akb,kc->bca", "abk,kcd->bdac", "kal,lkc->ac", "kabl,lckd->bdac", "abk,ckd->dbca", "aklb,ckl->bca",
           "kail,ljkc->acij", "abck,kd->cbad", "ka,bkc->cab"]
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float16", "int32", "bool"])
+@pytest.mark.parametrize("subscripts", ["abk,kc->bac", "kabl,lckd->bdac", "kail,ljkc->acij", "nakbl,lcnkd->bdnac", "nkabl,lckd->dnbac"])
+def test_nested_modes_packed(engine, subscripts, dtype, monkeypatch):
+    """Large ones are packed; these are where the other way is said to take long."""
+    gett = contraction.plan_gett
+    monkeypatch.setattr(contraction, "plan_gett", lambda *problem: replace(gett(*problem), seconds=1.0))
+    plan_contraction.cache_clear()
+    plan = contract(engine, subscripts, *operands(subscripts, dtype, n=3), dtype, a_put={"flip": (0,)}, c_put={"flip": (1,)})
+    plan_contraction.cache_clear()
+    assert plan.family != "gett" and plan.copied and "packed first" in plan.reason
+
+
+def test_what_is_packed_is_within_the_limit():
+    problem = contraction_problem("abcd,ebfd->acef", ((40,) * 4,) * 2, ((64000, 1600, 40, 1),) * 3, (Storage("float64"),) * 3)
+    plan = plan_contraction(problem, H200)
+    assert plan.family == "gemm_mma" and plan.seconds < 0.5 * contraction.plan_gett(problem, H200).seconds
+    assert plan_contraction(problem, replace(H200, workspace_limit=1 << 20)).family == "gett"
+    scaled = replace(problem, beta="value")
+    assert plan_contraction(scaled, H200).family == "gemm_mma"          # C itself is a matrix
+    strided = replace(scaled, c=Storage("float64"), m=((40, 64000, 1), (40, 40, 1600)), n=((40, 64000, 40), (40, 40, 64000)))
+    assert plan_contraction(strided, H200).family == "gett"             # C would have to be read and unpacked
+
+
 MERGING = ["abk,kc->abc", "ak,kc->ac", "kab,kc->abc", "abkl,klc->abc", "ab,c->abc", "abk,bk->a", "abk,abk->", "abk,cbk->bac"]
 
 
@@ -117,7 +140,7 @@ def test_nested_modes(engine, subscripts):
 def test_modes_that_merge_are_a_plain_product(engine, subscripts):
     a, b = operands(subscripts)
     plan = contract(engine, subscripts, a, b)
-    assert plan.family == "gemm_simt" and "the modes merge" in plan.reason
+    assert plan.family == ("reduce" if subscripts.endswith("->") else "gemm_simt") and "the modes merge" in plan.reason
     assert contract(engine, subscripts, a, b, variant="gett").family == "gett"
 
 

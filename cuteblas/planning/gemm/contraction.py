@@ -1,11 +1,12 @@
-"""Tensor contractions: modes are merged; a plain GEMM if one is left of each group, else ``gemm_simt`` on nested modes (GETT)."""
+"""Tensor contractions: modes are merged; a plain GEMM if one is left of each group, else one on packed tensors or ``gemm_simt`` on
+nested modes (GETT), whichever is estimated to be faster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, product
 from math import gcd, prod
 from operator import mul
 from typing import Any
@@ -16,10 +17,11 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
+from ..copy.dispatch import plan_copy
 from ..modes import merged
-from ..operands import NARROW_SPAN, Roles, alpha_kind, batch_values, launch, place, scalar_values, span
-from ..plan import Argument, Launch, Plan, Role
-from ..problem import ContractionProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
+from ..operands import NARROW_SPAN, Roles, alpha_kind, batch_values, compact, launch, place, row_pitch, scalar_values, span
+from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
 from .simt import MAX_VECTOR, Choice, choose, types
@@ -184,13 +186,19 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     if problem.variant is not None and (named := variant(problem.variant, "contraction", "gemm")).operation == "contraction":
         return named.plan(problem, device)
     p = canonical(problem)
-    if len(p.m) == len(p.n) == len(p.k) == 1:
+    plain = len(p.m) == len(p.n) == len(p.k) == 1
+    if not plain and problem.variant is not None:
+        raise ValueError(f"{problem.variant} multiplies matrices, and the modes {_groups(p)} of this contraction are none")
+    if plain:
         _check(problem)
         plan = plan_gemm(replace(_flat(p), variant=problem.variant), device)
-        return replace(plan, problem=problem, reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
-    if problem.variant is not None:
-        raise ValueError(f"{problem.variant} multiplies matrices, and the modes {_groups(p)} of this contraction are none")
-    return plan_gett(problem, device)
+        direct = replace(plan, problem=problem, reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
+    else:
+        direct = plan_gett(problem, device)
+    if problem.variant is not None or p.precision not in ("auto", "ieee") or not direct.launches or direct.family == "reduce":
+        return direct
+    packed = _plan_packed(problem, p, device, direct)
+    return direct if packed is None else packed
 
 
 def _check(p: ContractionProblem) -> None:
@@ -239,6 +247,120 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
                          "2^31 - 1 of a grid")
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
+
+
+# -- packed tensors ---------------------------------------------------------------------------------------------------------------
+_LEAST_PACKED = 1 << 19               # bytes of a tensor whose modes merge, but of which no mode of the matrix is contiguous
+_PITCH = 16                           # elements: rows of packed tensors are multiples of it
+_ALIGNED = 256                        # bytes: where a packed tensor begins
+_SCATTERED = 8                        # a line is read or written so often, where no mode of a matrix is contiguous
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """A tensor as a matrix, or a batch of them.
+
+    Attributes
+    ----------
+    operand : Operand
+        In its own memory, or packed.
+    copy : CopyProblem or None
+        How it is packed; of C, how it is unpacked.
+    nbytes : int
+        What it takes if it is packed.
+    """
+
+    operand: Operand
+    copy: CopyProblem | None = None
+    nbytes: int = 0
+
+
+def _merged_stride(group: Pairs) -> int | None:
+    """The stride of a group of modes in this order, the first innermost, as one mode; ``None`` if they are none."""
+    continued = all(below[0] * below[1] == above[1] for below, above in zip(group, group[1:], strict=False))
+    return group[0][1] if continued else None
+
+
+def _matrices(t: _Tensor, role: Role) -> _Matrices:
+    """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix has is contiguous."""
+    kind, strides = dtype(t.storage.dtype), tuple(map(_merged_stride, (t.first, t.second)))
+    extents = tuple(prod(e for e, _s in group) for group in (t.first, t.second))
+    batch = t.batch[::-1]
+    own = [i for i in range(len(batch) - 1, -1, -1) if batch[i][1]]
+    matrices = prod(batch[i][0] for i in own)
+    contiguous = 1 in strides or (1 in extents and max(extents) * matrices * kind.bytes < _LEAST_PACKED)
+    if None not in strides and (contiguous or prod(extents) * matrices * kind.bytes < _LEAST_PACKED):
+        return _Matrices(Operand(t.storage.dtype, strides, tuple(s for _e, s in batch), t.storage.conj, t.storage.alignment))  # type: ignore[arg-type]
+    inner = min((0, 1), key=lambda group: (extents[group] == 1, min(abs(s) for _e, s in (t.first, t.second)[group]), group))
+    pitch = row_pitch(extents[inner], _PITCH)
+    packed = (1, pitch) if inner == 0 else (pitch, 1)
+    steps, elements = compact((batch[i][0] for i in own), pitch * extents[1 - inner])
+    step_of = dict(zip(own, steps, strict=True))
+    shape, there, here = [batch[i][0] for i in own], [batch[i][1] for i in own], list(steps)
+    for group, step in zip((t.first, t.second), packed, strict=True):
+        for extent, stride in group:
+            shape.append(extent)
+            there.append(stride)
+            here.append(step)
+            step *= extent
+    source, target, alignments = there, here, (t.storage.alignment, 16)
+    if role == "c":
+        source, target, alignments = here, there, (16, t.storage.alignment)
+    copy = CopyProblem(tuple(shape), tuple(source), tuple(target), kind.bytes, *alignments)
+    operand = Operand(t.storage.dtype, packed, tuple(step_of.get(i, 0) for i in range(len(batch))), t.storage.conj)
+    return _Matrices(operand, copy, elements * kind.bytes)
+
+
+def _in_orders(p: ContractionProblem) -> dict[Role, _Matrices]:
+    """The tensors as matrices, their modes in the orders in which the fewest bytes are packed."""
+    def orders(group: Modes) -> tuple[Modes, ...]:
+        return tuple(dict.fromkeys(tuple(sorted(group, key=lambda mode: (abs(mode[column]), mode))) for column in (1, 2)))
+
+    def packed(found: dict[Role, _Matrices]) -> int:
+        return sum(x.nbytes for x in found.values())
+
+    choices = ({role: _matrices(t, role) for role, t in zip("abc", _tensors(replace(p, m=m, n=n, k=k)), strict=True)}
+               for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
+    return min(choices, key=packed)
+
+
+def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: DeviceInfo, direct: Plan) -> Plan | None:
+    """The plan of a plain product of packed tensors, if it is estimated to take less time than ``direct``.
+
+    The workspace holds what the product needs there, then the packed tensors.
+    """
+    tensors = _in_orders(p)
+    copies = {role: x for role, x in tensors.items() if x.copy is not None}
+    if not copies or ("c" in copies and p.beta != "zero"):
+        return None
+    moves = {role: plan_copy(x.copy, device) for role, x in copies.items() if x.copy is not None}
+    seconds = sum(move.seconds or 0.0 for move in moves.values())
+    least = direct.seconds or 0.0
+    if len(p.m) == len(p.n) == len(p.k) == 1:           # its estimate is that of contiguous operands
+        least += _SCATTERED * sum(x.nbytes for x in copies.values()) / device.bandwidth
+    if seconds >= least:
+        return None
+    m, n, k = (prod(mode[0] for mode in group) for group in (p.m, p.n, p.k))
+    plain = GemmProblem(m, n, k, *(tensors[role].operand for role in "abc"), tuple(mode[0] for mode in reversed(p.batch)), p.alpha,
+                        p.beta, p.precision)
+    plan = plan_gemm(plain, device)
+    seconds += plan.seconds or 0.0
+    end, places = plan.workspace_bytes, dict[Role, tuple[Role, int]]()
+    for role, x in copies.items():
+        begin = -(-end // _ALIGNED) * _ALIGNED
+        places[role], end = ("workspace", begin), begin + x.nbytes
+    if seconds >= least or (device.workspace_limit is not None and end > device.workspace_limit):
+        return None
+    ends: dict[Role, dict[Role, tuple[Role, int]]] = {
+        role: {"src": places[role], "dst": (role, 0)} if role == "c" else {"src": (role, 0), "dst": places[role]} for role in copies}
+    moving = {role: [with_roles(launch, ends[role]) for launch in move.launches] for role, move in moves.items()}
+    launches = (*moving.get("a", ()), *moving.get("b", ()), *(with_roles(launch, places) for launch in plan.launches),
+                *moving.get("c", ()))
+    copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes are no "
+                   "matrix with a contiguous mode" for role, x in copies.items())
+    reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
+    return replace(plan, problem=problem, launches=launches, workspace_bytes=end, reason=reason, seconds=seconds,
+                   copied=(*plan.copied, *copied))
 
 
 def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:
