@@ -236,7 +236,7 @@ def _any_order(call: Call, side: Side) -> bool:
     scaled = name in ("dot", "inner", "method.dot") and any(
         not isinstance(x, Operand) or not call.views[x.view].shape for x in call.arguments[:2])
     inverted = side.on_gpu and power_of(call) < 0       # in the order that cuSOLVER leaves
-    return scaled or inverted or name == "kron" or (name == "einsum" and call.keyword("optimize") is not None)
+    return scaled or inverted or name == "kron" or (name == "einsum" and (side.on_gpu or call.keyword("optimize") is not None))
 
 
 def _label(call: Call, side: Side, expected: Seen) -> str:

@@ -187,6 +187,8 @@ class _Evaluation:
     def written(self, expression: Expression, factors: Sequence[_Factor], out: Any) -> Any:
         """The last product, into ``out`` or a new array."""
         shape, strides = expression.shape, expression.strides
+        if out is None and expression.any_order:
+            strides = self.strides_as_written(expression, factors)
         reason = None if out is None else _why_not_into(self.run.memory(out), expression, factors)
         if reason is not None:
             self.run.count("copies", f"out: {reason}")
@@ -197,6 +199,24 @@ class _Evaluation:
         if reason is not None:
             self.run.assign(out, new)
         return new if out is None else out
+
+    def strides_as_written(self, expression: Expression, factors: Sequence[_Factor]) -> tuple[int, ...]:
+        """Strides of a new result of a product of matrices: axes of a stack outermost, then those that one tensor has alone, with
+        the last among them innermost, each in its tensor's order, so that as many merge as can. Of anything else, as they are."""
+        if len(factors) != 2 or self.is_elementwise(*factors, frozenset("".join(expression.axes))):
+            return expression.strides
+        first, second = factors
+        alone = [[c for c in x.strides if c not in y.strides] for x, y in ((first, second), (second, first))]
+        last = next((c for c in reversed(expression.axes) if c in alone[0] or c in alone[1]), "")
+        inner, outer = (first, second) if last in alone[0] else (second, first)
+
+        def place(axis: int) -> tuple[int, int, int]:
+            c = expression.axes[axis]
+            if (c in inner.strides) == (c in outer.strides):
+                return 0, 0, axis
+            return (2, -abs(inner.strides[c]), axis) if c in inner.strides else (1, -abs(outer.strides[c]), axis)
+
+        return contiguous_strides(expression.shape, self.dtype.itemsize, sorted(range(len(expression.shape)), key=place))
 
     def multiply(self, factors: Sequence[_Factor], target: _Factor) -> None:
         """``target = product of one or two factors``, summed over the indices that the target lacks."""

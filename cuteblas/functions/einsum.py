@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from string import ascii_letters
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from .algorithms import Algorithm, checked_algorithm, refuse_variant
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, refuse_variant
 from .counters import tally
 from .dispatch import kind_of, own_types, repeaters
 from .expressions import Expression, Term, expression, stand_in
@@ -26,6 +26,8 @@ from .subscripts import Subscripts, contraction_path, operands_of, optimal_path,
 __all__ = ["einsum", "einsum_path"]
 
 _by_numpy = tally("einsum", "calls", "numpy")
+_as_view = tally("einsum", "calls", "a view").tick
+_NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that kernels multiply
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
 SMALL = 2048                                    # products that NumPy's plain loop does before a product of matrices has begun
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
@@ -115,6 +117,11 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     if repeated is not None and type(operands[0]) is str:
         head = ("einsum", algorithm, operands[0]) if optimize is False and not arguments else \
             key_of({"optimize": optimize, **arguments}, "einsum", algorithm, operands[0])
+        if len(arrays) == 1 and algorithm is AS_PLANNED and out is None and optimize is False and not arguments:
+            x = arrays[0]
+            if kind_of(x) == "cupy" and x.dtype.char in _NUMBERS and (found := _viewed(operands[0], x.shape)) is not None:
+                _as_view()
+                return found(x)
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
     return _einsum(head, operands, arrays, out, optimize, precision, variant, algorithm, arguments)
@@ -161,6 +168,8 @@ def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out:
                                                               variant=variant, **arguments),
                          stream=in_parts("einsum", settled, resolved.arrays, out, algorithm))
         return result[()] if out is None and scalar and type(result) is np.ndarray and not result.ndim else result
+    if not resolved.engine.on_host and arguments.get("order", "K") in ("K", "k"):
+        settled = replace(settled, any_order=True)
     with resolved.on_device() as placed:
         run = Execution("einsum", resolved.engine)
         result = evaluate(run, settled, placed, resolved.out, path, algorithm)
@@ -446,18 +455,40 @@ def _view(resolved: Resolved, subscripts: Subscripts, call: Callable[..., Any], 
     (x,), (memory,), (term,) = resolved.arrays, resolved.memories, subscripts.terms
     if resolved.engine.on_host:
         return by_numpy("einsum", "a view", call, x, **named)
-    tally("einsum", "calls", "a view").tick()
-    result, axes = subscripts.result, list(term)
-    if not memory.size:                         # CuPy has new arrays for diagonals of nothing
-        strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
-        return resolved.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
-    for c in term:                              # by CuPy's methods, whose views say of which array they are views
+    _as_view()
+    if memory.size:
+        return _by_methods(term, subscripts.result)(x)
+    result = subscripts.result                  # CuPy has new arrays for diagonals of nothing
+    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
+    return resolved.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
+
+
+@lru_cache(maxsize=4096)
+def _viewed(text: str, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
+    """What makes the view that subscripts ask for of a CuPy array of that shape; ``None`` if they ask for anything else."""
+    subscripts = read((text,), [shape])
+    if subscripts is None or 0 in shape or not _is_view(subscripts):
+        return None
+    return _by_methods(subscripts.terms[0], subscripts.result)
+
+
+def _by_methods(term: str, result: str) -> Callable[[Any], Any]:
+    """Diagonals and a permutation of axes by CuPy's methods, whose views say of which array they are views."""
+    axes, diagonals = list(term), []
+    for c in term:
         while axes.count(c) > 1:
             first = axes.index(c)
             second = axes.index(c, first + 1)
-            x = x.diagonal(0, first, second)
+            diagonals.append((0, first, second))
             axes = [*axes[:first], *axes[first + 1:second], *axes[second + 1:], c]
-    return x.transpose([axes.index(c) for c in result])
+    order = tuple(axes.index(c) for c in result)
+
+    def view(x: Any) -> Any:
+        for diagonal in diagonals:
+            x = x.diagonal(*diagonal)
+        return x.transpose(order)
+
+    return view
 
 
 def _diagonal(term: str, x: Memory) -> Memory:

@@ -57,6 +57,8 @@ class Expression:
         Of a new array for the result (not of ``out``); strides in bytes.
     scalar : bool
         Whether NumPy returns a scalar in place of a 0-d array.
+    any_order : bool
+        Whether a new array may be laid out as its product is written fastest, in place of ``strides``.
     """
 
     terms: tuple[Term, ...]
@@ -66,6 +68,7 @@ class Expression:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     scalar: bool = True
+    any_order: bool = False
 
 
 def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int], dtype: np.dtype,
