@@ -203,9 +203,11 @@ class _Evaluation:
     def strides_as_written(self, expression: Expression, factors: Sequence[_Factor]) -> tuple[int, ...]:
         """Strides of a new result of a product of matrices: axes of a stack outermost, then those that one tensor has alone, with
         the last among them innermost, each in its tensor's order, so that as many merge as can. Of anything else, as they are."""
-        if len(factors) != 2 or self.is_elementwise(*factors, frozenset("".join(expression.axes))):
+        if len(factors) != 2:
             return expression.strides
         first, second = factors
+        if self.is_elementwise(first, second, frozenset("".join(expression.axes))):
+            return expression.strides
         alone = [[c for c in x.strides if c not in y.strides] for x, y in ((first, second), (second, first))]
         last = next((c for c in reversed(expression.axes) if c in alone[0] or c in alone[1]), "")
         inner, outer = (first, second) if last in alone[0] else (second, first)

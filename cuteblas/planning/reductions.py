@@ -241,9 +241,9 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Place, target:
     length = choice.chunk if choice.slices > 1 else p.j
     beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]    # predicates stop threads, not addresses
     reach = (span(zip((*beyond, *p.batch), (*x.strides, *x.batch_strides), strict=True)) for x in (p.x, p.r, p.y) if x)
+    y = _access(p.y, gcd(choice.width, _width(p.y, choice.lanes, choice.width)), choice.lanes) if p.y else None
     config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, choice.width, choice.lanes), choice.threads,
-                               choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN,
-                               p.y and _access(p.y, gcd(choice.width, _width(p.y, choice.lanes, choice.width)), choice.lanes))
+                               choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN, y)
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
     if blocks >= 2**31:
         raise ValueError(f"a reduction of {p.i} rows in a batch of {prod(p.batch)} needs {blocks} blocks; a grid has at most "

@@ -105,7 +105,8 @@ def operands(subscripts, dtype="float32", seed=1, **extents):
 NESTED = ["abk,kc->bac", "akb,kc->bca", "abk,kcd->bdac", "kal,lkc->ac", "kabl,lckd->bdac", "abk,ckd->dbca", "aklb,ckl->bca",
           "kail,ljkc->acij", "abck,kd->cbad", "ka,bkc->cab"]
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "float16", "int32", "bool"])
-@pytest.mark.parametrize("subscripts", ["abk,kc->bac", "kabl,lckd->bdac", "kail,ljkc->acij", "nakbl,lcnkd->bdnac", "nkabl,lckd->dnbac"])
+@pytest.mark.parametrize("subscripts", ["abk,kc->bac", "kabl,lckd->bdac", "kail,ljkc->acij", "nakbl,lcnkd->bdnac",
+                                        "nkabl,lckd->dnbac"])
 def test_nested_modes_packed(engine, subscripts, dtype, monkeypatch):
     """Large ones are packed; these are where the other way is said to take long."""
     gett = contraction.plan_gett

@@ -1,4 +1,4 @@
-"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j], or the sum of X[i, j] Y[i, j], over j, for every index of a batch.
+"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j], or the sum of X[i, j] Y[i, j], over j, for every batch index.
 
 The threads of a block are an array along (i, j), the lanes of a warp along whichever mode of X is contiguous. Each walks over j
 and keeps its result in registers; then halves of the array are folded onto each other through shared memory. The order of every

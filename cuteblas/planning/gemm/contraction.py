@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from math import gcd, prod
 from operator import mul
 from typing import Any
@@ -277,7 +277,7 @@ class _Matrices:
 
 def _merged_stride(group: Pairs) -> int | None:
     """The stride of a group of modes in this order, the first innermost, as one mode; ``None`` if they are none."""
-    continued = all(below[0] * below[1] == above[1] for below, above in zip(group, group[1:], strict=False))
+    continued = all(below[0] * below[1] == above[1] for below, above in pairwise(group))
     return group[0][1] if continued else None
 
 
@@ -334,15 +334,15 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     if not copies or ("c" in copies and p.beta != "zero"):
         return None
     moves = {role: plan_copy(x.copy, device) for role, x in copies.items() if x.copy is not None}
-    seconds = sum(move.seconds or 0.0 for move in moves.values())
+    seconds = sum(move.seconds or 0.0 for move in moves.values()) + device.seconds(launches=len(copies))    # which the host starts
     least = direct.seconds or 0.0
     if len(p.m) == len(p.n) == len(p.k) == 1:           # its estimate is that of contiguous operands
         least += _SCATTERED * sum(x.nbytes for x in copies.values()) / device.bandwidth
     if seconds >= least:
         return None
     m, n, k = (prod(mode[0] for mode in group) for group in (p.m, p.n, p.k))
-    plain = GemmProblem(m, n, k, *(tensors[role].operand for role in "abc"), tuple(mode[0] for mode in reversed(p.batch)), p.alpha,
-                        p.beta, p.precision)
+    a, b, c = (tensors[role].operand for role in "abc")
+    plain = GemmProblem(m, n, k, a, b, c, tuple(mode[0] for mode in reversed(p.batch)), p.alpha, p.beta, p.precision)
     plan = plan_gemm(plain, device)
     seconds += plan.seconds or 0.0
     end, places = plan.workspace_bytes, dict[Role, tuple[Role, int]]()
@@ -351,9 +351,10 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
         places[role], end = ("workspace", begin), begin + x.nbytes
     if seconds >= least or (device.workspace_limit is not None and end > device.workspace_limit):
         return None
-    ends: dict[Role, dict[Role, tuple[Role, int]]] = {
-        role: {"src": places[role], "dst": (role, 0)} if role == "c" else {"src": (role, 0), "dst": places[role]} for role in copies}
-    moving = {role: [with_roles(launch, ends[role]) for launch in move.launches] for role, move in moves.items()}
+    moving: dict[Role, list[Launch]] = {}
+    for role, move in moves.items():
+        ends = {"src": places[role], "dst": (role, 0)} if role == "c" else {"src": (role, 0), "dst": places[role]}
+        moving[role] = [with_roles(launch, ends) for launch in move.launches]
     launches = (*moving.get("a", ()), *moving.get("b", ()), *(with_roles(launch, places) for launch in plan.launches),
                 *moving.get("c", ()))
     copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes are no "
