@@ -18,6 +18,7 @@ from .array.install import enabled, install, uninstall
 from .array.install import obey_environment as _obey_environment
 from .functions import (
     Explanation,
+    ShardedArray,
     ascontiguousarray,
     asfortranarray,
     backend,
@@ -66,10 +67,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Explanation", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot", "einsum",
-           "einsum_path", "empty_pinned", "enabled", "epilogue", "explain", "explain_copy", "inner", "install", "kron", "matmul",
-           "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats", "rollaxis",
-           "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot", "vecmat"]
+__all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend",
+           "dot", "einsum", "einsum_path", "empty_pinned", "enabled", "epilogue", "explain", "explain_copy", "inner", "install",
+           "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats",
+           "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot",
+           "vecmat"]
 
 _SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "functions", "kernels", "layout", "linalg",
                           "planning", "runtime"})

@@ -8,10 +8,11 @@ from .explain import Explanation, explain, explain_copy
 from .matmul import matmul
 from .pinned import empty_pinned
 from .settings import backend, current_backend, set_workspace_limit
+from .sharded import ShardedArray
 from .transpose import matrix_transpose, moveaxis, permute_dims, rollaxis, swapaxes, transpose
 from .vecdot import matvec, vecdot, vecmat
 
-__all__ = ["Explanation", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot", "einsum",
-           "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "kron", "matmul", "matrix_transpose", "matvec",
-           "moveaxis", "outer", "permute_dims", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot",
-           "transpose", "vdot", "vecdot", "vecmat"]
+__all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot",
+           "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "kron", "matmul", "matrix_transpose",
+           "matvec", "moveaxis", "outer", "permute_dims", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes",
+           "tensordot", "transpose", "vdot", "vecdot", "vecmat"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .pipeline import Execution
     from .problems import Staging
 
-__all__ = ["in_tiles", "matmul", "rehearse_matmul"]
+__all__ = ["in_tiles", "matmul", "multiply_tile", "rehearse_matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 _SMALL = 256                            # elements of both operands that NumPy's loop has multiplied before a call of anything else
@@ -32,7 +32,7 @@ _count = tally("matmul", "calls", "numpy").tick
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None, variant: str | None = None,
-           **arguments: Unpack[MatmulArguments]) -> Any:
+           devices: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
     """Matrix product of two arrays, as ``numpy.matmul`` defines it.
 
     Parameters
@@ -55,6 +55,10 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
         (``"tf32"``), the only one that is less accurate than native arithmetic: errors are up to 2^-11 of each operand.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+    devices : "all" or sequence of int, optional
+        The GPUs of this host that may compute. Operands are then CuPy arrays on any of them, :class:`cuteblas.ShardedArray` or
+        arrays of ``cupyx.distributed``; the result is where ``out`` is, else divided as the rows of ``x1`` or the columns of ``x2``
+        are, else on the device of ``x1``.
     axes, axis, keepdims, casting, order, dtype, subok, signature
         As in ``numpy.matmul``.
 
@@ -84,7 +88,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
     array([[0.],
            [0.]])
     """
-    if variant is None and epilogue is None and not arguments:
+    if variant is None and epilogue is None and devices is None and not arguments:
         kind = type(x1)
         if kind is _NDARRAY:                            # plain arrays by BLAS or by NumPy's loop, without further questions
             result = None
@@ -109,6 +113,9 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
             result = None
         if result is not None:
             return result
+    if devices is not None:
+        refused = {"epilogue": epilogue, "variant": variant, **arguments}
+        return _over_devices(x1, x2, single_out(out), devices, checked_precision(precision), refused)
     if epilogue is not None:
         from .fused import fused_matmul
 
@@ -116,6 +123,17 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant, **arguments})
     return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
+
+
+def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
+    """The product over several GPUs."""
+    if (name := next((name for name, value in refused.items() if value is not None), None)) is not None:
+        raise TypeError(f"matmul with devices= takes no {name}=")
+    if (call := own_call(x1, x2, out)) is not None:
+        return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
+    from .devices import matmul_over
+
+    return matmul_over(x1, x2, out, devices, precision, multiply_tile)
 
 
 _staying: set[tuple[Any, ...]] = set()
@@ -211,21 +229,26 @@ def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | No
         product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out), {})
 
     def multiply(a: Any, b: Any, c: Any) -> None:
-        head, repeated = (_TILES, precision), repeaters.get(type(a))
-        if repeated is None or repeated(head, (a, b), c) is None:
-            from .engines.cuda import CUDA
-            from .pipeline import Execution
-            from .problems import stage
-
-            run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
-            _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
-            run.remember(head, (a, b), c, c, "abc")
+        multiply_tile(a, b, c, precision)
 
     return stream(function, product, x1, x2, out, precision, multiply)
 
 
 _TILES = "matmul: tiles"
 """Products of tiles have an account of their own."""
+
+
+def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
+    """A product of CuPy arrays of one device that is a part of another product."""
+    head, repeated = (_TILES, precision), repeaters.get(type(a))
+    if repeated is None or repeated(head, (a, b), c) is None:
+        from .engines.cuda import CUDA
+        from .pipeline import Execution
+        from .problems import stage
+
+        run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
+        _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
+        run.remember(head, (a, b), c, c, "abc")
 
 
 def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:

@@ -1,0 +1,197 @@
+"""Calls with ``devices=``: products over the GPUs of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .gufunc import resolve_product
+from .memory import Memory, contiguous_strides, is_contiguous
+from .sharded import ShardedArray, as_sharded
+
+__all__ = ["as_devices", "matmul_over"]
+
+
+def as_devices(function: str, devices: Any) -> tuple[int, ...]:
+    """The ordinals that ``devices=`` names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is neither ``"all"`` nor some of the devices of this host, each once.
+    """
+    from ..runtime.peers import peers
+
+    count = peers().count()
+    if isinstance(devices, str):
+        if devices != "all":
+            raise ValueError(f"{function} takes devices='all' or a sequence of ordinals, not {devices!r}")
+        return tuple(range(count))
+    found = tuple(devices)
+    if not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool) for device in found):
+        raise TypeError(f"{function} takes devices='all' or a sequence of ordinals, not {devices!r}")
+    if not found or len({*found}) < len(found) or not all(0 <= device < count for device in found):
+        raise ValueError(f"{function} takes ordinals of devices, each once and below {count}, but devices={devices!r}")
+    return tuple(int(device) for device in found)
+
+
+def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multiply: Callable[..., None]) -> Any:
+    """``matmul`` over devices, its tiles by a function of (A, B, C, precision).
+
+    Returns
+    -------
+    cupy.ndarray or ShardedArray
+        ``out``, or the new result; in shards where an operand decides that.
+    """
+    ordinals = as_devices("matmul", devices)
+    a, b = as_sharded(x1), as_sharded(x2)
+    target = None if out is None else as_sharded(out)
+    product = resolve_product(_stand_in(a, x1), _stand_in(b, x2), None if target is None else _stand_in(target, out), {})
+    batch = product.batch
+    for name, x, like in (("first", a, x1), ("second", b, x2)):
+        if _shape(x, like)[:-2] not in ((), batch):
+            raise ValueError(f"matmul with devices= takes operands whose batch axes are equal or missing, but the {name} one has "
+                             f"shape {_shape(x, like)} in a batch of shape {batch}")
+    a, b = _matrices(_cast(a, product.dtype), x1, 0), _matrices(_cast(b, product.dtype), x2, 1)
+    shape = (prod(batch), product.m, product.n) if batch else (product.m, product.n)
+    c = None
+    if target is not None and target.dtype == product.dtype and target.shape == shape and not _shares(target, (a, b)):
+        c = target
+    if c is None:
+        c = _new_result(shape, product.dtype, a, b)
+    if c.nbytes and product.k:
+        _run(ordinals, a, b, c, precision, multiply)
+    elif c.nbytes:
+        _clear(c, precision, multiply)
+    if target is not None:
+        if c is not target:
+            _put(c, target)
+        return out
+    if len(c.shards) > 1:
+        return c
+    whole = c.shards[0]
+    return whole if whole.shape == product.shape else whole.reshape(product.shape)
+
+
+def _run(devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, precision: str,
+         multiply: Callable[..., None]) -> None:
+    from ..planning.floors import floor_of
+    from .engines.cuda import CUDA
+    from .engines.spread import multiply_over
+    from .pipeline import plan_for
+    from .problems import stage
+
+    first, second, device = _stand_in(a, None), _stand_in(b, None), CUDA.device(c.shards[0])
+    problem = stage(first, second, None, resolve_product(first, second, None, {}), precision).problem
+    plan = plan_for(problem, device)
+    seconds = plan.seconds or floor_of(problem, plan.family, device).seconds
+    multiply_over("matmul", devices, a, b, c, seconds, partial(multiply, precision=precision))
+
+
+def _clear(c: ShardedArray, precision: str, multiply: Callable[..., None]) -> None:
+    """Sums of nothing."""
+    from .engines.cuda import CUDA
+
+    for shard in c.shards:
+        with CUDA.on_device_of(shard):
+            a, b = (CUDA.empty(Memory(shape, (shard.itemsize,) * shard.ndim, shard.dtype))
+                    for shape in ((*shard.shape[:-1], 0), (*shard.shape[:-2], 0, shard.shape[-1])))
+            multiply(a, b, shard, precision)
+
+
+def _shape(x: ShardedArray, like: Any) -> tuple[int, ...]:
+    return x.shape if getattr(like, "ndim", 1) else ()
+
+
+def _stand_in(x: ShardedArray, like: Any) -> Memory:
+    """What NumPy's rules ask of an operand; of shards the first says in which order elements lie."""
+    shape = x.shape if like is None else _shape(x, like)
+    first = x.shards[0].strides
+    axes = sorted(range(len(shape)), key=lambda axis: -abs(first[axis]))
+    return Memory(shape, contiguous_strides(shape, x.dtype.itemsize, axes), x.dtype)
+
+
+def _cast(x: ShardedArray, dtype: np.dtype) -> ShardedArray:
+    if x.dtype == dtype:
+        return x
+    from .engines.cuda import CUDA
+    from .pipeline import Execution
+
+    shards = []
+    for shard in x.shards:
+        with CUDA.on_device_of(shard):
+            new = CUDA.empty(Memory(shard.shape, contiguous_strides(shard.shape, dtype.itemsize), dtype))
+            Execution("matmul", CUDA).assign(new, shard)
+            shards.append(new)
+    return ShardedArray(shards, x.axis)
+
+
+def _matrices(x: ShardedArray, like: Any, missing: int) -> ShardedArray:
+    """Shards of matrices, or of one batch axis of them; a vector is a row or a column."""
+    if x.ndim == 1:
+        return ShardedArray([shard[None] if missing == 0 else shard[:, None] for shard in x.shards], 1 if missing == 0 else 0)
+    if x.ndim <= 3:
+        return x
+    if 0 < x.axis < x.ndim - 2:
+        raise ValueError(f"matmul with devices= takes batches divided along axis 0, but an operand is divided along axis {x.axis}")
+    shards = [_in_c_order(shard).reshape(prod(shard.shape[:-2]), *shard.shape[-2:]) for shard in x.shards]
+    return ShardedArray(shards, max(x.axis - x.ndim + 3, 0))
+
+
+def _in_c_order(x: Any) -> Any:
+    """The array, or a copy of it, whose batch axes are one."""
+    from .engines.cuda import CUDA
+    from .pipeline import Execution
+
+    memory = CUDA.memory(x)
+    outer = contiguous_strides(x.shape[:-2], abs(x.strides[-3]))
+    if x.strides[:-2] == outer or is_contiguous(memory, "C"):
+        return x
+    with CUDA.on_device_of(x):
+        return Execution("matmul", CUDA).new_like(x, "C")
+
+
+def _shares(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
+    """Whether C shares memory with an operand: another device may still read what one has written."""
+    from .engines.cuda import CUDA
+    from .memory import overlap
+
+    return any(overlap(CUDA.memory(x), CUDA.memory(y)) for x in c.shards for other in others for y in other.shards)
+
+
+def _new_result(shape: tuple[int, ...], dtype: np.dtype, a: ShardedArray, b: ShardedArray) -> ShardedArray:
+    """A new array for C: divided as the batch or the rows of A are, or the columns of B; else on A's first device."""
+    import cupy
+
+    axis, devices, cuts = 0, a.devices[:1], [shape[0]]
+    for x, rank in ((a, -2), (b, -1)):
+        at = x.axis - x.ndim
+        if len(x.shards) > 1 and (at == rank or (at == -3 and len(shape) == 3)):
+            axis, devices = at + len(shape), x.devices
+            cuts = [shard.shape[x.axis] for shard in x.shards]
+            break
+    shards = []
+    for device, extent in zip(devices, cuts, strict=True):
+        with cupy.cuda.Device(device):
+            part = (*shape[:axis], extent, *shape[axis + 1:])
+            shards.append(cupy.ndarray(part, dtype, cupy.cuda.alloc(prod(part) * dtype.itemsize)))
+    return ShardedArray(shards, axis)
+
+
+def _put(c: ShardedArray, target: ShardedArray) -> None:
+    """Copy C to where the caller wants it, in its type and shape."""
+    from ..runtime.peers import peers
+    from .engines.peer_copies import assign
+
+    source = _cast(c, target.dtype)
+    if source.shape != target.shape:
+        if len(target.shards) > 1 or len(source.shards) > 1:
+            raise ValueError(f"matmul with devices= writes shards of shape {c.shape}, but out has shape {target.shape}")
+        source = ShardedArray([source.shards[0].reshape(target.shape)])
+    assign(peers(), target, source)
+
+

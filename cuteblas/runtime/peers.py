@@ -1,0 +1,132 @@
+"""The GPUs of one host: copies between them, and streams and events that order them, by CuPy and the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal
+
+from .._forks import forget_in_children
+from .errors import check, require
+
+__all__ = ["Mode", "Peers", "peers"]
+
+Mode = tuple[int, int, int]
+"""An extent, and its strides in the target and in the source, in bytes."""
+Lane = Literal["kernels", "in", "out"]
+"""A stream of a device: its current one, that of copies to it, or that of copies from it."""
+
+_NVLINK, _PCIE = 390e9, 25e9            # bytes in a second from one GPU to another; the first measured between two H200
+
+
+class Peers:
+    """All devices of this process. Tests replace it: all that products over several GPUs ask of CUDA is here, and CuPy's arrays."""
+
+    def __init__(self) -> None:
+        self._cupy = require("cupy")
+        self._runtime = self._cupy.cuda.runtime
+        self._driver = require("cuda.bindings.driver")
+        self._streams: dict[tuple[int, str], Any] = {}
+
+    def count(self) -> int:
+        """How many devices there are."""
+        return self._runtime.getDeviceCount()
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Make a device the current one."""
+        with self._cupy.cuda.Device(device):
+            yield
+
+    # -- order --------------------------------------------------------------------------------------------------------------------
+    def _stream(self, device: int, lane: Lane) -> Any:
+        if lane == "kernels":
+            return self._cupy.cuda.get_current_stream(device)
+        if (device, lane) not in self._streams:
+            with self.on(device):
+                self._streams[device, lane] = self._cupy.cuda.Stream(non_blocking=True)
+        return self._streams[device, lane]
+
+    def record(self, device: int, lane: Lane) -> Any:
+        """What has been begun on a stream so far."""
+        with self.on(device):
+            event = self._cupy.cuda.Event(disable_timing=True)
+            event.record(self._stream(device, lane))
+        return event
+
+    def wait(self, device: int, lane: Lane, event: Any) -> None:
+        """Let what a stream begins from now on follow what was recorded."""
+        with self.on(device):
+            self._stream(device, lane).wait_event(event)
+
+    def synchronize(self, device: int) -> None:
+        """Wait for all that has begun on a device."""
+        with self.on(device):
+            self._runtime.deviceSynchronize()
+
+    # -- copies -------------------------------------------------------------------------------------------------------------------
+    @cache                                              # noqa: B019      # there is one object
+    def connected(self, device: int, other: int) -> bool:
+        """Whether a device reaches the memory of another one; if not, the driver copies through pinned memory of the host."""
+        if device == other:
+            return True
+        if not self._runtime.deviceCanAccessPeer(device, other):
+            return False
+        with self.on(device):
+            try:
+                self._runtime.deviceEnablePeerAccess(other)
+            except self._runtime.CUDARuntimeError as error:
+                if "AlreadyEnabled" not in str(error):
+                    return False
+        return True
+
+    @cache                                              # noqa: B019
+    def rate(self, device: int, other: int) -> float:
+        """Bytes in a second from a device to another one, as they are expected."""
+        if not (self.connected(device, other) and self.connected(other, device)):
+            return _PCIE / 2
+        attribute = self._driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+        native = check(self._driver.cuDeviceGetP2PAttribute(attribute, device, other), "cuDeviceGetP2PAttribute")
+        return _NVLINK if native else _PCIE             # which PCIe has not
+
+    @cache                                              # noqa: B019
+    def _context(self, device: int) -> Any:
+        return check(self._driver.cuDevicePrimaryCtxRetain(device), "cuDevicePrimaryCtxRetain")
+
+    def copy(self, lane: tuple[int, Lane], target: tuple[int, int], source: tuple[int, int], width: int,
+             modes: Sequence[Mode]) -> None:
+        """Begin to copy a box.
+
+        Parameters
+        ----------
+        lane : (int, str)
+            The device and its stream.
+        target, source : (int, int)
+            A device and an address in its memory.
+        width : int
+            The bytes of a run, which lie together in both.
+        modes : sequence of Mode
+            The others, at most two; strides are positive.
+        """
+        rows, depth = (*modes, (1, width, width), (1, width, width))[:2]
+        box = self._driver.CUDA_MEMCPY3D_PEER()
+        box.srcMemoryType = box.dstMemoryType = self._driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        box.dstContext, box.srcContext = self._context(target[0]), self._context(source[0])
+        box.dstDevice, box.srcDevice = target[1], source[1]
+        box.dstPitch, box.srcPitch = rows[1], rows[2]
+        box.WidthInBytes, box.Height, box.Depth = width, rows[0], depth[0]
+        box.dstHeight, box.srcHeight = (max(rows[0], stride // pitch) for stride, pitch in zip(depth[1:], rows[1:], strict=True))
+        with self.on(lane[0]):
+            check(self._driver.cuMemcpy3DPeerAsync(box, self._stream(*lane).ptr), "cuMemcpy3DPeerAsync")
+
+
+_peers: list[Peers] = []
+forget_in_children(_peers.clear)
+
+
+def peers() -> Peers:
+    """The devices of this process."""
+    if not _peers:
+        _peers.append(Peers())
+    return _peers[0]

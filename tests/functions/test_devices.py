@@ -1,0 +1,186 @@
+"""Products over several GPUs, on devices in this process's memory whose copies are late."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy")
+
+import cuteblas
+from cuteblas.functions.engines import peer_copies, spread
+from cuteblas.planning import sharding
+
+from . import host_cupy
+from .late_peers import several
+
+on_gpu, on_host = host_cupy.on_gpu, host_cupy.on_host
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Small products count as large ones."""
+    monkeypatch.setattr(sharding, "_ROWS", 4)
+    monkeypatch.setattr(sharding, "_TILE_BYTES", 64)
+    monkeypatch.setattr(sharding, "_LEAST_EXTENT", 3)
+    monkeypatch.setattr(sharding, "_CALL", 0.0)
+    monkeypatch.setattr(peer_copies, "_LEAST_RUN", 16)
+    # the time of a product on one device is as long as it takes to be worth while
+    whole = spread.spread
+    monkeypatch.setattr(spread, "spread", lambda extents, held, devices, seconds, *rest: whole(extents, held, devices, 1.0, *rest))
+
+
+def shards(x, cuts, devices, axis=0):
+    parts = np.split(x, cuts, axis)
+    return cuteblas.ShardedArray([on_gpu(part.copy("K"), device) for part, device in zip(parts, devices, strict=True)], axis)
+
+
+def gathered(x):
+    if isinstance(x, cuteblas.ShardedArray):
+        return np.concatenate([on_host(part) for part in x.shards], x.axis)
+    return on_host(x)
+
+
+def integers(rng, shape, dtype=np.float32, order="C"):
+    return np.asarray(rng.integers(-8, 9, shape), dtype, order=order)
+
+
+CASES = [((20, 30), (30, 26)), ((64, 8), (8, 3)), ((3, 40), (40, 50)), ((30,), (30, 20)), ((20, 30), (30,)),
+         ((5, 7, 9), (5, 9, 8)), ((6, 7, 9), (9, 8)), ((2, 3, 7, 9), (2, 3, 9, 8)), ((20, 0), (0, 20))]
+
+
+@pytest.mark.parametrize("shapes", CASES)
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("orders", ["CC", "FC", "CF"])
+def test_whole_operands_on_one_device(small, shapes, count, orders):
+    rng = np.random.default_rng(0)
+    a, b = (integers(rng, shape, order=order) for shape, order in zip(shapes, orders, strict=True))
+    with several(count) as late:
+        c = cuteblas.matmul(on_gpu(a), on_gpu(b), devices="all")
+        assert c.data.device_id == 0
+        np.testing.assert_array_equal(on_host(c), a @ b)
+        if count > 1 and a.ndim == b.ndim == 2 and a.size and min(a.shape[0], b.shape[1]) > 10:
+            assert late.moved(0, 1) and late.moved(1, 0)
+            assert late.moved(0, 1) <= a.nbytes + b.nbytes                  # nothing moves twice
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("where", [(0, 1), (1, 0), (2, 1)])
+def test_operands_in_shards(small, axes, where):
+    rng = np.random.default_rng(1)
+    a, b = integers(rng, (20, 30)), integers(rng, (30, 26), order="F")
+    with several(3):
+        x, y = shards(a, [9], where, axes[0]), shards(b, [11], (0, 1), axes[1])
+        c = cuteblas.matmul(x, y, devices=[0, 1])
+        np.testing.assert_array_equal(gathered(c), a @ b)
+        expected = where if axes[0] == 0 else (0, 1) if axes[1] == 1 else None
+        assert (c.devices == expected) if expected else c.data.device_id == where[0]
+
+
+def test_out_anywhere_and_of_any_type(small):
+    rng = np.random.default_rng(2)
+    a, b = integers(rng, (20, 30)), integers(rng, (30, 26))
+    with several(3):
+        for out in (on_gpu(np.full((20, 26), 7, np.float32), 2), on_gpu(np.full((20, 26), 7, np.float64), 1),
+                    shards(np.full((20, 26), 7, np.float32), [5, 6], (2, 1, 0)),
+                    on_gpu(np.full((26, 20), 7, np.float32), 1).T):
+            assert cuteblas.matmul(on_gpu(a), on_gpu(b), out, devices=[0, 1]) is out
+            np.testing.assert_array_equal(gathered(out), a @ b)
+        square = integers(rng, (20, 20))
+        x = on_gpu(square.copy())
+        cuteblas.matmul(x, x, x, devices="all")                     # a device may write what another one still reads
+        np.testing.assert_array_equal(on_host(x), square @ square)
+
+
+def test_strided_and_reversed_operands(small):
+    rng = np.random.default_rng(3)
+    a, b = integers(rng, (40, 60))[::-2, ::2], integers(rng, (30, 52))[:, ::-2]
+    with several(2):
+        c = cuteblas.matmul(on_gpu(a), on_gpu(b), devices="all")
+        np.testing.assert_array_equal(on_host(c), a @ b)
+
+
+def test_types_are_numpys(small):
+    with several(2):
+        a, b = on_gpu(np.ones((20, 30), np.float32)), on_gpu(np.ones((30, 20), np.int32))
+        c = cuteblas.matmul(a, b, devices="all")
+        assert c.dtype == np.float64
+        np.testing.assert_array_equal(on_host(c), np.full((20, 20), 30.0))
+
+
+@pytest.mark.parametrize("free", [700, 400])
+def test_little_memory_makes_smaller_tiles(small, free):
+    rng = np.random.default_rng(4)
+    a, b = integers(rng, (40, 10)), integers(rng, (10, 60))
+    with several(2) as late:
+        x, y, out = on_gpu(a), on_gpu(b), on_gpu(np.zeros((40, 60), np.float32))
+        late.free = {1: free}
+        cuteblas.reset_stats()
+        cuteblas.matmul(x, y, out, devices="all")
+        np.testing.assert_array_equal(on_host(out), a @ b)
+        assert cuteblas.stats()["matmul"]["moved"]["smaller tiles: no memory on a GPU"] > 0
+
+
+def test_no_memory_at_all(small):
+    with several(2) as late:
+        x, out = on_gpu(np.ones((40, 40), np.float32)), on_gpu(np.zeros((40, 40), np.float32))
+        late.free = {1: 0}
+        with pytest.raises(spread.CUDA.out_of_memory):
+            cuteblas.matmul(x, x, out, devices="all")
+
+
+def test_small_products_stay_on_one_device():
+    with several(4) as late:
+        x = on_gpu(np.ones((40, 40), np.float32))
+        cuteblas.matmul(x, x, devices="all")
+        assert not any(late.copies.values())
+
+
+@pytest.mark.parametrize(("devices", "words"), [("some", "devices='all'"), ([], "each once"), ([0, 0], "each once"),
+                                                ([2], "below 2"), ([-1], "below 2"), ([0.0], "ordinals"), ([True], "ordinals")])
+def test_wrong_devices(devices, words):
+    with several(2):
+        x = on_gpu(np.ones((4, 4), np.float32))
+        with pytest.raises((TypeError, ValueError), match=words):
+            cuteblas.matmul(x, x, devices=devices)
+
+
+def test_wrong_calls():
+    with several(2):
+        x = on_gpu(np.ones((4, 4), np.float32))
+        for arguments in ({"epilogue": "relu"}, {"variant": "simt"}, {"dtype": "float32"}):
+            with pytest.raises(TypeError, match="takes no"):
+                cuteblas.matmul(x, x, devices="all", **arguments)
+        with pytest.raises(ValueError, match="core dimension"):
+            cuteblas.matmul(x, x[1:], devices="all")
+        with pytest.raises(ValueError, match="batch axes"):
+            cuteblas.matmul(on_gpu(np.ones((2, 4, 4), np.float32)), on_gpu(np.ones((1, 4, 4), np.float32)), devices="all")
+
+
+def test_shards_fit_together():
+    x = on_gpu(np.ones((4, 5), np.float32))
+    with pytest.raises(ValueError, match="at least one"):
+        cuteblas.ShardedArray([])
+    with pytest.raises(TypeError, match="CuPy"):
+        cuteblas.ShardedArray([np.ones(3)])
+    with pytest.raises(ValueError, match="axis 0 alone"):
+        cuteblas.ShardedArray([x, x.T])
+    with pytest.raises(ValueError, match="one type"):
+        cuteblas.ShardedArray([x, on_gpu(np.ones((4, 5)))])
+    both = cuteblas.ShardedArray([x, on_gpu(np.ones((2, 5), np.float32), 1)])
+    assert (both.shape, both.devices, both.nbytes, both.starts) == ((6, 5), (0, 1), 120, (0, 4))
+    assert repr(both) == "ShardedArray(shape=(6, 5), dtype=float32, axis=0, devices=(cuda:0, cuda:1))"
+
+
+def test_shards_of_an_array_and_back(monkeypatch):
+    monkeypatch.setattr(peer_copies, "_LEAST_RUN", 1)
+    x = np.arange(35.0).reshape(7, 5)
+    with several(3) as late:
+        for axis in (0, 1):
+            divided = cuteblas.ShardedArray.of(on_gpu(x), (2, 0, 1), axis)
+            assert divided.devices == (2, 0, 1)
+            np.testing.assert_array_equal(gathered(divided), x)
+            whole = divided.gathered(1)
+            assert whole.data.device_id == 1
+            np.testing.assert_array_equal(on_host(whole), x)
+        assert late.moved(0, 2)
