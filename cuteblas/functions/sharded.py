@@ -171,20 +171,24 @@ def as_sharded(x: Any) -> ShardedArray:
     """
     if isinstance(x, ShardedArray):
         return x
-    if kind_of(x) == "cupy":
-        return ShardedArray([x]) if x.ndim else ShardedArray([x.reshape(1)])
-    if type(x).__module__.startswith("cupyx.distributed"):
+    if type(x).__module__.startswith("cupyx.distributed"):      # whose arrays are CuPy's by type, without memory of their own
         return _from_chunks(x)
+    if kind_of(x) == "cupy":
+        return ShardedArray([x] if x.ndim else [x.reshape(1)])
     raise TypeError(f"with devices=, operands are CuPy arrays, cuteblas.ShardedArray or arrays of cupyx.distributed, not "
                     f"{type(x).__module__}.{type(x).__name__}")
 
 
 def _from_chunks(x: Any) -> ShardedArray:
-    if str(x.mode) not in ("replica", "Mode.REPLICA", "REPLICA") and getattr(x.mode, "name", "") not in ("", "REPLICA"):
-        raise ValueError("chunks of a distributed array hold parts of sums; change_mode('replica') adds them up")
+    from ..runtime.peers import peers
+
+    if x.mode is not None:
+        raise ValueError("chunks of a distributed array in this mode are parts of sums or the like; "
+                         "change_mode(cupyx.distributed.array.REPLICA) makes them parts of the array")
     chunks: dict[tuple[tuple[int, int], ...], Any] = {}
     held = x.all_chunks()
     for device, boxes in x.index_map.items():
+        peers().synchronize(device)                     # chunks are written on streams of their own
         for box, array in zip(boxes, held[device], strict=True):
             key = tuple(cut.indices(n)[:2] for cut, n in zip(box, x.shape, strict=True))
             chunks.setdefault(key, array)

@@ -184,3 +184,40 @@ def test_shards_of_an_array_and_back(monkeypatch):
             assert whole.data.device_id == 1
             np.testing.assert_array_equal(on_host(whole), x)
         assert late.moved(0, 2)
+
+
+class Distributed:
+    """As much of an array of ``cupyx.distributed`` as tells where its chunks are."""
+
+    def __init__(self, shape, chunks, mode=None):
+        self.shape, self.mode, self._chunks = shape, mode, chunks
+
+    @property
+    def index_map(self):
+        return {device: [box for box, _array in chunks] for device, chunks in self._chunks.items()}
+
+    def all_chunks(self):
+        return {device: [array for _box, array in chunks] for device, chunks in self._chunks.items()}
+
+
+Distributed.__module__ = "cupyx.distributed.array._array"
+
+
+def test_arrays_of_cupyx_distributed(small):
+    rng = np.random.default_rng(5)
+    a, b = integers(rng, (20, 30)), integers(rng, (30, 26))
+    cut = (slice(0, 9), slice(None)), (slice(9, 20), slice(None))
+    with several(2):
+        one, other = on_gpu(a[:9].copy(), 1), on_gpu(a[9:].copy(), 0)
+        x = Distributed(a.shape, {0: [(cut[1], other)], 1: [(cut[0], one), (cut[1], other)]})      # a chunk may be on several
+        c = cuteblas.matmul(x, on_gpu(b), devices="all")
+        assert c.devices == (1, 0)
+        np.testing.assert_array_equal(gathered(c), a @ b)
+        with pytest.raises(ValueError, match="change_mode"):
+            cuteblas.matmul(Distributed(a.shape, {0: [(cut[0], one)]}, "sum"), on_gpu(b), devices="all")
+        with pytest.raises(ValueError, match="gaps"):
+            gap = {0: [(cut[0], one), ((slice(10, 20), slice(None)), other)]}
+            cuteblas.matmul(Distributed((20, 30), gap), on_gpu(b), devices="all")
+        quarters = {0: [((slice(0, 9), slice(0, 15)), one), ((slice(9, 20), slice(15, 30)), other)]}
+        with pytest.raises(ValueError, match="axes 0, 1"):
+            cuteblas.matmul(Distributed((20, 30), quarters), on_gpu(b), devices="all")
