@@ -48,6 +48,7 @@ class LatePeers:
         self.launches = dict.fromkeys(range(count), 0)
         self.followed = {}                      # by a lane of copies: launches of each device that it comes after
         self.free = {}
+        self.read = {}                          # by device and address, the last launch that had it
 
     def count(self):
         return self._count
@@ -85,7 +86,8 @@ class LatePeers:
         # what a lane reads from a device must have been computed before: it follows that device's launches
         assert lane[1] == "in" or self.followed.get(lane, {}).get(source[0], 0) == self.launches[source[0]], \
             "a result may leave before its kernel has ended"
-        assert self.current in range(self._count)
+        assert lane[1] == "out" or self.read.get(target, 0) <= self.followed.get(lane, {}).get(lane[0], 0), \
+            "an operand may arrive where a kernel still reads another one"
         self.copies.setdefault(lane, []).append((target, source, width, tuple(modes)))
 
     def run(self, lane, place):
@@ -122,9 +124,10 @@ def several(count: int = 2) -> Iterator[LatePeers]:
     def executor(plan):
         ready = host_cupy.executor(plan)
 
-        def launch(*arguments):
+        def launch(addresses, *arguments):
             late.launches[late.current] += 1
-            ready.launch(*arguments)
+            late.read |= dict.fromkeys([(late.current, x) for x in addresses], late.launches[late.current])
+            ready.launch(addresses, *arguments)
 
         return SimpleNamespace(launch=launch)
 
