@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .gufunc import resolve_product
 from .memory import Memory, contiguous_strides, is_contiguous
 from .sharded import ShardedArray, as_sharded
+
+if TYPE_CHECKING:
+    from ..planning.problem import DeviceInfo
 
 __all__ = ["as_devices", "matmul_over"]
 
@@ -50,7 +53,7 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multip
     ordinals = as_devices("matmul", devices)
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
-    product = resolve_product(_stand_in(a, x1), _stand_in(b, x2), None if target is None else _stand_in(target, out), {})
+    product = _resolved(_stand_in(a, x1), _stand_in(b, x2), None if target is None else _stand_in(target, out))
     batch = product.batch
     for name, x, like in (("first", a, x1), ("second", b, x2)):
         if _shape(x, like)[:-2] not in ((), batch):
@@ -79,17 +82,26 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multip
 
 def _run(devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, precision: str,
          multiply: Callable[..., None]) -> None:
-    from ..planning.floors import floor_of
     from .engines.cuda import CUDA
     from .engines.spread import multiply_over
+
+    seconds = _seconds(_stand_in(a, None), _stand_in(b, None), precision, CUDA.device(c.shards[0]))
+    multiply_over("matmul", devices, a, b, c, seconds, partial(multiply, precision=precision))
+
+
+_resolved = lru_cache(maxsize=1024)(lambda first, second, out: resolve_product(first, second, out, {}))
+
+
+@lru_cache(maxsize=1024)
+def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
+    """The expected time of a product on one device."""
+    from ..planning.floors import floor_of
     from .pipeline import plan_for
     from .problems import stage
 
-    first, second, device = _stand_in(a, None), _stand_in(b, None), CUDA.device(c.shards[0])
-    problem = stage(first, second, None, resolve_product(first, second, None, {}), precision).problem
+    problem = stage(first, second, None, _resolved(first, second, None), precision).problem
     plan = plan_for(problem, device)
-    seconds = plan.seconds or floor_of(problem, plan.family, device).seconds
-    multiply_over("matmul", devices, a, b, c, seconds, partial(multiply, precision=precision))
+    return plan.seconds or floor_of(problem, plan.family, device).seconds
 
 
 def _clear(c: ShardedArray, precision: str, multiply: Callable[..., None]) -> None:

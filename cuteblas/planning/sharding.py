@@ -6,13 +6,14 @@ Nothing here knows a GPU. What runs it is in ``functions/engines/spread.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import NamedTuple
 
 from .streaming import Tile
 
-__all__ = ["AXES", "Held", "Part", "Share", "Spread", "places", "spread"]
+__all__ = ["AXES", "Extents", "Held", "Operands", "Panel", "Part", "Share", "Spread", "Step", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 """The axes of A, B and C, by the names of the product's extents."""
@@ -60,6 +61,52 @@ class Held:
         return {axis: getattr(tile, axis) for axis in self.axes}
 
 
+class Piece(NamedTuple):
+    """What one shard has of what a tile needs.
+
+    Attributes
+    ----------
+    shard, device : int
+        Its index among the parts of the array, and where it is.
+    inside, within : tuple of slice
+        The box of the shard, and that of what the tile needs.
+    """
+
+    shard: int
+    device: int
+    inside: tuple[slice, ...]
+    within: tuple[slice, ...]
+
+
+class Panel(NamedTuple):
+    """What a tile needs of A, B or C.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Its extents.
+    pieces : tuple of Piece
+        Where it is.
+    key : int
+        Equal for tiles that need the same of it.
+    slot : int or None
+        The memory that it moves through; ``None`` if one shard on the device has all of it.
+    """
+
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    key: int
+    slot: int | None
+
+
+class Step(NamedTuple):
+    """One tile: what it needs of A and B, and where it goes in C."""
+
+    a: Panel
+    b: Panel
+    c: Panel
+
+
 @dataclass(frozen=True)
 class Share:
     """What one device computes.
@@ -72,12 +119,15 @@ class Share:
         Parts of C, in their order; all of K each.
     up, down : int
         The bytes of operands that it gets from other devices, and of C that it sends to them.
+    steps : tuple of Step
+        What each tile needs, and where.
     """
 
     device: int
     tiles: tuple[Tile, ...]
     up: int
     down: int
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,21 +146,39 @@ class Spread:
     seconds: float
 
 
-Extents = dict[str, int]
-"""batch, m, n and k of a product."""
+class Extents(NamedTuple):
+    """Of a product; the batch is 1 for matrices."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    def of(self, axis: str) -> int:
+        """One of them."""
+        return getattr(self, axis)
 
 
-def spread(extents: Extents, held: dict[str, Held], devices: Sequence[int], seconds: float, rate: Callable[[int, int], float],
-           finer: int = 1) -> Spread:
+class Operands(NamedTuple):
+    """Where A, B and C are."""
+
+    a: Held
+    b: Held
+    c: Held
+
+
+@lru_cache(maxsize=256)
+def spread(extents: Extents, held: Operands, devices: tuple[int, ...], seconds: float, rate: Callable[[int, int], float],
+           finer: int = 1, slots: int | None = None) -> Spread:
     """Divide a product among devices so that it is expected to end first.
 
     Parameters
     ----------
-    extents : dict
-        Of batch, m, n and k; the batch is 1 for matrices.
-    held : dict
+    extents : Extents
+        Of the product.
+    held : Operands
         Where A, B and C are.
-    devices : sequence of int
+    devices : tuple of int
         Which may compute.
     seconds : float
         The time of all of it on one of them.
@@ -118,38 +186,68 @@ def spread(extents: Extents, held: dict[str, Held], devices: Sequence[int], seco
         Bytes in a second from a device to another one.
     finer : int
         How many times as many tiles as usual: of what has no memory otherwise.
+    slots : int, optional
+        For how many panels of each operand a device has memory at a time; for all by default.
 
     Examples
     --------
-    >>> whole = {name: Held(AXES[name], "batch", (Part(0, 0, 1),), 2**30) for name in "abc"}
-    >>> found = spread({"batch": 1, "m": 16384, "n": 16384, "k": 16384}, whole, (0, 1), 43e-3, lambda i, j: 390e9)
+    >>> whole = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, 0, 16384),), 2**30) for name in "abc"]
+    >>> found = spread(Extents(1, 16384, 16384, 16384), Operands(*whole), (0, 1), 43e-3, lambda i, j: 390e9)
     >>> [(share.device, len(share.tiles)) for share in found.shares]
     [(0, 1), (1, 8)]
     """
     order = _in_order(held, devices)
     candidates = [_divided(extents, held, order[:count], grid, seconds, rate, finer)
                   for count in range(1, len(order) + 1) for grid in _grids(extents, count)]
-    return min(candidates, key=lambda found: found.seconds)
+    best = min(candidates, key=lambda found: found.seconds)
+    return replace(best, shares=tuple(replace(share, steps=_steps(share, extents, held, slots)) for share in best.shares))
 
 
-def _in_order(held: dict[str, Held], devices: Sequence[int]) -> list[int]:
+def _steps(share: Share, extents: Extents, held: Operands, most_slots: int | None) -> tuple[Step, ...]:
+    """What the tiles of a share need."""
+    found: dict[str, list[Panel]] = {}
+    for name, one in zip("abc", held, strict=True):
+        keys: dict[tuple[tuple[int, int], ...], int] = {}
+        panels = []
+        for tile in share.tiles:
+            region = {axis: cut.indices(extents.of(axis))[:2] for axis, cut in one.box(tile).items()}
+            pieces = tuple(_piece(one, part, box, region, extents) for part, box in _places(extents, one, tile))
+            here = len(pieces) == 1 and pieces[0].device == share.device
+            shape = tuple(stop - start for start, stop in region.values())
+            key = keys.setdefault((*region.values(),), len(keys)) if not here else 0
+            panels.append(Panel(shape, pieces, key, None if here else key % most_slots if most_slots else key))
+        found[name] = panels
+    return tuple(Step(*panels) for panels in zip(*found.values(), strict=True))
+
+
+def _piece(held: Held, part: Part, box: dict[str, slice], region: dict[str, tuple[int, int]], extents: Extents) -> Piece:
+    inside, within = [], []
+    for axis, cut in box.items():
+        low, high, _step = cut.indices(extents.of(axis))
+        first, start = part.start if axis == held.axis else 0, region[axis][0]
+        inside.append(slice(low - first, high - first))
+        within.append(slice(low - start, high - start))
+    return Piece(held.parts.index(part), part.device, tuple(inside), tuple(within))
+
+
+def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
     """Devices as the parts of what is divided follow each other; those that hold the most come first."""
     found: list[int] = []
-    for name in sorted(held, key=lambda name: (-len(held[name].parts), "cab".index(name))):
-        found += [part.device for part in held[name].parts if part.device in devices and part.device not in found]
+    for one in sorted((held.c, held.a, held.b), key=lambda one: -len(one.parts)):
+        found += [part.device for part in one.parts if part.device in devices and part.device not in found]
     return found + [device for device in devices if device not in found]
 
 
 def _grids(extents: Extents, count: int) -> Iterator[dict[str, int]]:
     """In how many parts axes are divided, for so many devices."""
-    if extents["batch"] >= count > 1:
+    if extents.batch >= count > 1:
         yield {"batch": count}
     for rows in range(1, count + 1):
-        if count % rows == 0 and rows <= extents["m"] and count // rows <= extents["n"]:
+        if count % rows == 0 and rows <= extents.m and count // rows <= extents.n:
             yield {"m": rows, "n": count // rows}
 
 
-def _divided(extents: Extents, held: dict[str, Held], devices: Sequence[int], grid: dict[str, int], seconds: float,
+def _divided(extents: Extents, held: Operands, devices: Sequence[int], grid: dict[str, int], seconds: float,
              rate: Callable[[int, int], float], finer: int) -> Spread:
     """One way to divide: first equally, then so that devices that wait for others get less."""
     even = {axis: [1 / count] * count for axis, count in grid.items()}
@@ -167,9 +265,9 @@ def _divided(extents: Extents, held: dict[str, Held], devices: Sequence[int], gr
     return Spread(shares, max(times) + _CALL * (len(devices) - 1))
 
 
-def _shares(extents: Extents, held: dict[str, Held], devices: Sequence[int], fractions: dict[str, list[float]], seconds: float,
+def _shares(extents: Extents, held: Operands, devices: Sequence[int], fractions: dict[str, list[float]], seconds: float,
             rate: Callable[[int, int], float], finer: int) -> tuple[tuple[Share, ...], list[float]]:
-    ranges = {axis: _cut(extents[axis], parts, _held_cuts(held, axis, len(parts), devices)) for axis, parts in fractions.items()}
+    ranges = {axis: _cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices)) for axis, parts in fractions.items()}
     cells = [dict(zip(ranges, cell, strict=True)) for cell in product(*ranges.values())]
     shares, times = [], []
     for device, cell in zip(devices, cells, strict=True):
@@ -179,15 +277,15 @@ def _shares(extents: Extents, held: dict[str, Held], devices: Sequence[int], fra
         down, last, out_of = _returned(extents, held, device, tiles, rate)
         work = seconds
         for axis, part in cell.items():
-            work *= (part.stop - part.start) / max(extents[axis], 1)
+            work *= (part.stop - part.start) / max(extents.of(axis), 1)
         shares.append(Share(device, tiles, up, down))
         times.append(max(work + first + last, into, out_of))
     return tuple(shares), times
 
 
-def _held_cuts(held: dict[str, Held], axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
+def _held_cuts(held: Operands, axis: str, count: int, devices: Sequence[int]) -> list[int] | None:
     """Where operands or C are divided already, if each of the devices has its part."""
-    for one in held.values():
+    for one in held:
         if one.axis == axis and len(one.parts) == count > 1 and [part.device for part in one.parts] == [*devices][:count]:
             return [part.stop for part in one.parts[:-1]]
     return None
@@ -204,10 +302,11 @@ def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> lis
     return [slice(i, j) for i, j in pairwise(ends)]
 
 
-def _tiles(extents: Extents, held: dict[str, Held], device: int, tile: Tile, finer: int) -> tuple[Tile, ...]:
+def _tiles(extents: Extents, held: Operands, device: int, tile: Tile, finer: int) -> tuple[Tile, ...]:
     """The part of a device in tiles, so that it is computed while operands arrive and results leave."""
-    here = {axis: _length(part, extents[axis]) for axis, part in tile._asdict().items()}
-    missing = {name: sum(n for other, n in _sources(extents, held[name], tile) if other != device) for name in "abc"}
+    here = {axis: _length(part, extents.of(axis)) for axis, part in tile._asdict().items()}
+    missing = {name: sum(n for other, n in _sources(extents, one, tile) if other != device)
+               for name, one in zip("abc", held, strict=True)}
     moved = sum(missing.values())
     count = min(_MOST_TILES, moved // _TILE_BYTES) * finer
     if count < 2:
@@ -233,10 +332,10 @@ def _ranges(tile: Tile, axis: str, extent: int, count: int) -> list[slice]:
             if part.stop > part.start]
 
 
-def places(extents: Extents, held: Held, tile: Tile) -> list[tuple[Part, dict[str, slice]]]:
+def _places(extents: Extents, held: Held, tile: Tile) -> list[tuple[Part, dict[str, slice]]]:
     """The parts of an operand that a tile meets, and the box of the whole that each of them has."""
     box = held.box(tile)
-    start, stop, _step = box[held.axis].indices(extents[held.axis])
+    start, stop, _step = box[held.axis].indices(extents.of(held.axis))
     found = []
     for part in held.parts:
         low, high = max(start, part.start), min(stop, part.stop)
@@ -248,10 +347,10 @@ def places(extents: Extents, held: Held, tile: Tile) -> list[tuple[Part, dict[st
 def _sources(extents: Extents, held: Held, tile: Tile) -> list[tuple[int, int]]:
     """The bytes that a tile needs of an operand, by the devices that hold them."""
     found = []
-    for part, box in places(extents, held, tile):
+    for part, box in _places(extents, held, tile):
         size = float(held.bytes)
         for axis, cut in box.items():
-            size *= _length(cut, extents[axis]) / max(extents[axis], 1)
+            size *= _length(cut, extents.of(axis)) / max(extents.of(axis), 1)
         found.append((part.device, int(size)))
     return found
 
@@ -261,33 +360,33 @@ def _readers(held: Held, devices: Sequence[int]) -> int:
     return len(devices) - (held.parts[0].device in devices) if len(held.parts) == 1 else 1
 
 
-def _moved(extents: Extents, held: dict[str, Held], device: int, tiles: Sequence[Tile], devices: Sequence[int],
+def _moved(extents: Extents, held: Operands, device: int, tiles: Sequence[Tile], devices: Sequence[int],
            rate: Callable[[int, int], float]) -> tuple[int, float, float]:
     """The bytes of operands that come from other devices; the seconds before the first tile has its own, and of all."""
     total, first, seconds = 0, 0.0, 0.0
     seen = set()
     for i, tile in enumerate(tiles):
-        for name in "ab":
-            key = name, *((cut.start, cut.stop) for cut in held[name].box(tile).values())
+        for name, one in (("a", held.a), ("b", held.b)):
+            key = name, *((cut.start, cut.stop) for cut in one.box(tile).values())
             if key in seen:
                 continue
             seen.add(key)
-            for other, size in _sources(extents, held[name], tile):
+            for other, size in _sources(extents, one, tile):
                 if other != device:
                     total += size
-                    seconds += size * _readers(held[name], devices) / rate(other, device)
+                    seconds += size * _readers(one, devices) / rate(other, device)
         if not i:
             first = seconds
     return total, first, seconds
 
 
-def _returned(extents: Extents, held: dict[str, Held], device: int, tiles: Sequence[Tile],
+def _returned(extents: Extents, held: Operands, device: int, tiles: Sequence[Tile],
               rate: Callable[[int, int], float]) -> tuple[int, float, float]:
     """The bytes of C that leave; the seconds of the last tile, and of all."""
     total, last, seconds = 0, 0.0, 0.0
     for tile in tiles:
         last = 0.0
-        for other, size in _sources(extents, held["c"], tile):
+        for other, size in _sources(extents, held.c, tile):
             if other != device:
                 total += size
                 last += size / rate(device, other)

@@ -10,12 +10,13 @@ from typing import Any, Literal
 from .._forks import forget_in_children
 from .errors import check, require
 
-__all__ = ["Mode", "Peers", "peers"]
+__all__ = ["LANES", "Lane", "Mode", "Peers", "peers"]
 
 Mode = tuple[int, int, int]
 """An extent, and its strides in the target and in the source, in bytes."""
 Lane = Literal["kernels", "in", "out"]
 """A stream of a device: its current one, that of copies to it, or that of copies from it."""
+LANES: tuple[Lane, ...] = "kernels", "in", "out"
 
 _NVLINK, _PCIE = 390e9, 25e9            # bytes in a second from one GPU to another; the first measured between two H200
 

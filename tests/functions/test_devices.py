@@ -25,8 +25,9 @@ def small(monkeypatch):
     monkeypatch.setattr(sharding, "_LEAST_EXTENT", 3)
     monkeypatch.setattr(sharding, "_CALL", 0.0)
     monkeypatch.setattr(peer_copies, "_LEAST_RUN", 16)
+    monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)
     # the time of a product on one device is as long as it takes to be worth while
-    whole = spread.spread
+    whole = spread.spread.__wrapped__
     monkeypatch.setattr(spread, "spread", lambda extents, held, devices, seconds, *rest: whole(extents, held, devices, 1.0, *rest))
 
 
@@ -174,6 +175,7 @@ def test_shards_fit_together():
 
 def test_shards_of_an_array_and_back(monkeypatch):
     monkeypatch.setattr(peer_copies, "_LEAST_RUN", 1)
+    monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)
     x = np.arange(35.0).reshape(7, 5)
     with several(3) as late:
         for axis in (0, 1):

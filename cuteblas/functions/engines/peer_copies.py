@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...planning.modes import merged
-from ...runtime.peers import Lane, Peers
+from ...runtime.peers import Lane, Mode, Peers
 from ..memory import Memory, strides_by_order
 from ..pipeline import Execution
 from .cuda import CUDA
@@ -25,35 +27,51 @@ Stream = tuple[int, Lane]
 def copy_box(between: Peers, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> None:
     """Begin to copy an array to another one of its shape and type, each on a device."""
     (to, dst), (origin, src) = target, source
-    size = dst.dtype.itemsize
-    if not dst.size:
-        return
     between.connected(to, origin)
-    modes: list[Any] = [*merged(tuple(zip(dst.shape, dst.strides, src.strides, strict=True)))]
-    width = size
+    way = _way(dst.shape, dst.strides, src.strides, dst.itemsize)
+    if way is None:
+        _by_kernels(between, lane, target, source)
+        return
+    for address, other in way.starts:
+        between.copy(lane, (to, dst.data.ptr + address), (origin, src.data.ptr + other), way.width, way.modes)
+
+
+class _Way(NamedTuple):
+    """Copies by the driver: the bytes of a run, the modes of one copy, and where each begins in target and source."""
+
+    width: int
+    modes: tuple[Mode, ...]
+    starts: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...], itemsize: int) -> _Way | None:
+    """How the driver copies a box; ``None`` where runs are short or backwards, or copies are many."""
+    if not prod(shape):
+        return _Way(0, (), ())
+    modes: list[Any] = [*merged(tuple(zip(shape, target, source, strict=True)))]
+    width = itemsize
     for mode in sorted(modes, key=lambda mode: mode[1]):
         if mode[1] == mode[2] == width:
             width *= mode[0]
             modes.remove(mode)
-    others = sorted((mode for mode in modes if mode[0] > 1), key=lambda mode: mode[1])
-    calls = int(np.prod([mode[0] for mode in others[2:]], dtype=float)) if len(others) > 2 else 1
-    if width > _RUN_BYTES:
-        axis = max(range(dst.ndim), key=lambda axis: dst.strides[axis] if dst.shape[axis] > 1 else 0)
-        half = dst.shape[axis] // 2
-        for part in (slice(None, half), slice(half, None)):
-            box = (*(slice(None),) * axis, part)
-            copy_box(between, lane, (to, dst[box]), (origin, src[box]))
-        return
-    if (width < _LEAST_RUN and others) or calls > _MOST_COPIES or any(min(mode[1:]) < width for mode in others):
-        _by_kernels(between, lane, target, source)
-        return
-    if len(others) > 1 and any(others[1][i] % others[0][i] for i in (1, 2)):
-        others, calls = [others[0], *others[1:]], 0     # a plane is no whole number of rows: plane by plane
-    outer = others[2:] if calls else others[1:]
-    inner = others[:2] if calls else others[:1]
-    for index in np.ndindex(*(mode[0] for mode in outer)):
-        addresses = [x.data.ptr + sum(i * mode[j] for i, mode in zip(index, outer, strict=True)) for j, x in ((1, dst), (2, src))]
-        between.copy(lane, (to, addresses[0]), (origin, addresses[1]), width, inner)
+    modes = sorted((mode for mode in modes if mode[0] > 1), key=lambda mode: mode[1])
+    if (width < _LEAST_RUN and modes) or any(min(mode[1:]) < width for mode in modes):
+        return None
+    if width > _RUN_BYTES:                              # more than the driver takes
+        parts = -(-width // _RUN_BYTES)
+        while width % parts:
+            parts += 1
+        width //= parts
+        modes.insert(0, (parts, width, width))
+    inner = 2 if len(modes) < 2 or not any(modes[1][i] % modes[0][i] for i in (1, 2)) else 1        # a plane is whole rows
+    outer = modes[inner:]
+    if prod(mode[0] for mode in outer) > _MOST_COPIES:
+        return None
+    starts = tuple((sum(i * mode[1] for i, mode in zip(index, outer, strict=True)),
+                    sum(i * mode[2] for i, mode in zip(index, outer, strict=True)))
+                   for index in np.ndindex(*(mode[0] for mode in outer)))
+    return _Way(width, tuple(modes[:inner]), starts)
 
 
 def _by_kernels(between: Peers, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> None:
