@@ -108,7 +108,7 @@ CALLS = [
     *(call(f"{kind}gemv", lambda a, x, kind=kind: getattr(blas, f"{kind}gemv")(1, a, x, trans=1), B.astype(dtype), V.astype(dtype))
       for kind, dtype in zip("sdcz", ("f4", "f8", "c8", "c16"), strict=True)),
     *(call(name, lambda x, y, name=name: getattr(blas, name)(1, x, y), V.astype(dtype), V.astype(dtype))
-      for name, dtype in zip(("sger", "dger", "cgeru", "cgerc", "zgeru", "zgerc"), ("f4", "f8", "c8", "c8", "c16", "c16"), strict=True)),
+      for name, dtype in (("sger", "f4"), ("dger", "f8"), ("cgeru", "c8"), ("cgerc", "c8"), ("zgeru", "c16"), ("zgerc", "c16"))),
     call("dgemm", lambda alpha, a, b, beta, c: blas.dgemm(alpha, a, b, beta, c), TWO, A, B, ONE, C),
     call("dgemm", lambda a, b, out: blas.dgemm(1, a, b, out=out), A, B, C, into=(2,)),
     call("dgemm", lambda a, b: blas.dgemm(1, a, b, trans_a="T", trans_b="T"), B, A),
