@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .gufunc import resolve_product
+from .counters import tally
+from .gufunc import operand_matrices, resolve_product, result_matrices
 from .memory import Memory, contiguous_strides, is_contiguous
 from .sharded import ShardedArray, as_sharded
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["as_devices", "matmul_over"]
+__all__ = ["as_devices", "matmul_of_host", "matmul_over"]
+
+_ROWS = 128                             # of which parts have a multiple
 
 
 def as_devices(function: str, devices: Any) -> tuple[int, ...]:
@@ -78,6 +83,62 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multip
         return c
     whole = c.shards[0]
     return whole if whole.shape == product.shape else whole.reshape(product.shape)
+
+
+def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, precision: str,
+                   in_tiles: Callable[..., np.ndarray | None]) -> np.ndarray:
+    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and moves them by its own link.
+
+    ``in_tiles`` is a function of (name, A, B, C, precision) for one device, which returns ``None`` where it has no memory.
+    """
+    from .engines.emulator import HOST_CUDA
+
+    ordinals = as_devices("matmul", devices)
+    a, b = np.asarray(x1), np.asarray(x2)
+    first, second = HOST_CUDA.memory(a), HOST_CUDA.memory(b)
+    product = resolve_product(first, second, None if out is None else HOST_CUDA.memory(out), {})
+    whole = out
+    if whole is None or whole.dtype != product.dtype or any(np.may_share_memory(whole, x) for x in (a, b)):
+        whole = np.ndarray(product.shape, product.dtype, strides=resolve_product(first, second, None, {}).strides)
+    missing = a.ndim == 1, b.ndim == 1
+    matrices = (operand_matrices(a, product.core1, 0), operand_matrices(b, product.core2, 1),
+                result_matrices(whole, product.core3, missing))
+    parts = _parts_of_host(*matrices, len(ordinals)) if whole.size else []
+
+    def work(device: int, part: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+        import cupy
+
+        with cupy.cuda.Device(device):
+            where = f"on cuda:{device}" if in_tiles("matmul", *part, precision) is not None else "no memory on the GPU: by NumPy"
+        if not where.startswith("on"):
+            np.matmul(part[0], part[1], part[2])
+        tally("matmul", "spread", where).tick()
+
+    with ThreadPoolExecutor(max(1, len(parts))) as pool:
+        running = [pool.submit(copy_context().run, work, device, part) for device, part in zip(ordinals, parts, strict=False)]
+    for each in running:
+        each.result()
+    if out is None:
+        return whole[()] if product.shape == () else whole
+    if whole is not out:
+        np.copyto(out, whole, casting="unsafe")
+    return out
+
+
+def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """A product in at most so many parts along the outermost axis of the batch, else along rows or columns."""
+    batch = c.ndim > 2 and c.shape[0] >= count
+    axis = 0 if batch else c.ndim - 2 if c.shape[-2] >= c.shape[-1] else c.ndim - 1
+    step = -(-c.shape[axis] // count)
+    step = -(-step // _ROWS) * _ROWS if step >= _ROWS and not batch else step
+    def cut(x: np.ndarray, part: slice, has: bool) -> np.ndarray:
+        inner = (slice(None),) * (c.ndim - axis - 1)
+        box: Any = (..., part, *inner)
+        return x[box] if has else x
+
+    own_a, own_b = (x.ndim == c.ndim and x.shape[0] > 1 if batch else axis == c.ndim - last for x, last in ((a, 2), (b, 1)))
+    parts = [slice(start, start + step) for start in range(0, c.shape[axis], step)]
+    return [(cut(a, part, own_a), cut(b, part, own_b), cut(c, part, True)) for part in parts]
 
 
 def _run(devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, precision: str,

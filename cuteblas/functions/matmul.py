@@ -17,7 +17,8 @@ from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .placement import FEW, Work, offload, stays, work_of
 from .routing import delegate, resolve_matmul
-from .settings import backend_of_environment, chosen_backend, current_backend
+from .settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
+from .sharded import ShardedArray
 
 if TYPE_CHECKING:
     from .pipeline import Execution
@@ -56,9 +57,9 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute. Operands are then CuPy arrays on any of them, :class:`cuteblas.ShardedArray` or
-        arrays of ``cupyx.distributed``; the result is where ``out`` is, else divided as the rows of ``x1`` or the columns of ``x2``
-        are, else on the device of ``x1``.
+        The GPUs of this host that may compute. Operands are then NumPy arrays, or CuPy arrays on any of them,
+        :class:`cuteblas.ShardedArray` or arrays of ``cupyx.distributed``; the result is where ``out`` is, else divided as the rows
+        of ``x1`` or the columns of ``x2`` are, else where ``x1`` is.
     axes, axis, keepdims, casting, order, dtype, subok, signature
         As in ``numpy.matmul``.
 
@@ -131,8 +132,11 @@ def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refu
         raise TypeError(f"matmul with devices= takes no {name}=")
     if (call := own_call(x1, x2, out)) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
-    from .devices import matmul_over
+    from .devices import matmul_of_host, matmul_over
 
+    if all(kind_of(x) not in ("cupy", "foreign") for x in (x1, x2, out)) and isinstance(out, (np.ndarray, type(None))) \
+            and not any(isinstance(x, ShardedArray) for x in (x1, x2)):
+        return matmul_of_host(x1, x2, out, devices, precision, in_tiles)
     return matmul_over(x1, x2, out, devices, precision, multiply_tile)
 
 
@@ -141,6 +145,7 @@ _staying: set[tuple[Any, ...]] = set()
 _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
 """Products of operands that may go to the GPU, by shapes, strides and types."""
 _MOST_KNOWN = 4096
+_SEVERAL_BYTES = 1 << 28                 # of operands that several GPUs share
 _KNOWN_BYTES = 1 << 26                   # of operands whose product takes long beside the way to it
 
 
@@ -159,7 +164,7 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out
     """A product of NumPy arrays that may go to the GPU."""
     result = offload("matmul", work, partial(_on_gpu, product, precision, variant), (x1, x2), out,
                      lambda: _matmul(x1, x2, out, precision, variant, arguments),
-                     stream=None if arguments or variant else partial(in_tiles, "matmul", x1, x2, out, precision, product))
+                     stream=None if arguments or variant else partial(_in_tiles, x1, x2, out, precision, product))
     return result[()] if out is None and product.shape == () else result
 
 
@@ -232,6 +237,15 @@ def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | No
         multiply_tile(a, b, c, precision)
 
     return stream(function, product, x1, x2, out, precision, multiply)
+
+
+def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:
+    """The same on the current GPU, or a large one on all that ``CUTEBLAS_DEVICES`` names."""
+    if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
+        from .devices import matmul_of_host
+
+        return matmul_of_host(x1, x2, out, devices, precision, in_tiles)
+    return in_tiles("matmul", x1, x2, out, precision, product)
 
 
 _TILES = "matmul: tiles"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
 __all__ = ["BACKENDS", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend",
-           "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
+           "devices_of_environment", "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
 
 BACKENDS = ("auto", "numpy", "cuda", "emulator")
 
@@ -60,6 +60,24 @@ chosen_backend = _chosen.get
 def backend_of_environment() -> str:
     """The backend that ``CUTEBLAS_BACKEND`` names."""
     return _checked_backend(os.environ.get("CUTEBLAS_BACKEND") or "auto", "CUTEBLAS_BACKEND")
+
+
+@cache
+def devices_of_environment() -> tuple[int, ...] | str | None:
+    """The devices that ``CUTEBLAS_DEVICES`` names: ``"all"``, ordinals, or ``None`` where it is not set. Read once.
+
+    Raises
+    ------
+    ValueError
+        If it names anything else.
+    """
+    named = os.environ.get("CUTEBLAS_DEVICES", "").strip()
+    if named in ("", "all"):
+        return named or None
+    try:
+        return tuple(int(ordinal) for ordinal in named.split(","))
+    except ValueError:
+        raise ValueError(f"CUTEBLAS_DEVICES is 'all' or ordinals with commas between them, not {named!r}") from None
 
 
 def current_backend() -> str:

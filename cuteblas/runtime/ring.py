@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, RLock, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,10 +161,16 @@ class Ring:
         For each direction; as many as there are processors, at most 12.
     slot_bytes : int
         The most of a piece.
+
+    Attributes
+    ----------
+    lock : RLock
+        Of the call that has the link: one at a time.
     """
 
     def __init__(self, link: Any, threads: int | None = None, slot_bytes: int = SLOT_BYTES):
         self.link, self.slot_bytes = link, slot_bytes
+        self.lock = RLock()
         self.threads = min(processors(), _MOST_THREADS) if threads is None else threads
         count = self.threads + max(2, self.threads // 2)
         self._filled, self._emptied = (self._slots(count) for _ in range(2))

@@ -223,3 +223,42 @@ def test_arrays_of_cupyx_distributed(small):
         quarters = {0: [((slice(0, 9), slice(0, 15)), one), ((slice(9, 20), slice(15, 30)), other)]}
         with pytest.raises(ValueError, match="axes 0, 1"):
             cuteblas.matmul(Distributed((20, 30), quarters), on_gpu(b), devices="all")
+
+
+@pytest.mark.parametrize("shapes", CASES)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_arrays_of_the_host(monkeypatch, shapes, count):
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    import cupy
+
+    from cuteblas.runtime import peers
+
+    from .host_link import linked
+
+    monkeypatch.setattr(peers, "peers", lambda: SimpleNamespace(count=lambda: count))
+    monkeypatch.setattr(cupy.cuda, "Device", lambda device: nullcontext())
+    rng = np.random.default_rng(6)
+    a, b = (integers(rng, shape) for shape in shapes)
+    with linked():
+        cuteblas.reset_stats()
+        np.testing.assert_array_equal(cuteblas.matmul(a, b, devices="all"), a @ b)
+        if shapes == ((5, 7, 9), (5, 9, 8)):
+            assert cuteblas.stats()["matmul"]["spread"] == {f"on cuda:{device}": 1 for device in range(count)}
+        out = np.full((a @ b).shape, 7, np.float64)
+        assert cuteblas.matmul(a, b, out, devices="all") is out
+        np.testing.assert_array_equal(out, a @ b)
+        if a.shape == b.shape[::-1] and a.ndim == 2 and a.shape[0] == a.shape[1]:
+            assert cuteblas.matmul(a, b, a, devices="all") is a
+
+
+def test_devices_of_the_environment(monkeypatch):
+    from cuteblas.functions import settings
+
+    for named, found in (("", None), ("all", "all"), ("0", (0,)), ("1, 0", (1, 0))):
+        monkeypatch.setenv("CUTEBLAS_DEVICES", named)
+        assert settings.devices_of_environment.__wrapped__() == found
+    monkeypatch.setenv("CUTEBLAS_DEVICES", "both")
+    with pytest.raises(ValueError, match="CUTEBLAS_DEVICES"):
+        settings.devices_of_environment.__wrapped__()

@@ -28,9 +28,7 @@ __all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "native", "
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
 
-_lock = surviving(RLock())              # one call at a time has the link
-
-
+_lock = surviving(RLock())              # of the rings
 _rings: dict[int, Ring] = {}
 _orphans: list[Ring] = []               # of the parent process: to free their memory would be a call of its driver
 
@@ -294,17 +292,16 @@ def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tu
 @contextmanager
 def crossing() -> Iterator[Crossing]:
     """A way to the current device; kernels and CuPy work on its stream meanwhile."""
-    with _lock:
-        ring = current_ring()
-        with ring.link.computing():
-            way = Crossing(ring)                        # the one before has waited for all of its steps
-            try:
-                yield way
-                if not way.bytes_down:                  # else they have followed all else
-                    ring.link.synchronize()
-            except BaseException:
-                way.abandon()
-                raise
+    ring = current_ring()
+    with ring.lock, ring.link.computing():
+        way = Crossing(ring)                            # the one before has waited for all of its steps
+        try:
+            yield way
+            if not way.bytes_down:                      # else they have followed all else
+                ring.link.synchronize()
+        except BaseException:
+            way.abandon()
+            raise
 
 
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
