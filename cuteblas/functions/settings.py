@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
 __all__ = ["BACKENDS", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend",
-           "devices_of_environment", "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit", "workspace_limit"]
+           "devices_of_environment", "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit",
+           "workspace_limit"]
 
 BACKENDS = ("auto", "numpy", "cuda", "emulator")
 
