@@ -1,0 +1,545 @@
+"""``gemm_batched``: C = alpha A B^T + beta C for many small matrices, as many in a block as fill whole lines of memory.
+
+Matrices that follow each other without gaps are one span, whatever their extents: a block copies its part of it by vectors, so that
+memory sees whole lines where a matrix is 3 x 3. Other operands are walked through in the order of their strides, so that neighbours
+in memory are copied by neighbouring threads; one that is the same for all matrices is copied once for each block. Matrices stay in
+shared memory in the order in which they come, with rows and matrices apart so far that threads read from different banks.
+
+A thread computes a block of C of one matrix, or a few threads in turns along K; or it has whole matrices, which it then loads as
+one span too. Sums go back through shared memory, and from there to C in the order of C.
+
+Extents of matrices are fixed when the kernel is generated; the number of matrices and strides that are not those of a span are
+arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import gcd, prod
+from typing import Any
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import CpAsync, Vector
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, static_extents
+from ...codegen.fma import Fma
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.nested import by_coordinate
+from ...codegen.signature import GlobalTensor, TensorParam
+from ...codegen.tiled import TiledCopy
+from ...codegen.values import Value
+from ...layout import E, Layout, Tensor, _, cosize, domain_offset, idx2crd, make_identity_tensor, make_layout
+from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
+from ..common import OperandAccess
+from ..epilogue import Epilogue, FusedEpilogue
+
+__all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
+
+Box = tuple[int, int, int]
+"""Rows, columns and matrices."""
+
+MATRICES = 2
+"""The mode of a box that counts matrices, after rows and columns."""
+
+_ASYNCHRONOUS = 4                    # bytes, of what is copied to shared memory without registers
+
+
+@dataclass(frozen=True)
+class BatchedTile:
+    """How the work of a block is divided.
+
+    Attributes
+    ----------
+    matrices : int
+        Matrices of a block.
+    threads : int
+        Threads of a block; not all of them multiply.
+    across : tuple of int
+        Threads along (M, N) of one matrix.
+    run : tuple of int
+        Neighbours along (M, N) that a thread has together.
+    depth : int
+        Threads along K of one matrix: their sums are added in order.
+    step : int
+        Elements along K that are loaded together.
+    whole : int
+        Matrices of a thread that has all of their elements in registers; 0 if it has none.
+    """
+
+    matrices: int
+    threads: int
+    across: tuple[int, int] = (1, 1)
+    run: tuple[int, int] = (1, 1)
+    depth: int = 1
+    step: int = 1
+    whole: int = 0
+
+    def rest(self, mode: int, extent: int) -> int:
+        """Runs of a thread along M (``mode`` 0) or N."""
+        return -(-extent // (self.across[mode] * self.run[mode]))
+
+    def loaded(self, mode: int, extent: int, held: Box, item: int) -> tuple[bool, int]:
+        """Whether a thread loads an operand along K, and elements that it loads at once."""
+        run, (x, y, each), most = self.run[mode], held, max(1, 16 // item)
+        if y == 1 and x != 1:
+            return True, gcd(self.step, most, x, each)
+        return False, gcd(run, most, y, each, extent) if x == 1 else 1
+
+    def stored(self, extents: Box, held: Box, item: int) -> int:
+        """Sums that a thread stores at once."""
+        return gcd(self.run[1], max(1, 16 // item), held[0], held[2], extents[1]) if held[1] == 1 else 1
+
+    @property
+    def multiplying(self) -> int:
+        """Threads that multiply."""
+        return prod(self.across) * self.depth * self.matrices // max(1, self.whole)
+
+    def __str__(self) -> str:
+        threads, run = "x".join(map(str, (*self.across, self.depth))), "x".join(map(str, self.run))
+        mine = f"{self.whole} for each thread" if self.whole else f"{threads} threads for each, runs of {run}, K by {self.step}"
+        return f"{self.matrices} matrices, {self.threads} threads; {mine}"
+
+
+@dataclass(frozen=True)
+class BatchedSide:
+    """Where the matrices of an operand are.
+
+    Attributes
+    ----------
+    order : tuple of int
+        Its modes, the smallest stride first: 0 and 1 as in the operand, 2 the matrices; without those along which it does not move.
+    run : int
+        How many of them, the first ones, follow each other without gaps.
+    width : int
+        Elements that are copied at once.
+    held : tuple of int
+        Strides of its modes in shared memory; 0 for those that it lacks.
+    conj : bool
+        Whether elements are conjugated as they are read.
+    """
+
+    order: tuple[int, ...]
+    run: int
+    width: int
+    held: tuple[int, int, int]
+    conj: bool = False
+
+    @property
+    def outermost(self) -> bool:
+        """Whether the matrices are the last of its modes."""
+        return self.order[-1:] == (MATRICES,)
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is a span."""
+        return self.run == len(self.order) and (self.outermost or MATRICES not in self.order)
+
+    def matrix(self, box: Box) -> int:
+        """Elements of one matrix."""
+        return prod(box[q] for q in self.order if q != MATRICES)
+
+    def joined(self, box: Box) -> int:
+        """How many of its modes are one mode, in memory and in shared memory: vectors go across them."""
+        dense = (self.held[q] == prod(box[x] for x in self.order[:i]) for i, q in enumerate(self.order[:self.run]))
+        return next((i for i, same in enumerate(dense) if not same), self.run)
+
+    def shared(self, box: Box, vectors: int) -> Layout:
+        """The place of an element (row, column, matrix) in shared memory, the last mode so long that there are so many vectors."""
+        shape = [box[q] if q in self.order else 1 for q in range(3)]
+        if self.order:
+            shape[self.order[-1]] = -(-vectors * self.width // prod(box[q] for q in self.order[:-1]))
+        return Layout(tuple(shape), self.held)
+
+    def declared(self, name: str, element: str, box: Box, written: bool) -> TensorParam:
+        """The operand as a parameter: elements of a span; or rows and columns, and matrices where they are not outermost."""
+        if self.packed:
+            return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
+        modes = ("row", "column") if self.outermost or MATRICES not in self.order else ("row", "column", "matrix")
+        known: dict[int, int | None] = dict.fromkeys(self.order)
+        for i, q in enumerate(self.order[:self.run]):
+            known[q] = prod(box[x] for x in self.order[:i])
+        strides = tuple(known.get(q, 0) for q in range(len(modes)))
+        return TensorParam(name, modes, element, strides, self.width, written, batch=self.outermost)
+
+    @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        order = "".join("xyl"[q] for q in self.order) or "o"
+        return f"{order}{self.run}v{self.width}{'c' if self.conj else ''}h{'_'.join(map(str, self.held))}"
+
+
+@dataclass(frozen=True)
+class BatchedConfig:
+    """Everything that a ``gemm_batched`` kernel is specialised on.
+
+    Attributes
+    ----------
+    element, element_b, output, accumulator : str
+        NumPy's names of the types of A, of B, of C and of the sums.
+    extents : tuple of int
+        M, N and K.
+    tile : BatchedTile
+        The division of the work.
+    a, b, c : BatchedSide
+        How the operands are read and written.
+    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
+        What is known of the scalars.
+    batch_modes : int
+        Number of batch modes of operands that are not spans.
+    multiple : int
+        What divides the number of matrices.
+    wide : bool
+        Whether offsets need 64 bits.
+    epilogue : FusedEpilogue, optional
+        What is done instead of ``alpha * sum + beta * C``.
+    """
+
+    element: str
+    element_b: str
+    output: str
+    accumulator: str
+    extents: tuple[int, int, int]
+    tile: BatchedTile
+    a: BatchedSide
+    b: BatchedSide
+    c: BatchedSide
+    alpha: str = "one"
+    beta: str = "zero"
+    batch_modes: int = 0
+    multiple: int = 1
+    wide: bool = False
+    epilogue: FusedEpilogue | None = None
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """Extents of what a block has of A, B and C: rows, columns, matrices."""
+        (m, n, k), count = self.extents, self.tile.matrices
+        return (m, k, count), (n, k, count), (m, n, count)
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        t = self.tile
+        types = "_".join(dtype(x).tag for x in dict.fromkeys((self.element, self.element_b, self.accumulator, self.output)))
+        return (f"gemm_batched_{types}_{'x'.join(map(str, self.extents))}_{t.matrices}_{t.threads}_"
+                f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}w{t.whole}_{self.a.tag}_{self.b.tag}_{self.c.tag}"
+                f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}"
+                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+
+
+class _Operand:
+    """What a block has of an operand: vectors, one after the other in the order in which they are in memory.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    side : BatchedSide
+        Where the matrices are.
+    box : tuple of int
+        Rows, columns and matrices of a block.
+    tensor : GlobalTensor
+        The operand.
+    threads : int
+        Threads of the block.
+    first, limit : IntLike
+        The first matrix of the block, and how many there are.
+    """
+
+    def __init__(self, k: KernelBuilder, side: BatchedSide, box: Box, tensor: GlobalTensor, threads: int,
+                 first: IntLike, limit: IntLike):
+        self.k, self.side, self.box, self.tensor, self.name = k, side, box, tensor, tensor.param.name
+        self._first, self._limit, self._place = first, limit, side.order.index(MATRICES) if MATRICES in side.order else None
+        self._copy = TiledCopy(Layout((1, threads)), (side.width, 1))
+        self.vectors = prod(box[q] for q in side.order) // side.width
+        self.passes = -(-self.vectors // threads)
+        self.shared_layout = side.shared(box, self.passes * threads)
+
+    def _each(self, *modes: Any) -> tuple[Any, ...]:
+        """Of rows, columns and matrices, those that it has, in its order."""
+        return tuple(modes[q] for q in self.side.order)
+
+    def vectors_of(self, engine: Any, extents: tuple[Any, ...], strides: tuple[Any, ...], along: Any = 1) -> Tensor:
+        """Vectors of a tensor with these modes, in its order: (width, vector)."""
+        width, joined = self.side.width, self.side.joined(self.box)
+        if joined:
+            extents = (prod(extents[:joined]) // width, *extents[joined:])
+            strides = (width * strides[0], *strides[joined:])
+        return by_coordinate(Tensor(engine, Layout((width, extents or 1), (along, strides or 0))), (width, self.vectors))
+
+    def part_of(self, tensor: Tensor) -> Tensor:
+        """This part of a tensor (rows, columns, matrices...) in memory: (width, vector)."""
+        shape, strides = tensor.layout.shape, tensor.layout.stride
+        if self._place is None:
+            return self.vectors_of(tensor.engine, self._each(*self.box), self._each(*strides))
+        if not self.side.outermost:
+            along = strides[MATRICES][0] if isinstance(strides[MATRICES], tuple) else strides[MATRICES]
+            return self.vectors_of(tensor.engine + self._first * along, self._each(*self.box),
+                                   self._each(*strides[:MATRICES], along))
+        inner = self._each(*self.box)[:-1]
+        whole = self.vectors_of(tensor.engine, (*inner, *shape[MATRICES]), (*self._each(*strides)[:-1], *strides[MATRICES]))
+        return domain_offset((0, self._first * (prod(inner) // self.side.width)), whole)
+
+    @property
+    def memory(self) -> Tensor:
+        """This part in memory: (width, vector)."""
+        if not self.side.packed:
+            return self.part_of(self.tensor.at(None))                   # type: ignore[arg-type]
+        start = 0 if self._place is None else self._first * self.side.matrix(self.box)
+        return Tensor(self.tensor.address + start, Layout((self.side.width, self.vectors)))
+
+    def in_shared(self, shared: Tensor) -> Tensor:
+        """This part in shared memory: (width, vector)."""
+        if self.side.joined(self.box) == len(self.side.order):
+            return Tensor(shared.engine, Layout((self.side.width, self.passes * self._copy.tile[1])))
+        return self.vectors_of(shared.engine, self._each(*self.shared_layout.shape), self._each(*self.side.held))
+
+    def mine(self, tensor: Tensor) -> Tensor:
+        """What this thread copies: (width, pass)."""
+        return self._copy.partition(tensor, self.k.thread).map_domain(lambda layout: make_layout(layout[0], layout[2]))
+
+    @property
+    def guard(self) -> Guard:
+        """Which vectors exist, for this thread."""
+        coordinates = make_identity_tensor((self.vectors,)).engine
+        if self._place is None or self.side.outermost:
+            end: IntLike = self.vectors
+            if self._place is not None:
+                end = self.k.let(f"{self.name}_end", self._limit * self.side.matrix(self.box) // self.side.width)
+            flat = self.mine(Tensor(coordinates, Layout((self.side.width, self.vectors), (0, E(0)))))
+            return Guard(self.k.pin(f"t{self.name}c{self.name}", flat), (end,))
+        # Passes end after the last of the vectors: then the last mode is beyond its extent.
+        last = self.side.order[-1]
+        basis = tuple(E(0) if q == MATRICES else (q == last) * E(1) for q in self.side.order)
+        pairs = make_identity_tensor((1, 1)).engine
+        return Guard(self.mine(self.vectors_of(pairs, self._each(*self.box), basis, 0)), (self._limit, self.box[last]))
+
+    def load(self, shared: Tensor) -> None:
+        """Copy this part to shared memory; what does not exist is zero there."""
+        k, width, name = self.k, self.side.width, self.name
+        tXgX, tXsX = k.pin(f"t{name}g{name}", self.mine(self.memory)), k.pin(f"t{name}s{name}", self.mine(self.in_shared(shared)))
+        if width * shared.engine.dtype.bytes >= _ASYNCHRONOUS:
+            k.copy(CpAsync(width), tXgX, tXsX, guard=self.guard)
+            return
+        held = k.registers(f"t{name}r{name}", shared.engine.dtype.name, Layout((width, self.passes)))
+        k.copy(Vector(width), tXgX, held, guard=self.guard)
+        k.copy(Vector(width), held, tXsX)
+
+
+class _Parked:
+    """Sums of C in shared memory, in the order of C: a thread's run is loaded when it is asked for, all parts of K added."""
+
+    def __init__(self, k: KernelBuilder, parts: list[Tensor], exists: Callable[[IntLike], Expr | bool]):
+        self._k, self._parts, self._exists = k, parts, exists
+
+    @property
+    def layout(self) -> Layout:
+        """That which they would have in registers."""
+        return Layout(static_extents(self._parts[0]))
+
+    def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
+        """Those of the run of one pass."""
+        k, (width, _passes) = self._k, static_extents(self._parts[0])
+        element = self._parts[0].engine.dtype
+        vector = Vector(gcd(width, max(1, 16 // element.bytes)))
+        total = k.registers("total", element.name, Layout(width))
+        k.fill(total)
+        with k.when(self._exists(first)):
+            k.copy(vector, self._parts[0][_, first], total)
+            for p, part in enumerate(self._parts[1:]):
+                other = k.registers(f"part_{p}", element.name, Layout(width))
+                k.copy(vector, part[_, first], other)
+                k.fold(total, other)
+        return lambda i, *_rest: total(i)
+
+
+class _Divided:
+    """Products of threads that have a part of a matrix of C each: runs along M and N, in turns along K."""
+
+    def __init__(self, k: KernelBuilder, config: BatchedConfig):
+        self._k, self._config, tile = k, config, config.tile
+        names = ("column", "row", "part", "matrix")
+        at = idx2crd(k.thread, (tile.across[1], tile.across[0], tile.depth, tile.matrices))
+        column, row, self._part, self._matrix = (k.let(f"at_{name}", x) for name, x in zip(names, at, strict=True))
+        self.busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
+        self._starts = tuple(self._runs(mode, x) for mode, x in enumerate((row, column)))
+        (vm, vn), (rm, rn) = tile.run, (len(starts) for starts in self._starts)
+        self.total = k.registers("tCrC", config.accumulator, Layout(((vm, vn), rm, rn), ((vn, 1), vm * vn, vm * vn * rm)))
+        k.fill(self.total)
+
+    def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Expr | bool]]:
+        """Where the runs of a thread begin along M or N, and whether they do: the others repeat the last run."""
+        k, tile, extent = self._k, self._config.tile, self._config.extents[mode]
+        across, run = tile.across[mode], tile.run[mode]
+        found: list[tuple[IntLike, Expr | bool]] = []
+        for rest in range(tile.rest(mode, extent)):
+            start = (at + across * rest) * run
+            if across * (rest + 1) * run <= extent:
+                found.append((start, True))
+            else:
+                found.append((k.let(f"start_{'mn'[mode]}{rest}", minimum(start, extent - run)), less(start, extent)))
+        return found
+
+    def _fragments(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> tuple[Tensor, Callable[[IntLike], None]]:
+        """Registers (run, rest, step) for an operand, and what loads them for a turn along K."""
+        k, tile, element = self._k, self._config.tile, shared.engine.dtype
+        run, step, (x, y, _each) = tile.run[mode], tile.step, side.held
+        along_k, width = tile.loaded(mode, self._config.extents[mode], side.held, element.bytes)
+        rest = len(self._starts[mode])
+        fragment = k.registers(f"tCr{name}", element.name,
+                               Layout((run, rest, step), (step, step * run, 1) if along_k else (1, run, run * rest)))
+        turns = self._config.extents[2] // (step * tile.depth)
+        parts = [k.pin(f"tCs{name}{r}", Tensor(domain_offset((start, self._part * step), shared[_, _, self._matrix]).engine,
+                                               Layout((run, step, turns), (x, y, y * step * tile.depth))))
+                 for r, (start, _exists) in enumerate(self._starts[mode])]
+
+        def load(turn: IntLike) -> None:
+            for r, part in enumerate(parts):
+                if along_k:
+                    k.copy(Vector(width), _swapped(part[_, _, turn]), _swapped(fragment[_, r, _]))
+                else:
+                    k.copy(Vector(width), part[_, _, turn], fragment[_, r, _])
+
+        return fragment, load
+
+    def products(self, sA: Tensor, sB: Tensor) -> None:
+        """Write the products."""
+        k, config, tile = self._k, self._config, self._config.tile
+        (tCrA, load_a), (tCrB, load_b) = self._fragments("A", 0, config.a, sA), self._fragments("B", 1, config.b, sB)
+        with k.loop("turn", config.extents[2] // (tile.step * tile.depth)) as turn:
+            load_a(turn)
+            load_b(turn)
+            with k.loops((tile.step,)) as (at,):
+                k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[_, _, at], tCrB[_, _, at])
+
+    def store(self, sC: Tensor) -> None:
+        """Sums to shared memory."""
+        k, config, (vm, vn), (x, y, _each) = self._k, self._config, self._config.tile.run, self._config.c.held
+        width = config.tile.stored(config.extents, config.c.held, sC.engine.dtype.bytes)
+        for r, (row, row_exists) in enumerate(self._starts[0]):
+            for s, (column, column_exists) in enumerate(self._starts[1]):
+                here = domain_offset((row, column), sC[_, _, self._matrix, self._part])
+                with k.when(all_of(row_exists, column_exists)):
+                    k.copy(Vector(width), self.total[(_, _), r, s].map_domain(lambda runs: make_layout(runs[1], runs[0])),
+                           Tensor(here.engine, Layout((vn, vm), (y, x))))
+
+
+class _Whole:
+    """Products of threads that have whole matrices: as many of A, of B and of C, each loaded and stored as one span."""
+
+    def __init__(self, k: KernelBuilder, config: BatchedConfig):
+        self._k, self._config, tile = k, config, config.tile
+        self.busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
+        self._boxes = [(*box[:MATRICES], tile.whole) for box in config.boxes]
+        self.total = k.registers("tCrC", config.accumulator, self._layout(config.c, 2))
+        k.fill(self.total)
+
+    def _layout(self, side: BatchedSide, which: int) -> Layout:
+        """Registers (row, column, matrix) for a span."""
+        box = self._boxes[which]
+        strides = [0, 0, 0]
+        for i, q in enumerate(side.order):
+            strides[q] = prod(box[x] for x in side.order[:i])
+        return Layout(box, tuple(strides))
+
+    def _span(self, side: BatchedSide, which: int, shared: Tensor, registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
+        """How a thread's span is copied, where it is in shared memory, and in registers."""
+        box, item = self._boxes[which], shared.engine.dtype.bytes
+        elements = prod(box[q] for q in side.order)
+        each = side.held[MATRICES] * self._config.tile.whole
+        return (Vector(gcd(elements, max(1, 16 // item), each)), Tensor(shared.engine + self._k.thread * each, Layout(elements)),
+                Tensor(registers.engine, Layout(elements)))
+
+    def products(self, sA: Tensor, sB: Tensor) -> None:
+        """Write the products."""
+        k, config, fragments = self._k, self._config, []
+        for which, (name, side, shared) in enumerate((("A", config.a, sA), ("B", config.b, sB))):
+            fragments.append(k.registers(f"tCr{name}", shared.engine.dtype.name, self._layout(side, which)))
+            atom, of_memory, of_registers = self._span(side, which, shared, fragments[-1])
+            k.copy(atom, of_memory, of_registers)
+        tCrA, tCrB = fragments
+        with k.loops((config.extents[2], config.tile.whole)) as (at, matrix):
+            k.gemm(Fma(config.a.conj, config.b.conj), _as_one(self.total[_, _, matrix]),
+                   *(x[_, at, matrix].map_domain(lambda run: make_layout(run, Layout(1))) for x in (tCrA, tCrB)))
+
+    def store(self, sC: Tensor) -> None:
+        """Sums to shared memory."""
+        atom, of_memory, of_registers = self._span(self._config.c, 2, sC, self.total)
+        self._k.copy(atom, of_registers, of_memory)
+
+
+def _swapped(tensor: Tensor) -> Tensor:
+    """A tensor with its two modes in the other order."""
+    return tensor.map_domain(lambda layout: make_layout(layout[1], layout[0]))
+
+
+def _as_one(tensor: Tensor) -> Tensor:
+    """Rows and columns as ((row, column), 1, 1)."""
+    return tensor.map_domain(lambda layout: make_layout(layout, Layout(1), Layout(1)))
+
+
+@cache
+def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters
+    ----------
+    config : BatchedConfig
+        What the kernel is specialised on.
+
+    Returns
+    -------
+    GeneratedKernel
+        Its matrices are A, B and C; ``matrices`` is their number.
+
+    Raises
+    ------
+    CodegenError
+        If the work does not divide among the threads, or a vector width is not provable.
+    """
+    tile, (m, n, depth), sums = config.tile, config.extents, config.accumulator
+    if tile.multiplying > tile.threads or depth % (tile.step * tile.depth):
+        raise CodegenError(f"{config.name}: {tile} does not divide {config.extents}")
+    k = KernelBuilder(config.name, tile.threads, wide=config.wide,
+                      summary=f"C = alpha * A * B^T + beta * C with A ({m},{depth}), B ({n},{depth}), C ({m},{n}) for each matrix: "
+                              f"{tile}")
+    sides = (("A", config.element, config.a), ("B", config.element_b, config.b), ("C", config.output, config.c))
+    declared = (side.declared(name, element, box, name == "C")
+                for (name, element, side), box in zip(sides, config.boxes, strict=True))
+    tensors = k.tensors(*declared, batch=config.batch_modes)
+    epilogue = Epilogue(k, sums, config.output, OperandAccess(0, config.c.width), config.alpha, config.beta, config.epilogue)
+    count = k.integer("matrices", multiple=config.multiple)
+    first = k.let("first", k.block_index("block", "x") * tile.matrices)
+    limit = k.let("limit", minimum(count - first, tile.matrices))
+    A, B, C = (_Operand(k, side, box, tensor, tile.threads, first, limit)
+               for (_name, _element, side), box, tensor in zip(sides, config.boxes, tensors, strict=True))
+    epilogue.load_scalars()
+
+    k.comment("Matrices of the block to shared memory")
+    sA, sB = k.shared("sA", config.element, A.shared_layout), k.shared("sB", config.element_b, B.shared_layout)
+    A.load(sA)
+    B.load(sB)
+    k.commit()
+    k.wait(0)
+    k.barrier()
+
+    k.comment("Products: (runs, rest) of C for a thread")
+    multiply = (_Whole if tile.whole else _Divided)(k, config)
+    with k.when(multiply.busy):
+        multiply.products(sA, sB)
+    epilogue.clear(multiply.total)
+    k.barrier()
+    parts = make_layout(*C.shared_layout, Layout(tile.depth, cosize(C.shared_layout)))
+    sC = k.shared("sC", sums, parts, over="sA")
+    with k.when(multiply.busy):
+        multiply.store(sC)
+    k.barrier()
+    k.let_next_launch_begin()
+    guard = C.guard
+    summed = [k.pin(f"tCsC{part}", C.mine(C.in_shared(sC[_, _, _, part]))) for part in range(tile.depth)]
+    parked = _Parked(k, summed, lambda at: guard.at((0, at)))
+    every: Any = None                                   # matrix of the batch: the tile of C has several
+    epilogue.store(parked, C.mine, C.memory, guard, (m, n), every, C.part_of)
+    return k.build()
