@@ -12,6 +12,7 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.epilogue import FusedEpilogue
 from cuteblas.kernels.gemm.block import GemmConfig
 from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.wgmma import plan_wgmma
@@ -19,7 +20,7 @@ from cuteblas.planning.problem import Fusion
 
 from .engines import UNIT, gemm_problem, place
 
-PLANNERS = {"gemm_simt": plan_simt, "gemm_mma": plan_mma, "gemm_wgmma": plan_wgmma}
+PLANNERS = {"gemm_batched": plan_batched, "gemm_simt": plan_simt, "gemm_mma": plan_mma, "gemm_wgmma": plan_wgmma}
 TYPES = {"float16": np.dtype("f2"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -49,7 +50,7 @@ def check(got, want, bound):
 @pytest.mark.parametrize("family, dtype, m, n, k", [
     ("gemm_simt", "float32", 45, 37, 20), ("gemm_simt", "float64", 33, 70, 9), ("gemm_simt", "float32", 20, 12, 700),
     ("gemm_mma", "float64", 70, 45, 24), ("gemm_mma", "float16", 70, 46, 40), ("gemm_mma", "bfloat16", 20, 24, 4000),
-    ("gemm_wgmma", "float16", 130, 72, 72),
+    ("gemm_wgmma", "float16", 130, 72, 72), ("gemm_batched", "float32", 5, 7, 9), ("gemm_batched", "float16", 12, 8, 20),
 ])
 def test_every_family_fuses(engine, family, dtype, m, n, k, with_c, c_order):
     rng = np.random.default_rng(1)

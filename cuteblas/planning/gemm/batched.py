@@ -247,9 +247,10 @@ def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, fl
     for side, box in zip((a, b, c), boxes, strict=True):
         if MATRICES in side.order[:side.joined(box)]:
             multiple = max(multiple, side.width // gcd(side.width, side.matrix(box)) if side.outermost else side.width)
+    # Elements are counted, even those that several matrices share.
+    wide = max(gemm_span(p), *(prod(e) * count for _x, e in operands)) >= NARROW_SPAN
     config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, extents, tile, a, b, c, p.alpha, p.beta,
-                           len(p.batch) if needs else 0, multiple, gemm_span(p) >= NARROW_SPAN or count * 64 * 64 >= 2**31,
-                           fused(p, 1, 1))
+                           len(p.batch) if needs else 0, multiple, wide, fused(p, 1, 1))
     return config, clocks
 
 

@@ -1,0 +1,203 @@
+"""``gemm_batched``: small matrices of every type, extent and stride against wider arithmetic, in the emulator and on a GPU."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.kernels.gemm.batched import BatchedTile, gemm_batched
+from cuteblas.planning import H200, GemmProblem, Operand
+from cuteblas.planning.gemm.batched import plan_batched, why_not_batched
+
+from .engines import Strided, aligned, check_product, gemm_problem, place, poison, random
+
+FLOATS = ["float32", "float64", "complex64", "complex128"]
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", *FLOATS]
+
+
+def run(engine, a, b, c, dtype, *, alpha=1, beta=0, conj=(False, False)):
+    """Multiply what is placed; returns the plan."""
+    before = c.view.copy()
+    outside = np.ones(c.base.shape, bool)
+    np.lib.stride_tricks.as_strided(outside[c.offset:], c.shape, c.strides)[...] = False
+    untouched = c.base[outside].copy()
+    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    plan = plan_batched(gemm_problem(a, b, c, conj=conj, **kinds), engine.device)
+    engine.run(plan, alpha, beta, a=a, b=b, c=c)
+    wide_a, wide_b = (np.conj(x.view) if f else x.view for x, f in zip((a, b), conj, strict=True))
+    check_product(c.view, np.array(wide_a), np.array(wide_b), dtype, alpha=alpha, beta=beta, before=before)
+    np.testing.assert_array_equal(c.base[outside], untouched, err_msg="memory outside of C was written")
+    return plan
+
+
+def product(engine, batch, m, n, k, dtype, *, beta=0, a=None, b=None, c=None, **kinds):
+    """Random matrices in memory of these kinds; C poisoned, or random if it is read."""
+    rng = np.random.default_rng(1)
+    before = random(rng, (*batch, m, n), dtype) if beta else np.full((*batch, m, n), poison(dtype), dtype)
+    placed_c = place(before, poison=poison(dtype), **(c or {}))
+    return run(engine, place(random(rng, (*batch, m, k), dtype), **(a or {})),
+               place(random(rng, (*batch, k, n), dtype), **(b or {})), placed_c, dtype, beta=beta, **kinds)
+
+
+@pytest.mark.parametrize("extents", [(4, 4, 4), (3, 3, 3), (7, 5, 9)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type(engine, dtype, extents):
+    product(engine, (133,), *extents, dtype)
+
+
+EXTENTS = [(1, 1, 1), (1, 1, 200), (2, 1, 33), (1, 8, 2), (2, 3, 4), (5, 5, 5), (6, 6, 6), (8, 8, 8), (13, 17, 11), (16, 16, 16),
+           (31, 33, 15), (32, 32, 32), (64, 3, 40), (3, 64, 5), (64, 64, 20)]
+
+
+@pytest.mark.parametrize("m, n, k", EXTENTS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex128"])
+def test_extents(engine, m, n, k, dtype):
+    product(engine, (9,), m, n, k, dtype)
+
+
+@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_every_order_of_a_b_and_c(engine, dtype, orders):
+    product(engine, (40,), 8, 12, 4, dtype, a={"order": orders[0]}, b={"order": orders[1]}, c={"order": orders[2]})
+
+
+PLACES = {"rows apart": {"pad": 3}, "rows apart by a vector": {"pad": 8}, "every other element": {"step": 2},
+          "backwards": {"flip": (True, True, True)}, "matrices backwards": {"flip": (True, False, False)},
+          "unaligned": {"offset": 1}}
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("operand", ["a", "b", "c"])
+def test_strides(engine, where, operand):
+    product(engine, (21,), 8, 4, 12, "float32", **{operand: PLACES[where]})
+
+
+def shuffled(values, order):
+    """Values in memory in an order of their modes, the slowest first."""
+    strides, step = [0] * values.ndim, 1
+    for mode in reversed(order):
+        strides[mode] = step
+        step *= values.shape[mode]
+    x = Strided(aligned(step, values.dtype), 0, values.shape, tuple(strides))
+    x.view[...] = values
+    return x
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+@pytest.mark.parametrize("operand", [0, 1, 2])
+@pytest.mark.parametrize("batch", [32, 35])
+def test_matrices_between_rows_and_columns(engine, batch, operand, order):
+    rng, dtype = np.random.default_rng(2), "float32"
+    orders = [(0, 1, 2)] * 3
+    orders[operand] = order
+    arrays = random(rng, (batch, 6, 8), dtype), random(rng, (batch, 8, 4), dtype), np.full((batch, 6, 4), np.nan, dtype)
+    run(engine, *(shuffled(x, o) for x, o in zip(arrays, orders, strict=True)), dtype)
+
+
+@pytest.mark.parametrize("shapes", [((1, 1), (3, 7)), ((3, 7), (1, 1)), ((3, 1), (1, 7)), ((3, 7), (1, 7)), ((3, 1), (3, 7)),
+                                    ((2, 3, 5), (2, 1, 5))], ids=str)
+def test_operands_that_are_the_same_for_many_matrices(engine, shapes):
+    rng, dtype = np.random.default_rng(3), "float64"
+    batch = np.broadcast_shapes(*shapes)
+    operands = []
+    for shape, extents in zip(shapes, ((5, 3), (3, 4)), strict=True):
+        x = place(random(rng, (*shape, *extents), dtype))
+        steps = tuple(0 if n == 1 else s for n, s in zip(shape, x.strides, strict=False))
+        operands.append(Strided(x.base, x.offset, (*batch, *extents), (*steps, *x.strides[-2:])))
+    run(engine, *operands, place(np.full((*batch, 5, 4), np.nan), pad=2), dtype)
+
+
+def test_one_element_is_read_for_all_rows(engine):
+    rng = np.random.default_rng(4)
+    a, b = place(random(rng, (12, 1, 1), "float32")), place(random(rng, (12, 6, 5), "float32"))
+    repeated = Strided(a.base, 0, (12, 4, 6), (1, 0, 0))
+    run(engine, repeated, b, place(np.full((12, 4, 5), np.nan, "float32")), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", *FLOATS, "int32", "uint8"])
+@pytest.mark.parametrize("alpha, beta", [(1, 1), (2, 0), (-3, 1), (2, 5)])
+def test_alpha_and_beta(engine, dtype, alpha, beta):
+    if dtype == "float16":
+        pytest.skip("the bound of check_product is for one rounding of the sum")
+    if dtype.startswith("c"):
+        alpha, beta = complex(alpha, 0.5), complex(beta, -1.5) if beta > 1 else beta
+    if dtype == "uint8" and alpha < 0:
+        alpha = 3
+    product(engine, (50,), 3, 6, 4, dtype, alpha=alpha, beta=beta)
+
+
+@pytest.mark.parametrize("alpha, beta", [(2, 3), (0, 3), (2, 0), (0, 0)])
+def test_scalars_in_device_memory(engine, alpha, beta):
+    """Zero is found out when the kernel runs: NaN in what is then not to be used stays out."""
+    rng = np.random.default_rng(5)
+    a, b, before = (rng.integers(-3, 4, (20, 4, 4)).astype("float32") for _ in range(3))
+    want = alpha * (a @ b) + beta * before
+    if not alpha:
+        a[:], b[:] = np.nan, np.inf
+    if not beta:
+        before[:] = np.nan
+    pa, pb, pc = place(a), place(b), place(before)
+    scalars = {name: place(np.full((1, 1), value, "float32")) for name, value in (("alpha", alpha), ("beta", beta))}
+    plan = plan_batched(gemm_problem(pa, pb, pc, alpha="device", beta="device"), engine.device)
+    engine.run(plan, operands=scalars, a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, want)
+
+
+@pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("extents", [(3, 3, 3), (9, 10, 8)], ids=str)
+def test_conjugation_on_load(engine, conj, extents):
+    product(engine, (17,), *extents, "complex64", conj=conj)
+
+
+@pytest.mark.parametrize("a_type, b_type, c_type", [("int8", "int8", "int32"), ("float16", "float16", "float32"),
+                                                    ("float32", "float32", "float64")])
+def test_mixed_types(engine, a_type, b_type, c_type):
+    rng = np.random.default_rng(6)
+    a, b = (rng.integers(-9, 10, (30, 5, 5)).astype(t) for t in (a_type, b_type))
+    pa, pb, pc = place(a), place(b), place(np.full((30, 5, 5), poison(c_type), c_type))
+    engine.run(plan_batched(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, a.astype(c_type) @ b.astype(c_type))
+
+
+def test_offsets_beyond_32_bits():
+    x = Operand("float32", (3, 1), (9,))
+    plan = plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (10**8 + 4,)), H200)
+    assert plan.config.wide and "long long const first = block * " in plan.source
+    assert not plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (10**6,)), H200).config.wide
+
+
+def test_spans_are_copied_by_whole_vectors():
+    """3 x 3 matrices of any type that follow each other are read and written 16 bytes at a time."""
+    for dtype, width in (("int8", 16), ("float16", 8), ("float32", 4), ("float64", 2)):
+        x = Operand(dtype, (3, 1), (9,))
+        config = plan_batched(GemmProblem(3, 3, 3, x, Operand(dtype, (1, 3), (9,)), x, (10**5,)), H200).config
+        assert (config.a.width, config.b.width, config.c.width) == (width, width, width)
+
+
+@pytest.mark.parametrize("extents", [(3, 3, 3), (4, 4, 4), (8, 8, 8), (16, 16, 16), (32, 32, 32)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+def test_few_bank_conflicts(dtype, extents):
+    m, n, k = extents
+    plan = plan_batched(GemmProblem(m, n, k, Operand(dtype, (k, 1), (m * k,)), Operand(dtype, (1, n), (n * k,)),
+                                    Operand(dtype, (n, 1), (m * n,)), (10**5,)), H200)
+    for name, text in plan.facts.items():
+        if name.startswith("shared load"):
+            for part in text.split("; "):
+                actual, _, least = part.split(": ")[1].partition(" wavefronts of at least ")
+                assert int(actual) <= 2 * int(least.split()[0]), (name, text)
+
+
+def test_what_it_refuses():
+    x = Operand("float32", (4, 1), (16,))
+    p = GemmProblem(4, 4, 4, x, Operand("float32", (1, 4), (16,)), x, (100,))
+    assert why_not_batched(p, H200) is None
+    assert why_not_batched(replace(p, alpha="zero"), H200) == "nothing is summed"
+    assert "are larger than" in why_not_batched(replace(p, m=65), H200)
+    with pytest.raises(ValueError, match="there is one matrix"):
+        plan_batched(replace(p, batch=(), a=replace(x, batch_strides=()), b=replace(p.b, batch_strides=()),
+                             c=replace(x, batch_strides=())), H200)
+    config = plan_batched(p, H200).config
+    with pytest.raises(CodegenError, match="does not divide"):
+        gemm_batched(replace(config, tile=BatchedTile(64, 32)))
