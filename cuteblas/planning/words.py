@@ -13,6 +13,7 @@ __all__ = ["kernel_words", "plan_rows", "time_words"]
 
 _FAMILIES = {
     "gemm_simt": "fused multiply-adds",
+    "gemm_batched": "fused multiply-adds, many matrices in a block",
     "gemm_tutorial": "fused multiply-adds, as tutorials write it",
     "gett": "fused multiply-adds, modes nested",
     "gemm_mma": "tensor cores (mma.sync)",

@@ -163,7 +163,7 @@ def test_mixed_types(engine, a_type, b_type, c_type):
 
 def test_offsets_beyond_32_bits():
     x = Operand("float32", (3, 1), (9,))
-    plan = plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (10**8 + 4,)), H200)
+    plan = plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (2 * 10**8,)), H200)
     assert plan.config.wide and "long long const first = block * " in plan.source
     assert not plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (10**6,)), H200).config.wide
 

@@ -206,7 +206,7 @@ def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, fl
     sums = dtype(p.accumulator).bytes
     bytes_of_one = max(sum(prod(e) * item for (x, e), item in list(zip(operands, items, strict=True))[:2] if any(x.batch_strides)),
                        p.m * p.n * sums)
-    best: tuple[float, BatchedTile, list[Box]] | None = None
+    best: tuple[float, BatchedTile, list[tuple[int, int]]] | None = None
     for one in _tiles(p, orders):
         # As many matrices as the threads of a block can have, as fit, and as leave blocks for all multiprocessors.
         each = prod(one.across) * one.depth
@@ -216,7 +216,8 @@ def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, fl
             matrices //= 2
         tile = replace(one, matrices=matrices)
         tile = replace(tile, threads=max(64, -(-tile.multiplying // 32) * 32))
-        waves, loads, helds = 0.0, 0, []
+        waves, loads = 0.0, 0
+        pads_of: list[tuple[int, int]] = []
         for mode, ((x, e), (order, run), item) in enumerate(zip(operands[:2], orders, items, strict=False)):
             box = (*e, matrices)
             found = []
@@ -228,18 +229,18 @@ def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, fl
             cost, loads_of_warp, pads = min(found)
             waves += cost / matrices
             loads += loads_of_warp
-            helds.append(pads)
+            pads_of.append(pads)
         shared = waves + 2 * p.m * p.n * sums * one.depth / 128
         issue = _instructions(p, tile, loads) * tile.multiplying / matrices / 128
         clocks = max(shared, issue) + 0.3 * min(shared, issue)
         # Few threads on a multiprocessor do not hide latencies.
         clocks *= 1 + 32 / tile.threads
         if best is None or clocks < best[0]:
-            best = clocks, tile, helds
+            best = clocks, tile, pads_of
     assert best is not None
-    clocks, tile, helds = best
+    clocks, tile, pads_of = best
     boxes = (p.m, p.k, tile.matrices), (p.n, p.k, tile.matrices), (p.m, p.n, tile.matrices)
-    a, b = (_side(x, p, box, pads, *order) for (x, _e), box, pads, order in zip(operands[:2], boxes, helds, orders, strict=False))
+    a, b = (_side(x, p, box, pads, *order) for (x, _e), box, pads, order in zip(operands[:2], boxes, pads_of, orders, strict=False))
     c = _c_side(p, boxes[2], tile, orders[2])
     needs = any(x.outermost and not x.packed for x in (a, b, c)) or p.fusion is not None
     # What vectors know of the number of matrices.
