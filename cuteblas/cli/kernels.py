@@ -56,8 +56,8 @@ FAMILIES = (
             "registers", oldest_with("wgmma"), plan_gemm,
             replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1)))),
     Variant("gemm_batched", "gemm", _CHOSEN, "many small matrices in a block, read and written in whole lines", "sm_75", plan_gemm,
-            GemmProblem(3, 3, 3, Operand("float32", (3, 1), (9,)), Operand("float32", (1, 3), (9,)), Operand("float32", (3, 1), (9,)),
-                        (100_000,))),
+            GemmProblem(3, 3, 3, Operand("float32", (3, 1), (9,)), Operand("float32", (1, 3), (9,)),
+                        Operand("float32", (3, 1), (9,)), (100_000,))),
     Variant("gemm_wgmma", "gemm", _CHOSEN, "float16, bfloat16, integers on Hopper's tensor cores, fed by TMA; float32 as "
             "tfloat32 on request", oldest_with("wgmma"), plan_gemm, _product("float16")),
     Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: float64 and complex128 ones, float16 and "

@@ -30,6 +30,7 @@ from cuteblas.kernels.reduce.slices import ReduceConfig, reduce_split
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
 from cuteblas.planning.gemm import skinny
+from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.gemm.mma import mma_tiles
 from cuteblas.planning.gemm.modular import plan_modular
@@ -84,6 +85,16 @@ def test_products_do_not_spill(element, candidate, tmp_path):
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     assert stack == 0, f"{kernel.name} spills"
     assert registers * kernel.threads * kernel.min_blocks <= 65536
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 16, 32])
+def test_small_matrices_do_not_spill(n, tmp_path):
+    for element in ("int8", "int64", "float16", *FLOATS):
+        for a, b in (((n, 1), (1, n)), ((1, n), (n, 1))):
+            x, y, z = (Operand(element, strides, (n * n,)) for strides in (a, b, (n, 1)))
+            kernel = plan_batched(GemmProblem(n, n, n, x, y, z, (20000,), "value", "value"), H200).launches[0].kernel
+            registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+            assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
 
 
 @pytest.mark.parametrize("aligned", [False, True])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import gcd, prod
 
@@ -35,7 +35,7 @@ __all__ = ["batched_alternatives", "batched_seconds", "plan_batched", "why_not_b
 _MOST = 64                           # rows and columns of C
 _MOST_BYTES = 48 << 10               # of A and B of one matrix
 _BLOCK_BYTES = 32 << 10              # of shared memory that a block should need
-_THREADS = 256                       # that multiply, at most
+_THREADS, _MOST_THREADS = 128, 256   # that should multiply in a block; that may for a single matrix
 _VECTOR_BYTES = 16
 _WORDS = 112                         # registers of operands and sums of a thread that has whole matrices
 _OTHERS = 60                         # instructions of a thread beside those that loads, products and sums take
@@ -173,12 +173,12 @@ def _tiles(p: GemmProblem, orders: tuple[tuple[tuple[int, ...], int], ...]) -> I
                 continue
             run = _power(gcd(p.m, vm), 4) if along_m else 1, _power(gcd(p.n, vn), 4) if along_n else 1
             across = -(-p.m // vm), -(-p.n // vn)
-            if prod(across) > _THREADS:
+            if prod(across) > _MOST_THREADS:
                 continue
             yield BatchedTile(1, 32, across, run, 1, step)
             if prod(across) <= 4 and p.k >= _DEEP:
                 for depth in _divisors(p.k // step):
-                    if 4 <= depth <= 32 and prod(across) * depth <= _THREADS:
+                    if 4 <= depth <= 32 and prod(across) * depth <= _MOST_THREADS:
                         yield BatchedTile(1, 32, across, run, depth, step)
 
 
@@ -193,9 +193,28 @@ def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
     return matrices * (m * n * depth * each * slower + converted + 2 * m * n) + loads + _OTHERS
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """A configuration, for C^T where C is written along its columns.
+
+    Attributes
+    ----------
+    config : BatchedConfig
+        The configuration.
+    clocks : float
+        What a block takes on a multiprocessor with many of them.
+    alone : float
+        The clocks from a block's beginning to its end.
+    """
+
+    config: BatchedConfig
+    clocks: float
+    alone: float
+
+
 @lru_cache(maxsize=4096)
-def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, float]:
-    """The configuration, for C^T where C is written along its columns, and the clocks of a multiprocessor for a matrix."""
+def _choice(problem: GemmProblem, device: DeviceInfo) -> _Choice:
+    """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
     p = oriented(problem, 1).problem
     extents, count = (p.m, p.n, p.k), prod(p.batch)
     operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
@@ -206,7 +225,7 @@ def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, fl
     sums = dtype(p.accumulator).bytes
     bytes_of_one = max(sum(prod(e) * item for (x, e), item in list(zip(operands, items, strict=True))[:2] if any(x.batch_strides)),
                        p.m * p.n * sums)
-    best: tuple[float, BatchedTile, list[tuple[int, int]]] | None = None
+    best: tuple[float, float, float, BatchedTile, list[tuple[int, int]]] | None = None
     for one in _tiles(p, orders):
         # As many matrices as the threads of a block can have, as fit, and as leave blocks for all multiprocessors.
         each = prod(one.across) * one.depth
@@ -227,18 +246,20 @@ def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, fl
                 wavefronts_of_warp, loads_of_warp = _loads(tile, mode, extents, side.held, item, box)
                 found.append((wavefronts_of_warp * tile.multiplying / 32 + copied * 2, loads_of_warp, pads))
             cost, loads_of_warp, pads = min(found)
-            waves += cost / matrices
+            waves += cost
             loads += loads_of_warp
             pads_of.append(pads)
-        shared = waves + 2 * p.m * p.n * sums * one.depth / 128
-        issue = _instructions(p, tile, loads) * tile.multiplying / matrices / 128
-        clocks = max(shared, issue) + 0.3 * min(shared, issue)
+        shared = waves + 2 * p.m * p.n * sums * one.depth * matrices / 128
+        of_thread = _instructions(p, tile, loads)
+        issued = of_thread * tile.multiplying / 128
         # Few threads on a multiprocessor do not hide latencies.
-        clocks *= 1 + 32 / tile.threads
-        if best is None or clocks < best[0]:
-            best = clocks, tile, pads_of
+        clocks = (max(shared, issued) + 0.3 * min(shared, issued)) * (1 + 32 / tile.threads)
+        alone = max(2 * of_thread, clocks)
+        cost = max(clocks * -(-count // (matrices * device.multiprocessors)), alone)
+        if best is None or (cost, clocks / matrices) < best[:2]:
+            best = cost, clocks / matrices, alone, tile, pads_of
     assert best is not None
-    clocks, tile, pads_of = best
+    _cost, clocks, alone, tile, pads_of = best
     boxes = (p.m, p.k, tile.matrices), (p.n, p.k, tile.matrices), (p.m, p.n, tile.matrices)
     a, b = (_side(x, p, box, pads, *order) for (x, _e), box, pads, order in zip(operands[:2], boxes, pads_of, orders, strict=False))
     c = _c_side(p, boxes[2], tile, orders[2])
@@ -252,7 +273,7 @@ def _config(problem: GemmProblem, device: DeviceInfo) -> tuple[BatchedConfig, fl
     wide = max(gemm_span(p), *(prod(e) * count for _x, e in operands)) >= NARROW_SPAN
     config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, extents, tile, a, b, c, p.alpha, p.beta,
                            len(p.batch) if needs else 0, multiple, wide, fused(p, 1, 1))
-    return config, clocks
+    return _Choice(config, clocks * tile.matrices, alone)
 
 
 def _c_side(p: GemmProblem, box: Box, tile: BatchedTile, order: tuple[tuple[int, ...], int]) -> BatchedSide:
@@ -281,23 +302,21 @@ def _c_side(p: GemmProblem, box: Box, tile: BatchedTile, order: tuple[tuple[int,
 
 def batched_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_batched` for a problem that :func:`why_not_batched` does not refuse."""
-    config, clocks = _config(problem, device)
-    p, costs = problem, device.fitted["gemm_batched"]
-    moved = 0
-    for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))):
-        moved += touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
-    count = prod(p.batch)
-    blocks = -(-count // config.tile.matrices)
+    choice, p, costs = _choice(problem, device), problem, device.fitted["gemm_batched"]
+    operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
+    moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
+                for x, extents in operands)
     traffic = device.seconds(nbytes=moved / costs["share of bandwidth"])
-    busiest = -(-blocks // device.multiprocessors)
-    computing = device.seconds(busiest * config.tile.matrices * clocks / costs["rate"])
-    return device.seconds(costs["start: clocks"], 1) + max(traffic, computing)
+    busiest = -(-prod(p.batch) // (choice.config.tile.matrices * device.multiprocessors))
+    computing = device.seconds(max(busiest * choice.clocks, choice.alone) / costs["rate"])
+    together = max(traffic, computing) + costs["not at once: part"] * min(traffic, computing)
+    return device.seconds(costs["start: clocks"], 1) + together
 
 
 def batched_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The plan, where there is one."""
     if why_not_batched(problem, device) is None:
-        yield Alternative("gemm_batched", str(_config(problem, device)[0].tile), partial(batched_seconds, problem),
+        yield Alternative("gemm_batched", str(_choice(problem, device).config.tile), partial(batched_seconds, problem),
                           partial(plan_batched, problem, device))
 
 
@@ -313,7 +332,7 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"gemm_batched cannot compute this: {refused}")
     facing = oriented(problem, 1)
     p, roles = facing.problem, facing.by_name
-    config, _clocks = _config(problem, device)
+    config = _choice(problem, device).config
     blocks = -(-prod(p.batch) // config.tile.matrices)
     if blocks >= 2**31:
         raise ValueError(f"a batch of {prod(p.batch)} needs more blocks than the 2^31 - 1 of a grid")

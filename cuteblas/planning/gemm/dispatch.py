@@ -14,6 +14,7 @@ from ..cost.alternatives import Alternative
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
+from .batched import batched_alternatives, batched_seconds, plan_batched, why_not_batched
 from .blocks import plan_in_blocks
 from .dots import dots_alternatives, plan_dots, why_not_dots
 from .mma import mma_alternatives, mma_seconds, plan_mma, why_not_mma
@@ -30,6 +31,8 @@ __all__ = ["PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm"]
 _WIDE = ("float64", "complex128")
 
 _LEAST_BY_RESIDUES = 2e9              # nothing is estimated below
+
+_LARGEST_IN_BATCHES = 16              # rows and columns; of elements of 1 and 2 bytes, twice as many
 
 # Elements of A, B and C from which operands in half precision are copied where no tensor map describes them; or K, of results that
 # are not so small that gemm_mma slices it. Copies cost the host a launch more, 3 to 6 us; gemm_mma takes 1.4 us for every 32 of K:
@@ -68,6 +71,14 @@ def _pays_by_residues(p: GemmProblem, device: DeviceInfo) -> bool:
     return (p.flops >= _LEAST_BY_RESIDUES and why_not_modular(p, device) is None and parts_of(p) * p.k >= LEAST_DEPTH
             and why_not_mma(p, device) is None
             and modular_seconds(p, device) < device.fitted["dispatch"]["worth of residues"] * mma_seconds(p, device))
+
+
+def _pays_in_batches(p: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether many matrices in a block are faster than blocks for each: few rows and columns do not fill tensor cores."""
+    if why_not_batched(p, device) is not None:
+        return False
+    most = _LARGEST_IN_BATCHES * (2 if dtype(p.a.dtype).bytes <= 2 else 1)
+    return max(p.m, p.n) <= most and batched_seconds(p, device) < simt_seconds(p, device)
 
 
 def _pays_to_copy(p: GemmProblem) -> bool:
@@ -152,6 +163,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     over, family = "", _family(problem, device)
     if family == "reduce":
         return plan_dots(problem, device)
+    if family == "gemm_batched":
+        return plan_batched(problem, device)
     if family == "gemm_skinny":
         return plan_skinny(problem, device)
     if family == "gemm_split":
@@ -186,6 +199,8 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
         return "reduce"
     if device.fitted["dispatch"]["by estimates alone"]:
         return min(gemm_alternatives(problem, device), key=partial(_rank, device=device)).family
+    if _pays_in_batches(problem, device):
+        return "gemm_batched"
     if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
         return "gemm_skinny"
     if problem.precision == "auto" and _pays_to_split(problem, device):
@@ -245,6 +260,7 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from split_alternatives(problem, device)
     if auto and why_not_modular(problem, device) is None and parts_of(problem) * problem.k >= LEAST_DEPTH:
         yield from modular_alternatives(problem, device)
+    yield from batched_alternatives(problem, device)
     if is_exact(problem):
         if why_not_wgmma(packed_problem(problem), device) is None:
             yield from _on_bytes(problem, device)
