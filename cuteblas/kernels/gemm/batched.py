@@ -32,7 +32,7 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
 from ...layout import E, Layout, Tensor, _, cosize, domain_offset, idx2crd, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
-from ..common import OperandAccess
+from ..common import OperandAccess, transpose_words
 from ..epilogue import Epilogue, FusedEpilogue
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
@@ -44,6 +44,7 @@ MATRICES = 2
 """The mode of a box that counts matrices, after rows and columns."""
 
 _ASYNCHRONOUS = 4                    # bytes, of what is copied to shared memory without registers
+_WORD = 4                            # bytes that are multiplied together, neighbours along K
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class BatchedTile:
         Elements along K that are loaded together.
     whole : int
         Matrices of a thread that has all of their elements in registers; 0 if it has none.
+    words : bool
+        Whether bytes are multiplied four at a time, neighbours along K: sums are int32.
     """
 
     matrices: int
@@ -75,6 +78,7 @@ class BatchedTile:
     depth: int = 1
     step: int = 1
     whole: int = 0
+    words: bool = False
 
     def rest(self, mode: int, extent: int) -> int:
         """Runs of a thread along M (``mode`` 0) or N."""
@@ -86,6 +90,12 @@ class BatchedTile:
         if y == 1 and x != 1:
             return True, gcd(self.step, most, x, each)
         return False, gcd(run, most, y, each, extent) if x == 1 else 1
+
+    def loaded_words(self, mode: int, held: Box) -> tuple[bool, int]:
+        """Whether a thread finds words of bytes along K, and words that it loads at once."""
+        x, y, each = held
+        along_k = y == 1
+        return along_k, gcd(self.step // _WORD, _WORD, x // _WORD, each // _WORD) if along_k else 1
 
     def stored(self, extents: Box, held: Box, item: int) -> int:
         """Sums that a thread stores at once."""
@@ -99,7 +109,7 @@ class BatchedTile:
     def __str__(self) -> str:
         threads, run = "x".join(map(str, (*self.across, self.depth))), "x".join(map(str, self.run))
         mine = f"{self.whole} for each thread" if self.whole else f"{threads} threads for each, runs of {run}, K by {self.step}"
-        return f"{self.matrices} matrices, {self.threads} threads; {mine}"
+        return f"{self.matrices} matrices, {self.threads} threads; {mine}{', four bytes at a time' if self.words else ''}"
 
 
 @dataclass(frozen=True)
@@ -219,12 +229,17 @@ class BatchedConfig:
         return (m, k, count), (n, k, count), (m, n, count)
 
     @property
+    def sums(self) -> str:
+        """The type of sums before they are converted to the accumulators' type."""
+        return "int32" if self.tile.words else self.accumulator
+
+    @property
     def name(self) -> str:
         """The kernel's symbol."""
         t = self.tile
         types = "_".join(dtype(x).tag for x in dict.fromkeys((self.element, self.element_b, self.accumulator, self.output)))
         return (f"gemm_batched_{types}_{'x'.join(map(str, self.extents))}_{t.matrices}_{t.threads}_"
-                f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}w{t.whole}_{self.a.tag}_{self.b.tag}_{self.c.tag}"
+                f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}w{'q' if t.words else t.whole}_{self.a.tag}_{self.b.tag}_{self.c.tag}"
                 f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}"
                 + (f"_{self.epilogue.tag}" if self.epilogue else ""))
 
@@ -366,7 +381,7 @@ class _Divided:
         self.busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
         self._starts = tuple(self._runs(mode, x) for mode, x in enumerate((row, column)))
         (vm, vn), (rm, rn) = tile.run, (len(starts) for starts in self._starts)
-        self.total = k.registers("tCrC", config.accumulator, Layout(((vm, vn), rm, rn), ((vn, 1), vm * vn, vm * vn * rm)))
+        self.total = k.registers("tCrC", config.sums, Layout(((vm, vn), rm, rn), ((vn, 1), vm * vn, vm * vn * rm)))
         k.fill(self.total)
 
     def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Expr | bool]]:
@@ -404,14 +419,41 @@ class _Divided:
 
         return fragment, load
 
+    def _words(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> tuple[Tensor, Callable[[IntLike], None]]:
+        """The same of bytes, four neighbours along K in a word: as they are, or four runs of four bytes transposed."""
+        k, tile, (x, y, each), rest = self._k, self._config.tile, side.held, len(self._starts[mode])
+        along_k, width = tile.loaded_words(mode, side.held)
+        run, step = tile.run[mode], tile.step // _WORD
+        turns = self._config.extents[2] // (tile.step * tile.depth)
+        words = k.shared(f"s{name}w", "int8x4", Layout(-(-cosize(shared.layout) // _WORD)), over=f"s{name}")
+        order = (step, step * run, 1) if along_k else (1, run, run * rest)
+        fragment = k.registers(f"tCr{name}", "int8x4", Layout((run, rest, step), order))
+        base = self._matrix * (each // _WORD) + self._part * (step if along_k else step * y)
+        parts = []
+        for r, (start, _exists) in enumerate(self._starts[mode]):
+            begin = start * (x // _WORD) if along_k else start // _WORD
+            strides = (x // _WORD, 1, step * tile.depth) if along_k else (y // _WORD, y, step * tile.depth * y)
+            parts.append(k.pin(f"tCs{name}{r}", Tensor(words.engine + (base + begin), Layout((run, step, turns), strides))))
+
+        def load(turn: IntLike) -> None:
+            for r, part in enumerate(parts):
+                if along_k:
+                    k.copy(Vector(width), _swapped(part[_, _, turn]), _swapped(fragment[_, r, _]))
+                    continue
+                k.copy(Vector(1), part[_, _, turn], fragment[_, r, _])
+                transpose_words(k, fragment[_, r, _], fragment[_, r, _])
+
+        return fragment, load
+
     def products(self, sA: Tensor, sB: Tensor) -> None:
         """Write the products."""
         k, config, tile = self._k, self._config, self._config.tile
-        (tCrA, load_a), (tCrB, load_b) = self._fragments("A", 0, config.a, sA), self._fragments("B", 1, config.b, sB)
+        fragments = self._words if tile.words else self._fragments
+        (tCrA, load_a), (tCrB, load_b) = fragments("A", 0, config.a, sA), fragments("B", 1, config.b, sB)
         with k.loop("turn", config.extents[2] // (tile.step * tile.depth)) as turn:
             load_a(turn)
             load_b(turn)
-            with k.loops((tile.step,)) as (at,):
+            with k.loops((tile.step // _WORD if tile.words else tile.step,)) as (at,):
                 k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[_, _, at], tCrB[_, _, at])
 
     def store(self, sC: Tensor) -> None:
@@ -509,7 +551,8 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     declared = (side.declared(name, element, box, name == "C")
                 for (name, element, side), box in zip(sides, config.boxes, strict=True))
     tensors = k.tensors(*declared, batch=config.batch_modes)
-    epilogue = Epilogue(k, sums, config.output, OperandAccess(0, config.c.width), config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, sums, config.output, OperandAccess(0, config.c.width), config.alpha, config.beta, config.epilogue,
+                        config.sums)
     count = k.integer("matrices", multiple=config.multiple)
     first = k.let("first", k.block_index("block", "x") * tile.matrices)
     limit = k.let("limit", minimum(count - first, tile.matrices))
@@ -532,7 +575,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     epilogue.clear(multiply.total)
     k.barrier()
     parts = make_layout(*C.shared_layout, Layout(tile.depth, cosize(C.shared_layout)))
-    sC = k.shared("sC", sums, parts, over="sA")
+    sC = k.shared("sC", config.sums, parts, over="sA")
     with k.when(multiply.busy):
         multiply.store(sC)
     k.barrier()

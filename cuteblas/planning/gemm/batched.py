@@ -37,6 +37,7 @@ _MOST_BYTES = 48 << 10               # of A and B of one matrix
 _BLOCK_BYTES = 32 << 10              # of shared memory that a block should need
 _THREADS, _MOST_THREADS = 128, 256   # that should multiply in a block; that may for a single matrix
 _VECTOR_BYTES = 16
+_QUAD = 4                            # bytes that are multiplied together
 _WORDS = 112                         # registers of operands and sums of a thread that has whole matrices
 _OTHERS = 60                         # instructions of a thread beside those that loads, products and sums take
 _DEEP = 32                           # K from which results of one or two elements are summed by several threads
@@ -133,13 +134,15 @@ def _loads(tile: BatchedTile, mode: int, extents: Box, held: Box, item: int, box
         elements = prod(box[q] for q in (0, 1) if held[q]) * (tile.whole if held[MATRICES] else 1)
         width = gcd(elements, max(1, _VECTOR_BYTES // item), each)
         return wavefronts([lane * each * item for lane in lanes], width * item)[0] * (elements // width), elements // width
-    _along, width = tile.loaded(mode, extents[mode], held, item)
+    along, width = tile.loaded_words(mode, held) if tile.words else tile.loaded(mode, extents[mode], held, item)
     (x, y, each), (tm, tn) = held, tile.across
     addresses = []
     for lane in lanes:
         column, row, part, matrix = lane % tn, lane // tn % tm, lane // (tn * tm) % tile.depth, lane // (tn * tm * tile.depth)
         addresses.append(((row, column)[mode] * tile.run[mode] * x + part * tile.step * y + matrix * each) * item)
     loads = tile.rest(mode, extents[mode]) * tile.run[mode] * (extents[2] // tile.depth) // width
+    if tile.words:
+        loads, item = loads // _QUAD, _QUAD
     return wavefronts(addresses, width * item)[0] * loads, loads
 
 
@@ -150,6 +153,12 @@ def _divisors(n: int) -> list[int]:
 def _power(n: int, most: int) -> int:
     """The largest power of two that divides ``n`` and is not above ``most``."""
     return gcd(n, 1 << (most.bit_length() - 1))
+
+
+def _multiplies_bytes(p: GemmProblem) -> bool:
+    """Whether sums of products of signed bytes in 32 bits are those that are asked for: of as many bits, or exact ones."""
+    exact = (p.a.dtype, p.b.dtype, p.accumulator) == ("int8", "int8", "int32")
+    return exact or all(dtype(name).bytes == 1 for name in (p.a.dtype, p.b.dtype, p.accumulator))
 
 
 def _tiles(p: GemmProblem, orders: tuple[tuple[tuple[int, ...], int], ...]) -> Iterator[BatchedTile]:
@@ -166,6 +175,9 @@ def _tiles(p: GemmProblem, orders: tuple[tuple[tuple[int, ...], int], ...]) -> I
             group *= 2
         yield BatchedTile(group, 32, whole=group)
     along_m, along_n = (order[:1] == (0,) for order, _run in orders[:2])
+    in_words = p.k % _QUAD == 0 and _multiplies_bytes(p) and all(
+        order[:1] == (1,) or (order[:1] == (0,) and extent % _QUAD == 0)
+        for (order, _run), extent in zip(orders, (p.m, p.n), strict=False))
     step = _power(p.k, max(1, min(4, _VECTOR_BYTES // max(items))))
     for vm in (1, 2, 3, 4, 5, 8):
         for vn in (1, 2, 3, 4, 5, 8):
@@ -176,6 +188,8 @@ def _tiles(p: GemmProblem, orders: tuple[tuple[tuple[int, ...], int], ...]) -> I
             if prod(across) > _MOST_THREADS:
                 continue
             yield BatchedTile(1, 32, across, run, 1, step)
+            if in_words and not (along_m and run[0] != _QUAD) and not (along_n and run[1] != _QUAD):
+                yield BatchedTile(1, 32, across, run, 1, _power(p.k, 4 * _QUAD), words=True)
             if prod(across) <= 4 and p.k >= _DEEP:
                 for depth in _divisors(p.k // step):
                     if 4 <= depth <= 32 and prod(across) * depth <= _MOST_THREADS:
@@ -190,6 +204,9 @@ def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
     m, n = (p.m, p.n) if tile.whole else (tile.rest(i, e) * tile.run[i] for i, e in enumerate((p.m, p.n)))
     depth, matrices = p.k // tile.depth, max(1, tile.whole)
     converted = (m + n) * depth if element.bytes < 4 else 0
+    if tile.words:
+        each, slower, converted = 1, 2, 3 * (m + n) * depth // _QUAD
+        depth //= _QUAD
     return matrices * (m * n * depth * each * slower + converted + 2 * m * n) + loads + _OTHERS
 
 
@@ -277,9 +294,9 @@ def _choice(problem: GemmProblem, device: DeviceInfo) -> _Choice:
 
 
 def _c_side(p: GemmProblem, box: Box, tile: BatchedTile, order: tuple[tuple[int, ...], int]) -> BatchedSide:
-    """C, whose sums go through shared memory in their own type: without conflicts, and by wide vectors."""
-    item, sums = dtype(p.c.dtype).bytes, dtype(p.accumulator).bytes
-    most = item if p.fusion else _VECTOR_BYTES
+    """C, whose sums go through shared memory in their own type: a vector of them is one of C, without conflicts."""
+    item, sums = dtype(p.c.dtype).bytes, _QUAD if tile.words else dtype(p.accumulator).bytes
+    most = item if p.fusion else max(item, _VECTOR_BYTES // sums * item)
     unit = max(_VECTOR_BYTES // sums, most // item)
     each, lanes = box[0] * box[1], range(min(32, tile.multiplying))
 
