@@ -47,6 +47,25 @@ def test_every_type(engine, dtype, extents):
     product(engine, (133,), *extents, dtype)
 
 
+@pytest.mark.parametrize("dtypes", [("int8",) * 3, ("uint8",) * 3, ("bool",) * 3, ("int8", "int8", "int32")], ids="-".join)
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_bytes_are_multiplied_four_at_a_time(engine, orders, dtypes):
+    rng = np.random.default_rng(7)
+    a, b = random(rng, (21, 12, 16), dtypes[0]), random(rng, (21, 16, 20), dtypes[1])
+    pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((21, 12, 20), poison(dtypes[2]), dtypes[2]))
+    plan = plan_batched(gemm_problem(pa, pb, pc), replace(engine.device, multiprocessors=1))
+    assert plan.config.tile.words and "mac_dp4a" in plan.source
+    engine.run(plan, a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, np.matmul(a, b, dtype=dtypes[2]))
+
+
+def test_sums_of_bytes_that_do_not_fit_are_not_multiplied_as_signed_bytes(engine):
+    a, b = np.full((9, 8, 8), 255, "uint8"), np.full((9, 8, 8), 254, "uint8")
+    pa, pb, pc = place(a), place(b), place(np.full((9, 8, 8), -1, "int32"))
+    engine.run(plan_batched(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    np.testing.assert_array_equal(pc.view, np.full((9, 8, 8), 8 * 255 * 254))
+
+
 EXTENTS = [(1, 1, 1), (1, 1, 200), (2, 1, 33), (1, 8, 2), (2, 3, 4), (5, 5, 5), (6, 6, 6), (8, 8, 8), (13, 17, 11), (16, 16, 16),
            (31, 33, 15), (32, 32, 32), (64, 3, 40), (3, 64, 5), (64, 64, 20)]
 
@@ -169,11 +188,12 @@ def test_offsets_beyond_32_bits():
 
 
 def test_spans_are_copied_by_whole_vectors():
-    """3 x 3 matrices of any type that follow each other are read and written 16 bytes at a time."""
+    """3 x 3 matrices of any type that follow each other are read 16 bytes at a time, and written by vectors of sums of 16 bytes."""
     for dtype, width in (("int8", 16), ("float16", 8), ("float32", 4), ("float64", 2)):
         x = Operand(dtype, (3, 1), (9,))
         config = plan_batched(GemmProblem(3, 3, 3, x, Operand(dtype, (1, 3), (9,)), x, (10**5,)), H200).config
-        assert (config.a.width, config.b.width, config.c.width) == (width, width, width)
+        assert (config.a.width, config.b.width) == (width, width)
+        assert config.c.width * np.dtype(config.accumulator).itemsize == 16
 
 
 @pytest.mark.parametrize("extents", [(3, 3, 3), (4, 4, 4), (8, 8, 8), (16, 16, 16), (32, 32, 32)], ids=str)

@@ -239,7 +239,8 @@ class BatchedConfig:
         t = self.tile
         types = "_".join(dtype(x).tag for x in dict.fromkeys((self.element, self.element_b, self.accumulator, self.output)))
         return (f"gemm_batched_{types}_{'x'.join(map(str, self.extents))}_{t.matrices}_{t.threads}_"
-                f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}w{'q' if t.words else t.whole}_{self.a.tag}_{self.b.tag}_{self.c.tag}"
+                f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}{'q' if t.words else f'w{t.whole}'}"
+                f"_{self.a.tag}_{self.b.tag}_{self.c.tag}"
                 f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}"
                 + (f"_{self.epilogue.tag}" if self.epilogue else ""))
 
