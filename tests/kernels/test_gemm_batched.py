@@ -62,7 +62,7 @@ def test_bytes_are_multiplied_four_at_a_time(engine, orders, dtypes):
 def test_sums_of_bytes_that_do_not_fit_are_not_multiplied_as_signed_bytes(engine):
     a, b = np.full((9, 8, 8), 255, "uint8"), np.full((9, 8, 8), 254, "uint8")
     pa, pb, pc = place(a), place(b), place(np.full((9, 8, 8), -1, "int32"))
-    engine.run(plan_batched(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    engine.run(plan_batched(gemm_problem(pa, pb, pc), replace(engine.device, multiprocessors=1)), a=pa, b=pb, c=pc)
     np.testing.assert_array_equal(pc.view, np.full((9, 8, 8), 8 * 255 * 254))
 
 
@@ -113,6 +113,18 @@ def test_matrices_between_rows_and_columns(engine, batch, operand, order):
     orders[operand] = order
     arrays = random(rng, (batch, 6, 8), dtype), random(rng, (batch, 8, 4), dtype), np.full((batch, 6, 4), np.nan, dtype)
     run(engine, *(shuffled(x, o) for x, o in zip(arrays, orders, strict=True)), dtype)
+
+
+@pytest.mark.parametrize("gap", [1, 2, 4])
+def test_gaps_between_matrices(engine, gap):
+    """Vectors along rows divide what is from one matrix to the next too."""
+    rng, operands = np.random.default_rng(8), []
+    for values in (random(rng, (30, 4, 8), "float32"), random(rng, (30, 8, 4), "float32"), np.full((30, 4, 4), np.nan, "float32")):
+        rows, columns = values.shape[1:]
+        x = Strided(aligned(30 * (rows * columns + gap), "float32"), 0, values.shape, (rows * columns + gap, columns, 1))
+        x.view[...] = values
+        operands.append(x)
+    run(engine, *operands, "float32")
 
 
 @pytest.mark.parametrize("shapes", [((1, 1), (3, 7)), ((3, 7), (1, 1)), ((3, 1), (1, 7)), ((3, 7), (1, 7)), ((3, 1), (3, 7)),
