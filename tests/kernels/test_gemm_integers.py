@@ -257,3 +257,27 @@ def test_calls_of_matmul():
             assert cuteblas.matmul(a, b.T[::-1].T, out=out) is out
             np.testing.assert_array_equal(out, a @ b.T[::-1].T)
             a = a.copy()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64"])
+def test_captured_products_are_replayed(dtype):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    rng = np.random.default_rng(16)
+    a, b = random(rng, (600, 700), dtype), random(rng, (700, 500), dtype)
+    x, y, out = cupy.asarray(a), cupy.asarray(b), cupy.empty((600, 500), dtype)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        cuteblas.matmul(x, y, out=out)                  # nothing can be compiled in a capture
+        stream.synchronize()
+        stream.begin_capture()
+        cuteblas.matmul(x, y, out=out)
+        graph = stream.end_capture()
+    for now in (a, a[::-1], random(rng, a.shape, dtype)):
+        x[...] = cupy.asarray(now)
+        out[...] = 0
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(cupy.asnumpy(out), now @ b)

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import cuteblas
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.gemm.modular import MOST_DEPTH
 from cuteblas.kernels.modular.survey import MODULI
@@ -384,6 +385,55 @@ def test_several_tiles_and_stages(engine, monkeypatch):
     assert units(results[0], a, b) <= 2
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
+
+
+@BOTH
+@pytest.mark.parametrize("orders", ["CC", "FC", "CF", "FF"])
+def test_offsets_of_64_bits(engine, monkeypatch, element, orders):
+    hopper(engine)
+    rng = np.random.default_rng(3)
+    a, b = values(rng, (2, 33, 130), element), values(rng, (2, 130, 40), element)
+    narrow, _plan = product(engine, a, b, a_order=orders[0], b_order=orders[1], alone=True)
+    monkeypatch.setattr(modular, "NARROW_SPAN", 1)
+    wide, plan = product(engine, a, b, a_order=orders[0], b_order=orders[1], alone=True)
+    assert sum("_wide" in launch.kernel.name for launch in plan.launches) == 5
+    np.testing.assert_array_equal(wide, narrow)
+
+
+@pytest.mark.gpu
+@BOTH
+def test_captured_products_are_replayed(element):
+    """The number of moduli, and native arithmetic, follow what the arrays hold when a graph is launched."""
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    rng = np.random.default_rng(11)
+    a, b = values(rng, (300, 400), element), values(rng, (400, 200), element)
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    out = cupy.empty((300, 200), element)
+    if cuteblas.explain(x, y, precision="modular").family != "gemm_modular":
+        pytest.skip("wgmma exists on sm_90 alone")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        cuteblas.matmul(x, y, out=out, precision="modular")             # nothing can be compiled in a capture
+        stream.synchronize()
+        stream.begin_capture()
+        cuteblas.matmul(x, y, out=out, precision="modular")
+        graph = stream.end_capture()
+    outlier = a.copy()
+    outlier[3, 4] = np.inf
+    for now in (a, np.rint(9 * a), 2 * a, outlier):
+        x[...] = cupy.asarray(now)
+        out[...] = 0
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        with np.errstate(all="ignore"):
+            expected = now @ b
+        if now is outlier:
+            np.testing.assert_array_equal(np.isfinite(cupy.asnumpy(out)), np.isfinite(expected))
+        else:
+            assert units(cupy.asnumpy(out), now, b) <= 4
+            np.testing.assert_array_equal(cupy.asnumpy(out), cupy.asnumpy(cuteblas.matmul(x, y, precision="modular")))
 
 
 def of(element, m, n, k, **changes):
