@@ -52,6 +52,8 @@ each a word of four."""
 THREADS = 256
 _WARP, _LOWEST = 32, 4096
 _PARTIALS = (("T", "float64"), ("S", "float64"), ("E", "int32"))
+_COMBINES = "add", "add", "min"
+_PARTS_AT_ONCE = 4                  # that a thread asks for before it adds them
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,6 @@ class SurveyOperand:
         """Rows of a block, and elements along K that it reads at a time."""
         rows, depth = self.reader.tile
         return rows, depth * self.unroll
-
-    @property
-    def parts_of_block(self) -> int:
-        """Parts of K that the warps of a block add up, each by itself."""
-        return 1 if self.k_major else THREADS // _WARP
 
     def blocks(self, rows: int, depth: int) -> tuple[int, int]:
         """Blocks along rows and K."""
@@ -193,17 +190,32 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
             function = "add_element" if len(numbers) == 1 else "add_complex_element"
             k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own))
     if config.k_major:
-        for total, by in zip(own, ("add", "add", "min"), strict=True):
+        for total, by in zip(own, _COMBINES, strict=True):
             k.fold_lanes(total(0), by, (1 << i for i in range(_WARP.bit_length() - 1)))
     # Rows of all matrices one after the other, part after part.
-    warps = config.parts_of_block
-    part = chunk if warps == 1 else k.let("part", chunk * warps + k.thread // _WARP)
-    first = k.let("row", tile * rows + (k.thread // _WARP if config.k_major else k.thread % _WARP * values[0]))
-    count = prod(x.batch, start=1)
-    with k.loops((values[0],)) as (v,), k.when(all_of(less(first + v, M), equal(k.thread % _WARP, 0) if config.k_major else True)):
-        at = first + v + M * item + M * count * part
+    if config.k_major:
+        row, mine_alone = k.let("row", tile * rows + k.thread // _WARP), equal(k.thread % _WARP, 0)
+    else:
+        k.comment("Warps have parts of K: a thread for each row adds them up")
+        warps = THREADS // _WARP
+        row, mine_alone = k.let("row", tile * rows + k.thread), less(k.thread, rows)
+        with k.scratch():
+            found = [(k.shared(f"s_{name}", element, Layout((rows, warps))), k.registers(f"of_{name}", element, Layout(warps)))
+                     for name, element in _PARTIALS]
+            for (shared, _parts), total in zip(found, own, strict=True):
+                with k.loops((values[0],)) as (v,):
+                    k.do("store_shared", shared(k.thread % _WARP * values[0] + v, k.thread // _WARP), total(v), of=1)
+            k.barrier()
+            with k.when(mine_alone):
+                for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
+                    k.copy(Vector(1), shared[k.thread, _], parts)
+                    k.assign(total(0), parts(0))
+                    for warp in range(1, warps):
+                        k.assign(total(0), k.call(by, total(0), parts(warp)))
+    with k.when(all_of(less(row, M), mine_alone)):
+        at = row + M * item + M * prod(x.batch, start=1) * chunk
         for pointer, total in zip(partials, own, strict=True):
-            k.do("store_global", pointer[at], total(v), of=1)
+            k.do("store_global", pointer[at], total(0), of=1)
 
 
 @cache
@@ -239,13 +251,15 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, partials: list[Poin
     for at, field in enumerate(RECORD.fields):
         k.assign(record(at), field.start)
     with k.when(less(row, rows)):
-        found = [k.declare(name, element) for name, (_letter, element) in zip(("sum", "square", "low"), _PARTIALS, strict=True)]
-        with k.loop("part", parts) as part:
-            for pointer, value in zip(partials, found, strict=True):
-                k.do("load_global", value, pointer[row + rows * part], of=1)
-            k.assign(sums, sums + found[0])
-            k.assign(squares, squares + found[1])
-            k.assign(lowest, k.call("min", lowest, found[2]))
+        found = [k.registers(f"found_{letter}", element, Layout(_PARTS_AT_ONCE)) for letter, element in _PARTIALS]
+        with k.loop("part", parts, step=_PARTS_AT_ONCE) as part:
+            for pointer, fragment in zip(partials, found, strict=True):
+                for i in range(_PARTS_AT_ONCE):
+                    k.do("load_global", fragment(i), pointer[row + rows * (part + i)], less(part + i, parts), of=1)
+            for i in range(_PARTS_AT_ONCE):
+                with k.when(less(part + i, parts)):
+                    for total, fragment, by in zip((sums, squares, lowest), found, _COMBINES, strict=True):
+                        k.assign(total, k.call(by, total, fragment(i)))
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
         k.do("store_global", squares_of[row], squares, of=1)
         k.do("store_global", lowest_of[row], lowest, of=1)
