@@ -15,15 +15,15 @@ from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
-from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, TmaLoad
-from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_delivered, wgmma_fence, wgmma_wait
-from ...layout import Layout, _, local_tile, make_identity_tensor
-from ...layout.symbolic import equal, less
+from ...codegen.wgmma import WgmmaMma, wgmma_delivered
+from ...layout import Layout, _, make_identity_tensor
+from ...layout.symbolic import equal
 from ..common import mapped
 from ..modular.residues import planes_of
 from ..modular.survey import CHOICE, MODULI
 from .cluster import ALONE, Cluster
+from .multiplier import Multiplier
 from .roles import GROUP, begin, consumers, producers
 from .scheduler import Scheduler
 from .staged import StagedC
@@ -133,28 +133,11 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
             stage.advance()
 
     with consumers(k, config.groups):
-        stage = pipeline.state()
-        released = k.variable("released", 0, hi=config.stages - 1)
-        partner = place.partner()
-        # This group's rows: (64, K, stage).
-        tCsA = local_tile(sA, (64, depth), (k.let("group", k.thread // GROUP), 0))
-        tCrA = WgmmaOperand(_ELEMENT, operand_layout(64, depth, _ELEMENT, True), True).tensor(k, "descriptor_a", tCsA)
-        tCrB = WgmmaOperand(_ELEMENT, tile_b.layout, True).tensor(k, "descriptor_b", sB, mma.atoms[0].n)
-        tCrC = k.registers("tCrC", mma.accumulator, Layout((2, 2, config.columns // 8)))
+        multiplier = Multiplier(k, mma, pipeline, place, sA, sB, tile_b)
+        tCrC = multiplier.accumulators
         with schedule.works() as work:
             k.fill(tCrC)
-            with k.loop("k_tile", work.end) as k_tile:
-                pipeline.wait(stage)
-                wgmma_fence(k)
-                k.gemm(mma, tCrC, tCrA[_, _, stage.index], tCrB[_, _, stage.index])
-                wgmma_commit(k)
-                # All but the newest group of instructions are done: the stage before can be filled again.
-                wgmma_wait(k, 1)
-                place.release(pipeline, released, partner, less(0, k_tile))
-                k.assign(released, stage.index)
-                stage.advance()
-            wgmma_wait(k, 0)
-            place.release(pipeline, released, partner, less(0, work.end))
+            multiplier.multiply(work.end)
             wgmma_delivered(k, tCrC)
 
             k.comment("Residues of the sums")

@@ -24,16 +24,16 @@ from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
-from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox, TmaLoad
-from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, equal, less
+from ...codegen.wgmma import WgmmaMma
+from ...layout import Tensor, _, local_tile, make_identity_tensor
+from ...layout.symbolic import equal
 from ..common import mapped, operand
 from ..epilogue import Epilogue
 from .cluster import ALONE, Cluster
 from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo
 from .divided import Divided
+from .multiplier import Multiplier
 from .persistent import TmaConfig
 from .roles import GROUP, begin, consumers, producers
 from .scheduler import Scheduler
@@ -167,36 +167,13 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
             stage.advance()
 
     with consumers(k, config.groups):
-        stage = pipeline.state()
-        released = k.variable("released", 0, hi=config.stages - 1)
-        partner = place.partner()
-        # This group's rows: (64, K, stage).
-        tCsA = local_tile(sA, (64, depth), (k.let("group", k.thread // GROUP), 0))
-        operand_a = WgmmaOperand(config.element, operand_layout(64, depth, config.element, config.k_major_a), config.k_major_a)
-        operand_b = WgmmaOperand(config.element, tile_b.layout, config.k_major_b)
-        tCrA = operand_a.tensor(k, "descriptor_a", tCsA)
-        tCrB = operand_b.tensor(k, "descriptor_b", sB, mma.atoms[0].n)
-        tCrC = k.registers("tCrC", mma.accumulator, Layout((2, 2, config.columns // 8)))
+        multiplier = Multiplier(k, mma, pipeline, place, sA, sB, tile_b)
+        tCrC, multiply = multiplier.accumulators, multiplier.multiply
         total: Tensor | ParkedSums = tCrC
         if memory is not None:
             total = ParkedSums.of(k, memory, tCrC.layout, config.digits, GROUP * config.groups, schedule.block, schedule.blocks)
         elif sums != mma.accumulator:
             total = k.registers("total", sums, tCrC.layout)
-
-        def multiply(count: IntLike) -> None:
-            """Add the products of so many stages."""
-            with k.loop("k_tile", count) as k_tile:
-                pipeline.wait(stage)
-                wgmma_fence(k)
-                k.gemm(mma, tCrC, tCrA[_, _, stage.index], tCrB[_, _, stage.index])
-                wgmma_commit(k)
-                # All but the newest group of instructions are done: the stage before can be filled again.
-                wgmma_wait(k, 1)
-                place.release(pipeline, released, partner, less(0, k_tile))
-                k.assign(released, stage.index)
-                stage.advance()
-            wgmma_wait(k, 0)
-            place.release(pipeline, released, partner, less(0, count))
 
         with schedule.works() as work:
             k.fill(tCrC)
