@@ -40,7 +40,8 @@ from ..planning.plan import Plan
 from ..planning.problem import H200, CopyProblem, DeviceInfo
 from ..planning.quantities import duration
 from ..runtime.architectures import target_architecture
-from ..runtime.costs import costs_file
+from ..runtime.costs import HOST, costs_file
+from ..runtime.ring import processors as usable
 from .command import CommandError, positive, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
@@ -74,6 +75,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="measure and say the regret; fit and write nothing")
     parser.add_argument("--refit", type=Path, nargs="+", metavar="FILE",
                         help="fit to files of --measurements instead of measuring; needs no GPU")
+    parser.add_argument("--host", action="store_true",
+                        help="measure only what NumPy, copies and the way to the GPU take on this host: some ten seconds")
     parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and end")
     parser.add_argument("--device", metavar="CARD", help=f"of --prepare where there is no GPU, one of {', '.join(DEVICES)} "
                                                          "(default: h200)")
@@ -91,6 +94,8 @@ def run(options: Namespace) -> int:
     if min(counts) < 0 or sum(counts) == 0:
         raise CommandError("there is nothing to measure: --products, --large and --copies are whole numbers, one of them above 0")
     refuse_unwritable(options.json, options.measurements)
+    if options.host:
+        return _measure_host(options)
     if options.refit:
         return _refit(options)
     kinds = random_products, large_products, random_copies
@@ -114,7 +119,25 @@ def run(options: Namespace) -> int:
         costs, _problems = calibrated(machine, samples, options.seconds, fits=not options.check, keep=keep)
     if options.measurements is not None:
         print(f"wrote {options.measurements}")
-    return 0 if options.check else _write(costs, device, options, about)
+    if options.check:
+        return 0
+    _write(costs, device, options, about)
+    return 0 if options.json else _measure_host(options)
+
+
+def _measure_host(options: Namespace) -> int:
+    """Measure this host, and write its numbers."""
+    from .host_rates import measured
+
+    if (unavailable := runtime.why_unavailable()) is not None:
+        raise CommandError(f"calibrate measures the way to a GPU: {unavailable}")
+    print("NumPy on this host, and the way to the GPU ...", flush=True)
+    costs = measured()
+    file = options.json or costs_file(HOST)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(costs.written(shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]]), usable()), encoding="utf-8")
+    print(f"wrote {file}" + ("" if options.json else ', by which backend("auto") decides from now on'))
+    return 0
 
 
 def _named(device: str | None) -> DeviceInfo:

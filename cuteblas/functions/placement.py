@@ -44,6 +44,8 @@ class Work:
         Bytes of the operands and of the results.
     transposes : bool
         Whether a copy has another order than its source.
+    symmetric : bool
+        Whether it is a matrix times its transpose, of which NumPy computes a half.
     """
 
     dtype: np.dtype
@@ -51,6 +53,7 @@ class Work:
     up: int
     down: int
     transposes: bool = False
+    symmetric: bool = False
 
     def never_moves(self) -> bool:
         """Whether the host is expected to be faster, whatever has been started."""
@@ -61,7 +64,7 @@ class Work:
         """The expected times by NumPy and by the GPU."""
         count, costs = _processors(), _costs()
         if self.products:
-            here = costs.host_product(self.dtype.name, self.products, self.up + self.down, count)
+            here = costs.host_product(self.dtype.name, self.products / (1 + self.symmetric), self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
         return here, costs.gpu_call(self.dtype.name, self.products, self.up, self.down, count)
@@ -76,9 +79,9 @@ def _processors() -> int:
 
 @cache
 def _costs() -> HostCosts:
-    from ..planning.cost.hosts import HOST
+    from ..runtime.costs import host_costs
 
-    return HOST
+    return host_costs()
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
@@ -244,4 +247,12 @@ def bytes_of(arrays: Iterable[Any]) -> int:
 
 def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any, shape: Sequence[int]) -> Work:
     """The cost of a sum of products."""
-    return Work(np.dtype(dtype), max(products, 1.0), bytes_of(arrays), int(np.prod(shape, dtype=float)) * np.dtype(dtype).itemsize)
+    dtype = np.dtype(dtype)
+    return Work(dtype, max(products, 1.0), bytes_of(arrays), int(np.prod(shape, dtype=float)) * dtype.itemsize,
+                symmetric=dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays))
+
+
+def _is_transpose(a: Any, b: Any) -> bool:
+    """Whether one matrix is the other one's transpose in the same memory."""
+    return type(a) is type(b) is np.ndarray and a.ndim == b.ndim == 2 and a.shape == b.shape[::-1] \
+        and a.strides == b.strides[::-1] and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]

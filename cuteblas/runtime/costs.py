@@ -8,9 +8,12 @@ import sys
 import warnings
 from pathlib import Path
 
-from ..planning.cost import CostError, Costs, costs_from
+from ..planning.cost import CostError, Costs, costs_from, hosts
 
-__all__ = ["costs_file", "own_costs"]
+__all__ = ["HOST", "costs_file", "host_costs", "own_costs"]
+
+HOST = "this host"
+"""In place of a card's name, for the numbers of the host."""
 
 
 def costs_file(device: str) -> Path:
@@ -44,3 +47,16 @@ def own_costs(device: str) -> Costs | None:
                       RuntimeWarning, stacklevel=2)
         return None
     return costs
+
+
+def host_costs() -> hosts.HostCosts:
+    """What was measured on this host, or what comes with the package: without a file, and, with a warning, if it cannot be used."""
+    file = costs_file(HOST)
+    try:
+        return hosts.host_costs_from(file.read_text(encoding="utf-8"), str(file))
+    except FileNotFoundError:
+        pass
+    except (CostError, OSError, UnicodeDecodeError) as error:
+        warnings.warn(f"where calls on NumPy arrays run is decided by the numbers that come with cuteblas: {error}", RuntimeWarning,
+                      stacklevel=2)
+    return hosts.HOST

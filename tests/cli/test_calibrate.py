@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 
 from cuteblas import runtime
-from cuteblas.cli import calibrate, main, workers
+from cuteblas.cli import calibrate, host_rates, main, workers
 from cuteblas.cli.samples import Sample, large_products, numbers, product_named, random_copies, random_products
 from cuteblas.planning.cost import costs_from
+from cuteblas.planning.cost.hosts import HOST, host_costs_from
 from cuteblas.planning.floors import compulsory_bytes
 from cuteblas.planning.gemm.dispatch import PRECISIONS, plan_gemm
 from cuteblas.planning.problem import H200, CopyProblem
 from cuteblas.runtime import costs as own
 from cuteblas.runtime import devices
 
+MEASURED = HOST.changed({"link_bytes": 1e9, "multiplications": {"int8": 7.0}})
 SAMPLES = [*random_products(24, 0), *random_copies(2, 0)]
 
 
@@ -61,6 +63,7 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime, "device_info", lambda: replace(H200, name="NVIDIA Some Card"))
     monkeypatch.setattr(calibrate, "versions", lambda: {"device": "NVIDIA Some Card", "driver": "none"})
     monkeypatch.setattr(calibrate, "Card", FormulaCard)
+    monkeypatch.setattr(host_rates, "measured", lambda: MEASURED)
     return tmp_path / "config" / "costs" / "nvidia-some-card.json"
 
 
@@ -89,6 +92,7 @@ def test_the_command_writes_a_file_that_plans_use(card, capsys, tmp_path):
     assert main(["calibrate", *arguments]) == 0
     text = capsys.readouterr().out
     assert f"wrote {card}, which plans for this card use from now on" in text and f"wrote {measurements}" in text
+    assert own.host_costs() == MEASURED
     costs = own.own_costs("NVIDIA Some Card")
     assert costs.device == "NVIDIA Some Card" and "--products 6" not in costs.origin and costs.about["seed"] == 0
     assert costs.command.startswith("python -m cuteblas") and costs.about["regret"]["after"]["problems"] == 10
@@ -100,6 +104,35 @@ def test_the_command_writes_a_file_that_plans_use(card, capsys, tmp_path):
     refitted = costs_from(again.read_text(), "again.json")
     assert refitted.device == "NVIDIA Some Card" and refitted.about["problems"] == 10 and refitted.about["driver"] == "none"
     assert f"wrote {again}\n" in capsys.readouterr().out
+
+
+def test_numbers_of_the_host_alone(card, capsys, tmp_path):
+    assert main(["calibrate", "--host"]) == 0
+    file = own.costs_file("this host")
+    assert f'wrote {file}, by which backend("auto") decides from now on' in capsys.readouterr().out and not card.exists()
+    assert own.host_costs().link_bytes == 1e9
+    for text, why in (("[]", "indices must be"), ('{"version": 9, "numbers": {}}', "version is 9"),
+                      ('{"version": 1, "numbers": {"call": 0}}', "not positive")):
+        file.write_text(text)
+        with pytest.warns(RuntimeWarning, match=why):
+            assert own.host_costs() is HOST
+    assert main(["calibrate", "--host", "--json", str(tmp_path / "host.json")]) == 0
+    assert host_costs_from((tmp_path / "host.json").read_text(), "host.json").multiplications["int8"] == 7
+
+
+def test_a_host_is_measured():
+    """On CuPy arrays of this process: what is measured means nothing, but all of it is."""
+    pytest.importorskip("cupy")
+    from tests.functions.host_link import linked
+
+    with linked(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_rates, "_start", lambda before: 2.5)
+        patch.setattr(host_rates, "_on_gpu", lambda a, b: 1e12)
+        patch.setattr(host_rates, "_link", lambda x: (3e9, 5e9))
+        patch.setattr(host_rates, "_REPEATS", 1)
+        costs = host_rates.measured(64, 128)
+    assert costs.start == 2.5 and costs.link_bytes == 5e9 and set(costs.gpu_multiplications.values()) == {1e12}
+    assert all(0 < x < 1e15 for x in (*costs.multiplications.values(), costs.call, costs.copied_bytes, costs.transposed_bytes))
 
 
 def test_a_check_writes_nothing(card, capsys):

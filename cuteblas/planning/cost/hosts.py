@@ -1,14 +1,21 @@
 """What NumPy and the way to a GPU cost on the host, as far as it is decided by that where a call on NumPy arrays runs.
 
-The numbers were measured on the host of an NVIDIA H200, which has 16 processors.
+The numbers that come with the package were measured on the host of an NVIDIA H200, which has 16 processors; ``python -m cuteblas
+calibrate`` measures those of the host at hand.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
-__all__ = ["HOST", "HostCosts"]
+from . import CostError
+
+__all__ = ["HOST", "HostCosts", "host_costs_from"]
+
+_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,21 @@ class HostCosts:
     start: float
     started: float
 
+    def changed(self, changes: Mapping[str, Any]) -> HostCosts:
+        """The same with some numbers changed; of types, those that are named."""
+        merged: dict[str, Any] = {name: {**getattr(self, name), **x} if isinstance(x, Mapping) else x
+                                  for name, x in changes.items()}
+        return replace(self, **merged)
+
+    def written(self, command: str, processors: int) -> str:
+        """The text of a file."""
+        def short(x: float) -> float:
+            return float(f"{x:.4g}")
+
+        numbers = {name: {key: short(y) for key, y in x.items()} if isinstance(x, Mapping) else short(x)
+                   for name, x in asdict(self).items()}
+        return json.dumps({"version": _VERSION, "command": command, "processors": processors, "numbers": numbers}, indent=1) + "\n"
+
     def link(self, processors: int) -> float:
         """Bytes in a second between pageable memory and the GPU, one way."""
         return min(self.link_bytes, self.packed_bytes * min(processors, 16) ** 0.7)
@@ -79,3 +101,30 @@ HOST = HostCosts(
     product_bytes=8e9, copied_bytes=4e9, transposed_bytes=5e9, packed_bytes=4e9, link_bytes=50e9, call=400e-6, start=2.0,
     started=0.8)
 """Of the host of an H200."""
+
+
+def host_costs_from(text: str, name: str) -> HostCosts:
+    """The numbers of a file; those that it does not have are the ones that come with the package.
+
+    Parameters
+    ----------
+    text, name : str
+        Its text, and its name for messages.
+
+    Raises
+    ------
+    CostError
+        If it is no such file.
+    """
+    try:
+        data = json.loads(text)
+        numbers, known = dict(data["numbers"]), {field.name for field in fields(HostCosts)}
+        if data["version"] != _VERSION:
+            raise ValueError(f"its version is {data['version']} and not {_VERSION}")
+        found = {key: {str(kind): float(y) for kind, y in x.items()} if isinstance(getattr(HOST, key), Mapping) else float(x)
+                 for key, x in numbers.items() if key in known}
+        if not all(0 < y < float("inf") for x in found.values() for y in (x.values() if isinstance(x, Mapping) else (x,))):
+            raise ValueError("a number is not positive or not finite")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CostError(f"{name} has no numbers of a host: {error}; python -m cuteblas calibrate --host writes it again") from None
+    return HOST.changed(found)

@@ -1,0 +1,126 @@
+"""What NumPy takes on this host, and the way to its GPU: the numbers by which ``backend("auto")`` chooses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..functions import ascontiguousarray, backend, matmul
+from ..planning.cost.hosts import HOST, HostCosts
+from ..runtime.ring import Piece, processors
+
+__all__ = ["measured"]
+
+_REPEATS = 5
+_EXTENT = 2048                          # of products; a quarter where NumPy has no BLAS
+_COPIED = 8192                          # rows and columns of a matrix that is copied
+_START = """
+import time
+{before}
+begin = time.perf_counter()
+import cupy, numpy, cuteblas
+a = numpy.ones((512, 512), numpy.float32)
+with cuteblas.backend("cuda"):
+    cuteblas.matmul(a, a)
+print(time.perf_counter() - begin)
+"""
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """The median time of a call that was made before."""
+    call()
+    taken = []
+    for _ in range(_REPEATS):
+        begin = perf_counter()
+        call()
+        taken.append(perf_counter() - begin)
+    return median(taken)
+
+
+def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
+    """Measure this host and the current GPU, in some ten seconds.
+
+    Parameters
+    ----------
+    extent : int
+        Of square matrices that are multiplied.
+    copied : int
+        Of a square matrix that is copied.
+    """
+    count = processors()
+    costs, here, there = HOST.changed({}), {}, {}
+    for name in HOST.multiplications:
+        n = extent if name in ("float32", "float64", "complex64", "complex128") else extent // 4
+        a, b = (_matrix(n, name, seed) for seed in range(2))
+        with backend("numpy"):
+            seconds = _seconds(lambda a=a, b=b: matmul(a, b))           # type: ignore[misc]
+        here[name] = n**3 / max(seconds - 3 * a.nbytes / (costs.product_bytes * count), seconds / 2) / count
+        there[name] = _on_gpu(a, b)
+    x = np.ones((copied, copied), np.float32)
+    vector, into = x[0].copy(), np.zeros_like(x)
+    with backend("numpy"):
+        product = _seconds(lambda: np.matmul(x, vector))
+        transposed = _seconds(lambda: ascontiguousarray(x.T))
+    copy = _seconds(lambda: np.copyto(into, x))
+    pageable, pinned = _link(x.reshape(-1).view(np.uint8))
+    few = np.ones((64, 64), np.float32)
+    with backend("cuda"):
+        call = _seconds(lambda: matmul(few, few))
+    return HOST.changed({
+        "multiplications": here, "gpu_multiplications": there, "product_bytes": x.nbytes / product / count,
+        "copied_bytes": x.nbytes / copy, "transposed_bytes": x.nbytes / transposed / min(count, 16),
+        "packed_bytes": pageable / min(count, 16)**0.7, "link_bytes": pinned, "call": call, "start": _start(""),
+        "started": _start("import cupy; cupy.zeros(1)")})
+
+
+def _matrix(n: int, name: str, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 100, (n, n)).astype(name) if name[0] in "uib" else rng.random((n, n)).astype(name)
+
+
+def _on_gpu(a: np.ndarray, b: np.ndarray) -> float:
+    """Multiplications in a second of matrices that are there."""
+    import cupy
+
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    out = matmul(x, y)
+
+    def some() -> None:
+        for _ in range(10):
+            matmul(x, y, out)
+        cupy.cuda.runtime.deviceSynchronize()
+
+    return 10 * len(a)**3 / _seconds(some)
+
+
+def _link(x: np.ndarray) -> tuple[float, float]:
+    """Bytes in a second to the device, from pageable memory and from pinned memory."""
+    import cupy
+
+    from ..functions.engines.host_cuda import current_ring
+
+    ring = current_ring()
+    there, pinned = cupy.cuda.alloc(x.nbytes), ring.link.pinned(x.nbytes)
+
+    def staged() -> None:
+        ring.upload([Piece(x[at:at + ring.slot_bytes], there.ptr + at) for at in range(0, x.nbytes, ring.slot_bytes)]).wait()
+        ring.link.synchronize()
+
+    def direct() -> None:
+        ring.link.upload(there.ptr, pinned.ctypes.data, x.nbytes)
+        ring.link.synchronize()
+
+    return x.nbytes / _seconds(staged), x.nbytes / _seconds(direct)
+
+
+def _start(before: str) -> float:
+    """The seconds of a new process until its first product on the GPU has come back; the second of two, with kernels compiled."""
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, "-c", _START.format(before=before)], capture_output=True, text=True, check=True)
+    return float(ran.stdout)
