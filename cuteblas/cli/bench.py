@@ -275,6 +275,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "variant": ("kernel", str),
     "latency_s": ("ms", _digits_of_milliseconds),
     "ours_s": ("us", _microseconds),
+    "new_s": ("new us", _microseconds),
     "numpy_s": ("NumPy us", _microseconds),
     "trip_s": ("trip us", _microseconds),
     "rival_s": ("CuPy us", _microseconds),

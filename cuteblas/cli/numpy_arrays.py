@@ -1,6 +1,7 @@
 """NumPy arrays by way of the GPU, beside NumPy and beside CuPy with a copy of its own there and back; and the rates of the link.
 
-All times are those of the host, from NumPy arrays to a NumPy array. Arrays have been written before.
+All times are those of the host, from NumPy arrays to a NumPy array. Arrays have been written before, the one for the result, too,
+but where the time to a new array is told.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..functions import ascontiguousarray, backend, matmul
+from ..functions import backend, copy, matmul
 from .measurements import Row, Selection
 
 __all__ = ["CASES", "Case", "link", "number_of_calls", "numpy_arrays"]
@@ -33,8 +34,12 @@ class Case:
         What it is.
     operands : callable
         Of a generator of random numbers; returns NumPy arrays.
-    ours, theirs : callable
-        Of the operands; NumPy's own function is the same as CuPy's.
+    ours : callable
+        Of the operands and ``out``, which may be ``None``; returns the result.
+    numpys : callable
+        The same by NumPy.
+    theirs : callable
+        Of CuPy and CuPy arrays.
     share : float
         Of the rows of the first operand that NumPy multiplies in its timings, which are scaled: its loops would take minutes.
     """
@@ -42,6 +47,7 @@ class Case:
     name: str
     operands: Callable[[np.random.Generator], tuple[np.ndarray, ...]]
     ours: Callable[..., Any]
+    numpys: Callable[..., Any]
     theirs: Callable[..., Any]
     share: float = 1.0
 
@@ -57,19 +63,28 @@ def _products(dtype: str, n: int, share: float = 1.0) -> Case:
             b -= 1j * a
         return a, b
 
-    return Case(f"{dtype} {n}", operands, matmul, lambda xp, a, b: xp.matmul(a, b), share)
+    return Case(f"{dtype} {n}", operands, matmul, np.matmul, lambda xp, a, b: xp.matmul(a, b), share)
+
+
+def _transposed(name: str, operands: Callable[[np.random.Generator], tuple[np.ndarray, ...]], *axes: int) -> Case:
+    def ours(a: np.ndarray, out: np.ndarray | None) -> Any:
+        return copy(a.transpose(*axes), "C", out=out)
+
+    def numpys(a: np.ndarray, out: np.ndarray) -> Any:
+        np.copyto(out, a.transpose(*axes))
+        return out
+
+    return Case(name, operands, ours, numpys, lambda xp, a: xp.ascontiguousarray(a.transpose(*axes)))
 
 
 CASES = [
     *(_products("float32", n) for n in (1024, 2048, 4096, 8192)), _products("float64", 4096), _products("float64", 8192),
     _products("complex64", 8192), _products("complex128", 4096), _products("int64", 1024, 1 / 16),
     _products("int64", 4096, 1 / 1024), _products("float16", 1024, 1 / 4),
-    Case("a.T a, float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), lambda a: matmul(a.T, a),
-         lambda xp, a: xp.matmul(a.T, a)),
-    Case("transpose float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), lambda a: ascontiguousarray(a.T),
-         lambda xp, a: xp.ascontiguousarray(a.T)),
-    Case("int8 64x1024x341x3 to planes", lambda rng: (rng.integers(0, 100, (64, 1024, 341, 3), np.int8),),
-         lambda a: ascontiguousarray(a.transpose(0, 3, 1, 2)), lambda xp, a: xp.ascontiguousarray(a.transpose(0, 3, 1, 2))),
+    Case("a.T a, float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), lambda a, out: matmul(a.T, a, out),
+         lambda a, out: np.matmul(a.T, a, out), lambda xp, a: xp.matmul(a.T, a)),
+    _transposed("transpose float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), 1, 0),
+    _transposed("int8 64x1024x341x3 to planes", lambda rng: (rng.integers(0, 100, (64, 1024, 341, 3), np.int8),), 0, 3, 1, 2),
 ]
 """By default all; with ``--dtypes`` and ``--sizes``, products of square matrices."""
 
@@ -91,28 +106,35 @@ def numpy_arrays(machine: Any, which: Selection) -> Iterator[Row]:
         operands = case.operands(np.random.default_rng(0))
         xp = machine.rival
 
-        def ours(operands: tuple[np.ndarray, ...] = operands, case: Case = case) -> Any:
+        def new(operands: tuple[np.ndarray, ...] = operands, case: Case = case) -> Any:
             with backend("cuda"):
-                return case.ours(*operands)
+                return case.ours(*operands, None)
 
-        def numpys(operands: tuple[np.ndarray, ...] = operands, case: Case = case) -> Any:
+        result = new()
+        out, by_numpy = np.zeros_like(result), np.zeros_like(result[:max(1, round(len(result) * case.share))])
+
+        def ours(operands: tuple[np.ndarray, ...] = operands, case: Case = case, out: np.ndarray = out) -> Any:
+            with backend("cuda"):
+                return case.ours(*operands, out)
+
+        def numpys(operands: tuple[np.ndarray, ...] = operands, case: Case = case, out: np.ndarray = by_numpy) -> Any:
             first, *others = operands
-            part = first[:max(1, round(len(first) * case.share))] if case.share < 1 else first
-            return case.theirs(np, part, *others)
+            return case.numpys(first[:len(out)] if case.share < 1 else first, *others, out)
 
-        def trip(operands: tuple[np.ndarray, ...] = operands, case: Case = case, xp: Any = xp) -> Any:
-            return xp.asnumpy(case.theirs(xp, *map(xp.asarray, operands)))
+        def trip(operands: tuple[np.ndarray, ...] = operands, case: Case = case, xp: Any = xp, out: np.ndarray = out) -> Any:
+            return xp.asnumpy(case.theirs(xp, *map(xp.asarray, operands)), out=out)
 
-        result = ours()
         begin = perf_counter()
         expected = numpys()
         numpy_s = perf_counter() - begin
         ours_s, trip_s = _side_by_side(which.repeats, ours, trip)
+        (new_s,) = _side_by_side(which.repeats, new)
         if numpy_s < _SECONDS:
             (numpy_s,) = _side_by_side(which.repeats, numpys, seconds=_SECONDS)
         numpy_s /= case.share
-        yield {"case": case.name, "ours_s": ours_s, "numpy_s": numpy_s, "trip_s": trip_s, "ratio": numpy_s / ours_s,
-               "to_trip": trip_s / ours_s, "gb_s": (sum(x.nbytes for x in operands) + result.nbytes) / ours_s / 1e9,
+        yield {"case": case.name, "ours_s": ours_s, "new_s": new_s, "numpy_s": numpy_s, "trip_s": trip_s,
+               "ratio": numpy_s / ours_s, "to_trip": trip_s / ours_s,
+               "gb_s": (sum(x.nbytes for x in operands) + result.nbytes) / ours_s / 1e9,
                "right": _close(result[:len(expected)], expected)}
 
 

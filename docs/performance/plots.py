@@ -1,6 +1,7 @@
 """The plots of this folder from its data: ``python docs/performance/plots.py`` writes them, and prints the table of README.md.
 
-``products.svg`` and ``transposes.svg`` are on the page of this folder, ``overview-light.svg`` and ``overview-dark.svg`` in
+``products.svg`` and ``transposes.svg`` are on the page of this folder, ``numpy-arrays.svg`` is on docs/numpy-arrays.md,
+``overview-light.svg`` and ``overview-dark.svg`` in
 README.md. It needs matplotlib: ``pip install -e '.[docs]'``.
 """
 
@@ -165,6 +166,23 @@ def draw_overview(file: Path, dark: bool) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
+def draw_numpy_arrays(file: Path) -> None:
+    """NumPy arrays by way of the GPU, beside NumPy and beside CuPy with its copies there and back."""
+    kinds = "float32", "float64", "complex64", "complex128"
+    found = [row for row in rows("numpy-arrays", "numpy") if row["case"].startswith(kinds)]
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for shift, key, words, color in ((-0.2, "ratio", "NumPy", "#4878a8"), (0.2, "to_trip", "CuPy, there and back", "#c98b3a")):
+        axes.bar([i + shift for i in range(len(found))], [row[key] for row in found], 0.4, label=words, color=color)
+    axes.axhline(1, color="#333", lw=0.8)
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(found)), [row["case"].replace(" ", "\n") for row in found], fontsize=8)
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3, axis="y")
+    figure.suptitle("n x n matrices of NumPy on one NVIDIA H200 and 16 processors: time of others over ours", fontsize=10)
+    figure.savefig(file, metadata={"Date": None})
+
+
 def table() -> list[str]:
     """The rows of README.md."""
     lines = []
@@ -181,6 +199,7 @@ def main(folder: Path) -> None:
     mpl.rcParams |= {"svg.hashsalt": "cuteblas", "svg.fonttype": "none", "font.family": "sans-serif"}
     draw_products(folder / "products.svg")
     draw_transposes(folder / "transposes.svg")
+    draw_numpy_arrays(folder / "numpy-arrays.svg")
     for dark, name in enumerate(("overview-light.svg", "overview-dark.svg")):
         draw_overview(folder / name, bool(dark))
 
