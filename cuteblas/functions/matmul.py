@@ -146,17 +146,17 @@ _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
 """Products of operands that may go to the GPU, by shapes, strides and types."""
 _MOST_KNOWN = 4096
 _SEVERAL_BYTES = 1 << 28                 # of operands that several GPUs share
-_KNOWN_BYTES = 1 << 26                   # of operands whose product takes long beside the way to it
 
 
 def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: str) -> Any:
     """A product of NumPy arrays that may go to the GPU, if one like it was resolved before."""
-    if out is not None or not _known or where == "emulator":
+    if not _known or where == "emulator":
         return None
     found = _known.get((x1.shape, x1.strides, x1.dtype.char, x2.shape, x2.strides, x2.dtype.char))
-    if found is None or stays(x1, x2):
+    if found is None or (out is not None and (out.shape != found[0].shape or out.dtype is not found[0].dtype
+                                              or not out.flags.writeable)) or stays(x1, x2):
         return None
-    return _offloaded(*found, x1, x2, None, "auto", None, {})
+    return _offloaded(*found, x1, x2, out, "auto", None, {})
 
 
 def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
@@ -199,7 +199,7 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         if not arguments and variant is out is None and precision == "auto":
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
-            if work.up <= _KNOWN_BYTES and a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
+            if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = product, work
         return _offloaded(product, work, a, b, out, precision, variant, arguments)
     with resolved.on_device() as arrays:

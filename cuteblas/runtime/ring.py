@@ -20,7 +20,8 @@ __all__ = ["Piece", "Ring", "Transfer", "processors"]
 
 SLOT_BYTES = 4 << 20
 _MOST_THREADS = 12                      # with more, they wait for each other
-_PIECES = 8
+_PIECES = 4                             # of a transfer that is alone; the driver takes some 20 us for each
+_LEAST_PIECE = 2 << 20                  # bytes
 _INLINE_BYTES = 1 << 20                 # what one thread has copied before another has been woken
 
 
@@ -185,7 +186,7 @@ class Ring:
 
     def piece_bytes(self, nbytes: int) -> int:
         """The size of the pieces of a transfer that is alone: several threads have one, and Python's time does not count."""
-        return min(self.slot_bytes, max(-(-nbytes // _PIECES), _INLINE_BYTES))
+        return min(self.slot_bytes, max(-(-nbytes // _PIECES), _LEAST_PIECE))
 
     def upload(self, pieces: Sequence[Piece]) -> Transfer:
         """Begin to copy pieces to the device."""

@@ -167,7 +167,7 @@ class Crossing:
                 regions[-1][1] = max(high, regions[-1][1])
             else:
                 regions.append([low, high])
-        moved = {low: (high, self._send_bytes(low, high)) for low, high in regions}
+        moved = {low: (high, self.send_bytes(low, high)) for low, high in regions}
         packed: dict[tuple[Any, ...], Any] = {}
         found = []
         for x, image in zip(arrays, images, strict=True):
@@ -184,7 +184,8 @@ class Crossing:
             found.append(cupy.ndarray(x.shape, dtype, memory + image.first, image.strides))
         return found, self.uploads[before:]
 
-    def _send_bytes(self, low: int, high: int) -> Any:
+    def send_bytes(self, low: int, high: int) -> Any:
+        """Begin to move a region; returns the device's memory."""
         memory = cupy.cuda.alloc(high - low)
         if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low) and self.ring.link.is_pinned(high - 1):
             self.ring.link.upload(memory.ptr, low, high - low)
@@ -259,16 +260,21 @@ class Crossing:
             there = copied
         axes = sorted(range(here.ndim), key=lambda axis: -there.strides[axis])
         view = here.transpose(axes)
-        self.bytes_down += here.nbytes
         if view.flags.c_contiguous and here.dtype.isnative:
-            view = view.reshape(-1).view(np.uint8)
-            address = view.__array_interface__["data"][0]
-            if view.nbytes >= _WORTH_ASKING and self.ring.link.is_pinned(address):
-                self.ring.link.download(address, there.data.ptr, view.nbytes)
-                self._direct = True
-                self._kept.append(there)
-                return
+            self.fetch_bytes(there, *_span(view))
+            return
+        self.bytes_down += here.nbytes
         self.downloads.append(self.ring.download(self.pieces(view, there.data.ptr), there))
+
+    def fetch_bytes(self, there: Any, low: int, high: int) -> None:
+        """Begin to bring the memory of an array to a region of the host."""
+        self.bytes_down += high - low
+        if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low):
+            self.ring.link.download(low, there.data.ptr, high - low)
+            self._direct = True
+            self._kept.append(there)
+        else:
+            self.downloads.append(self.ring.download(self.pieces(bytes_at(low, high - low), there.data.ptr), there))
 
     def abandon(self) -> None:
         """Leave nothing under way after an error."""
@@ -307,22 +313,19 @@ def crossing() -> Iterator[Crossing]:
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
     """Multiply matrices without gaps that move as they are, one after the other: what streaming comes to for small ones."""
     with crossing() as way:
-        ring = way.ring
-        a, b = (cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides) for x in (x1, x2))
+        a, b = (cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) for x in (x1, x2))
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
-        transfers = [ring.upload(way.pieces(flat(x), y.data.ptr)) for x, y in ((x1, a), (x2, b))]
-        way.uploads += transfers
-        way.arrived(transfers, helps=True)
+        way.arrived([*way.uploads], helps=True)
         multiply(a, b, there)
-        ring.link.downloads_follow_kernels()
-        way.bytes_down = c.nbytes
-        way.downloads.append(ring.download(way.pieces(flat(c), there.data.ptr), there))
+        way.ring.link.downloads_follow_kernels()
+        way.fetch_bytes(there, *_span(c))
         way.returned()
 
 
-def flat(x: np.ndarray) -> np.ndarray:
-    """The bytes of an array in C or Fortran order."""
-    return (x if x.flags.c_contiguous else x.T).reshape(-1).view(np.uint8)
+def _span(x: np.ndarray) -> tuple[int, int]:
+    """The addresses of an array without gaps."""
+    address = x.__array_interface__["data"][0]
+    return address, address + x.nbytes
 
 
 def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None = None,

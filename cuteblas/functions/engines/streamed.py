@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from time import sleep
 from typing import Any, NamedTuple
 
 import cupy
@@ -34,6 +35,7 @@ _SURELY_FREE = 256 << 20                # bytes: whether there are so many is fo
 _MOST_HALVINGS = 4
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 _PATIENCE = 2.0                         # seconds that nobody wonders about
+_MOMENT = 20e-6                         # seconds
 _MOST_RESULTS = 1                       # that leave while the next one is computed
 
 Multiply = Callable[[Any, Any, Any], None]
@@ -124,9 +126,9 @@ def stream(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out:
     result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
     if not (product.k and result.size):
         return None
-    if out is None and x1.nbytes + x2.nbytes + result.nbytes <= _STRAIGHT_BYTES and x1.ndim == x2.ndim == 2 and x1 is not x2 \
-            and product.dtype is x1.dtype is x2.dtype and workspace_limit() is None \
-            and all(x.flags.c_contiguous or x.flags.f_contiguous for x in (x1, x2)) and not np.may_share_memory(x1, x2):
+    if x1.nbytes + x2.nbytes + result.nbytes <= _STRAIGHT_BYTES and x1.ndim == x2.ndim == result.ndim == 2 and x1 is not x2 \
+            and product.dtype is x1.dtype is x2.dtype is result.dtype and workspace_limit() is None \
+            and all(x.flags.forc for x in (x1, x2, result)) and not np.may_share_memory(x1, x2):
         try:
             straight(x1, x2, result, multiply)
         except CUDA.out_of_memory:
@@ -385,6 +387,8 @@ class _Streamed:
                 self.way.ring.link.uploads_follow_kernels()         # panels may get the memory of others
             while asked < min(i + ahead + 1, len(tiles)):
                 self.panels.ask(tiles[asked])
+                if not asked:
+                    sleep(_MOMENT)                              # threads that wait for the interpreter begin
                 asked += 1
             there = self.panels.take(tile)
             here = call.result.part(tile)
