@@ -82,6 +82,9 @@ class Guard:
         Exclusive upper bounds, one for each coordinate; ``None`` where nothing needs checking.
     halo : bool
         Whether coordinates may be negative, where nothing exists either; then single elements are copied.
+    triangle : {"lower", "upper", "below"}, optional
+        Of two coordinates, the triangle with the diagonal, or what is below it, outside of which nothing exists; then single
+        elements are copied.
 
     Examples
     --------
@@ -96,16 +99,20 @@ class Guard:
     coordinates: Tensor
     extents: tuple[IntLike | None, ...]
     halo: bool = False
+    triangle: str | None = None
 
     def at(self, coordinate: tuple) -> Expr | bool:
         """The condition under which the element at ``coordinate`` exists."""
         values = self.coordinates(*coordinate)
         inside = [less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None]
+        if self.triangle is not None:
+            (m, n), strict = values, self.triangle == "below"
+            inside.append(less(m, n + 1) if self.triangle == "upper" else less(n, m + (not strict)))
         return all_of(*inside, *(less(-1, v) for v in values if self.halo))
 
     def same_for(self, coordinate: tuple, width: int) -> bool:
         """Whether the condition is provably the same for ``width`` (a power of two) elements along mode 0 from ``coordinate``."""
-        if self.halo:
+        if self.halo or self.triangle is not None:
             return width == 1
         first, *rest = coordinate
         start, end = self.coordinates(*coordinate), self.coordinates(first + width - 1, *rest)

@@ -88,7 +88,7 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
     """
     if len(arrays) < 2:
         refuse_variant(algorithm.variant, "nothing is multiplied")
-    evaluation = _Evaluation(run, expression.extents, expression.dtype, algorithm)
+    evaluation = _Evaluation(run, expression.extents, expression.dtype, algorithm, len(arrays) == 2)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
     kept = frozenset("".join(expression.axes))
     if empty := [c for term in expression.terms for axis in term.axes for c in axis if not expression.extents[c] and c not in kept]:
@@ -131,6 +131,7 @@ class _Evaluation:
     extents: Mapping[str, int]
     dtype: np.dtype
     algorithm: Algorithm
+    of_two: bool = False                # operands: calls like this one are known by whether they begin at one address
 
     def size(self, indices: Iterable[str]) -> int:
         """Number of elements over these indices."""
@@ -379,7 +380,10 @@ class _Evaluation:
         steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
         shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
         storage = (_storage(first), _storage(second), _storage(target))
-        algorithm, kinds = self.algorithm, {} if self.algorithm.variant is None else {"variant": self.algorithm.variant}
+        algorithm = self.algorithm
+        kinds: dict[str, Any] = {} if algorithm.variant is None else {"variant": algorithm.variant}
+        if self.of_two and first.given and second.given and first.memory.address == second.memory.address != 0:
+            kinds["same"] = True
         problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=algorithm.precision, **kinds)
         self.run.run(problem, {"a": first.array, "b": second.array, "c": target.array})
 

@@ -80,7 +80,10 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precisio
     """
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
     c = _new(product.shape, product.strides, product.dtype) if out is None else writable(out, (a, b), product.dtype)
-    return Staging(product, a, b, c, gemm_problem(product, a.memory, b.memory, c.memory, precision, variant))
+    problem = gemm_problem(product, a.memory, b.memory, c.memory, precision, variant)
+    if a.reason is b.reason is None and x1.address == x2.address != 0 and problem.is_gram:
+        problem = replace(problem, triangle="both")
+    return Staging(product, a, b, c, problem)
 
 
 def _new(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, reason: str | None = None) -> Staged:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..codegen.builder import Guard, KernelBuilder
@@ -162,9 +162,42 @@ class Epilogue:
         return self._reads_c or bool(self._matrices)
 
     # -- the work -----------------------------------------------------------------------------------------------------------------
+    def store_triangle(self, part: str, diagonal: Expr | bool, accumulators: Tensor | Parked,
+                       partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard, extents: tuple[IntLike, IntLike],
+                       item: IntLike | tuple[IntLike, ...], tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None,
+                       mirrored: Tensor | None = None, hermitian: bool = False) -> None:
+        """The same of a tile of which a triangle is written, or both, the elements below the diagonal in two places.
+
+        Parameters
+        ----------
+        part : {"lower", "upper", "both"}
+            What is written; of both triangles, the lower one is computed.
+        diagonal : Expr
+            Whether the tile may have elements of the other triangle.
+        accumulators, partition, gC, guard, extents, item, tile, pieces
+            See :meth:`store`.
+        mirrored : Tensor, optional
+            The tile of C^T, where both are written.
+        hermitian : bool
+            Whether the imaginary parts of sums on the diagonal are zero, but for rounding.
+        """
+        k = self.k
+        with k.when(diagonal):
+            if hermitian and isinstance(accumulators, Tensor):
+                elements = tuple(size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
+                with k.loops(elements) as at, k.when(equal(*guard.coordinates(*at))):
+                    k.assign(accumulators(*at).im, 0)
+            within = replace(guard, triangle="upper" if part == "upper" else "lower")
+            self.store(accumulators, partition, gC, within, extents, item, tile, single=True)
+        with k.otherwise():
+            self.store(accumulators, partition, gC, guard, extents, item, tile, pieces)
+        if mirrored is not None:
+            k.comment("The other triangle")
+            self.store(accumulators, partition, mirrored, replace(guard, triangle="below"), extents, item, tile, single=True)
+
     def store(self, accumulators: Tensor | Parked, partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard | None,
               extents: tuple[IntLike, IntLike], item: IntLike | tuple[IntLike, ...],
-              tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
+              tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None, single: bool = False) -> None:
         """Turn sums into C, rounded once.
 
         Parameters
@@ -184,7 +217,10 @@ class Epilogue:
         pieces : context manager, optional
             Where C goes instead of memory, piece by piece along the last mode: yields the number of a piece and a thread's part of
             it.
+        single : bool
+            Whether elements are read and written one by one.
         """
+        width = 1 if single else self._c.width
         k, fused = self.k, self._fused
         formula = f"{fused.graph.name}: C = {fused.graph.result}" if fused else "C = alpha * accumulator + beta * C"
         k.comment(f"Epilogue: {formula}")
@@ -207,9 +243,9 @@ class Epilogue:
             if reads_c and "beta" in self._absent:
                 k.fill(tCrD)
                 with k.when(equal(self._absent["beta"], 0)):
-                    k.copy(Vector(self._c.width), tCgC[here], tCrD, guard=inside)
+                    k.copy(Vector(width), tCgC[here], tCrD, guard=inside)
             elif reads_c:
-                k.copy(Vector(self._c.width), tCgC[here], tCrD, guard=inside)
+                k.copy(Vector(width), tCgC[here], tCrD, guard=inside)
             if fused is None:
                 with k.loops((run,)) as (i,):
                     k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i), tCrD(i), self._alpha,
@@ -217,7 +253,7 @@ class Epilogue:
             else:
                 self._apply(fused, summed, tCrD, parts, here, run, inside)
             if pieces is None:
-                k.copy(Vector(self._c.width), tCrD, target, guard=inside)
+                k.copy(Vector(width), tCrD, target, guard=inside)
             else:
                 k.copy(Vector(min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD, target)
 

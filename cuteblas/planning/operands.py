@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from ..codegen.dtypes import dtype
@@ -15,13 +15,42 @@ from ..codegen.tma import TmaBox
 from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm.staged import StagedC
+from ..kernels.gemm.triangle import tiles_of_triangle
 from .plan import Argument, Launch, Role
 from .problem import Fusion, GemmProblem, Operand, transposed
 
-__all__ = ["MAPPED_STRIDE", "NARROW_SPAN", "Oriented", "Roles", "alpha_kind", "batch_values", "compact", "fused",
-           "fusion_values", "gemm_span", "gemm_values", "launch", "majorness",
-           "operand_map", "operand_span", "oriented", "output_span", "pairs_along_n", "place", "row_pitch", "scalar_values",
-           "span", "staged_map", "staging", "unit_mode", "view", "why_not_mapped", "why_not_staged"]
+__all__ = [
+    "MAPPED_STRIDE",
+    "NARROW_SPAN",
+    "Oriented",
+    "Roles",
+    "alpha_kind",
+    "batch_values",
+    "compact",
+    "fused",
+    "fusion_values",
+    "gemm_span",
+    "gemm_values",
+    "launch",
+    "majorness",
+    "of_triangle",
+    "operand_map",
+    "operand_span",
+    "oriented",
+    "output_span",
+    "pairs_along_n",
+    "place",
+    "row_pitch",
+    "scalar_values",
+    "span",
+    "staged_map",
+    "staging",
+    "tiles_of_c",
+    "unit_mode",
+    "view",
+    "why_not_mapped",
+    "why_not_staged",
+]
 
 Roles = dict[str, Role | Argument]
 """What the memory of each tensor of a kernel is: that of a role, or an argument that says where in it."""
@@ -211,6 +240,20 @@ def row_pitch(extent: int, multiple: int) -> int:
 def staging(p: GemmProblem) -> str | None:
     """How C goes through shared memory: away by TMA if a tensor map describes it, row by row if its rows are contiguous at all."""
     return "tma" if why_not_staged(p) is None else "rows" if p.c.strides[1] == 1 else None
+
+
+def tiles_of_c(p: GemmProblem, tile: tuple[int, int]) -> int:
+    """Tiles that are computed, of all matrices of the batch."""
+    of_each = tiles_of_triangle(p.m, tile) if p.triangle else -(-p.m // tile[0]) * -(-p.n // tile[1])
+    return of_each * prod(p.batch)
+
+
+def of_triangle(p: GemmProblem) -> str:
+    """The end of a plan's reason where one triangle is computed."""
+    if p.triangle is None:
+        return ""
+    return "; one triangle is computed and written twice, as A and B are the same" if p.triangle == "both" else \
+        f"; the {p.triangle} triangle alone"
 
 
 def staged_map(p: GemmProblem, columns: int) -> TensorMapSpec:

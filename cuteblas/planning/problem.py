@@ -102,6 +102,11 @@ class GemmProblem:
     digits : int
         Bytes of an integer, if A and B hold them as planes of ``uint8``: the planes of a row lie one after the other, each as long
         as the stride of rows over this.
+    triangle : {"lower", "upper", "both"}, optional
+        What is written of a square C: a triangle with the diagonal, the rest of C as it is; or both triangles, where A and B are
+        the same memory, so that C is symmetric: one of them is computed.
+    hermitian : bool
+        Whether a triangle is that of a Hermitian matrix, whose diagonal has no imaginary parts.
 
     Examples
     --------
@@ -125,6 +130,8 @@ class GemmProblem:
     compute: str | None = None
     fusion: Fusion | None = None
     digits: int = 1
+    triangle: Literal["lower", "upper", "both"] | None = None
+    hermitian: bool = False
 
     @property
     def accumulator(self) -> str:
@@ -138,6 +145,12 @@ class GemmProblem:
         return self.compute or accumulator_of(self.a.dtype, self.b.dtype, self.c.dtype)
 
     @property
+    def is_gram(self) -> bool:
+        """Whether C is symmetric if A and B are the same memory, and known to be so by the kernels that compute a triangle."""
+        plain = (self.alpha, self.beta, self.fusion, self.variant) == ("one", "zero", None, None)
+        return plain and self.a == self.b and self.m == self.n and self.precision in ("auto", "ieee")
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The addresses that a call supplies, in order."""
         scalars = tuple(name for name in ("alpha", "beta") if getattr(self, name) == "device")
@@ -145,8 +158,9 @@ class GemmProblem:
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations: 2mnk, four times as many for complex numbers, for every batch index."""
-        return 2 * self.m * self.n * self.k * prod(self.batch) * (4 if dtype(self.a.dtype).is_complex else 1)
+        """Arithmetic operations: 2mnk, four times as many for complex numbers, for every batch index; half of it for a triangle."""
+        outputs = self.m * (self.m + 1) // 2 if self.triangle else self.m * self.n
+        return 2 * outputs * self.k * prod(self.batch) * (4 if dtype(self.a.dtype).is_complex else 1)
 
 
 @dataclass(frozen=True)
@@ -178,7 +192,11 @@ def transposed(p: GemmProblem) -> GemmProblem:
         return tuple((name, replace(x, strides=x.strides[::-1])) for name, x in matrices)
 
     fusion = p.fusion and replace(p.fusion, operands=flipped(p.fusion.operands), outputs=flipped(p.fusion.outputs))
-    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, strides=p.c.strides[::-1]), fusion=fusion)
+    triangle = _OTHER.get(p.triangle, p.triangle)
+    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, strides=p.c.strides[::-1]), fusion=fusion, triangle=triangle)
+
+
+_OTHER: dict[str | None, Literal["lower", "upper"]] = {"lower": "upper", "upper": "lower"}
 
 
 @dataclass(frozen=True)
@@ -275,6 +293,8 @@ class ContractionProblem:
         As of a :class:`GemmProblem`.
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
+    same : bool
+        Whether A and B are the same memory.
 
     Examples
     --------
@@ -295,6 +315,7 @@ class ContractionProblem:
     beta: ScalarKind = "zero"
     precision: str = "auto"
     variant: str | None = None
+    same: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:

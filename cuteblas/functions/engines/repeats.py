@@ -142,7 +142,8 @@ _made: Callable[..., Any] = cupy.ndarray if _fill_in is None else _by_parts
 
 
 def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None:
-    """The key of a call; ``None`` if an array of it is no plain CuPy array.
+    """The key of a call; ``None`` if an array of it is no plain CuPy array. At its end it says whether the first two operands begin
+    at one address: a matrix and itself have a product of their own.
 
     Two calls with one key are the same call, whatever the arrays contain: a key has the head, a part for each operand in order, and
     last a part for ``out``, which is ``None`` without one, so that an operand is never taken for ``out``. An element type is there
@@ -160,7 +161,8 @@ def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None
     """
     if any(type(x) is not cupy.ndarray for x in (inputs if out is None else (*inputs, out))):
         return None
-    return head, *map(_part, inputs), None if out is None else _part(out)
+    same = (True,) if len(inputs) > 1 and inputs[0].data.ptr == inputs[1].data.ptr else ()
+    return head, *map(_part, inputs), None if out is None else _part(out), *same
 
 
 def _part(x: Any) -> tuple:
@@ -195,6 +197,8 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[A
         key.append((x.shape, x.strides, id(x.dtype), address & 15, data.device_id))
     if out is None:
         key.append(None)
+    if len(inputs) > 1 and addresses[0] == addresses[1]:
+        key.append(True)
     try:
         ready = _ready.get(tuple(key))
     except TypeError:                                   # an argument without a hash

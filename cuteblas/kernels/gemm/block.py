@@ -17,10 +17,11 @@ from ...codegen.grouped import TableBuilder
 from ...codegen.nested import by_coordinate
 from ...codegen.signature import GlobalTensor
 from ...layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, ceil_div, less, minimum
+from ...layout.symbolic import Expr, IntLike, ceil_div, less, minimum
 from ..common import OperandAccess, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue
 from ..guard import gate_tag
+from .triangle import Triangle, mirrored
 
 __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
@@ -58,6 +59,10 @@ class GemmConfig:
     grouped : bool
         Whether the kernel computes many problems: see :mod:`~cuteblas.codegen.grouped`. alpha and beta then are ``"device"`` if
         they stand in the rows.
+    triangle : {"lower", "upper", "both"}, optional
+        What is written of a square C: one triangle, or both, of which the lower one is computed.
+    hermitian : bool
+        Whether C is a Hermitian matrix, of whose triangle the diagonal has no imaginary parts.
     """
 
     element: str
@@ -78,10 +83,14 @@ class GemmConfig:
     accumulator: str | None = None
     gate: int | None = None
     grouped: bool = False
+    triangle: str | None = None
+    hermitian: bool = False
 
     def __post_init__(self) -> None:
         if self.modes != (1, 1, 1) and (self.aligned or self.epilogue):
             raise CodegenError(f"nested modes have predicates and no epilogue, got {self}")
+        if self.triangle and (self.modes != (1, 1, 1) or self.aligned or self.split_k):
+            raise CodegenError(f"triangles have predicates, plain modes and all of K, got {self}")
 
     @property
     def elements(self) -> tuple[str, str]:
@@ -101,7 +110,8 @@ class GemmConfig:
         major = {0: "m", 1: "k", None: "s"}
         access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
         flags = (("split", self.split_k), ("wide", self.wide), ("aligned", self.aligned), ("grouped", self.grouped),
-                 (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)))
+                 (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)),
+                 (f"{self.triangle}", self.triangle is not None), ("hermitian", self.hermitian))
         return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}" + "".join(f"_{name}" for name, on in flags if on)
                 + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
 
@@ -147,7 +157,11 @@ class GemmBlock:
         self._epilogue = Epilogue(k, accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue)
 
         M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
-        tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
+        triangle = None if config.triangle is None else Triangle(k, config.triangle, M, (tile.m, tile.n))
+        if triangle is not None:
+            tiles_m, tiles_n = triangle.tiles
+        else:
+            tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
         block: IntLike = k.each_block("block")
         item: IntLike = 0
         if batch:
@@ -161,7 +175,11 @@ class GemmBlock:
             depth = k.let("depth", minimum(chunk, K - first_k))
         self._epilogue.load_scalars()
         depth = self._epilogue.depth(depth)
-        self._at = bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
+        bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
+        self._diagonal: Expr | bool = False
+        if triangle is not None:
+            bm, bn, self._diagonal = triangle.at(bm, bn)
+        self._at = bm, bn
         self._extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
         def matrix(tensor: GlobalTensor) -> Tensor:
@@ -176,6 +194,7 @@ class GemmBlock:
         self.gA = local_tile(mA, (tile.m, tile.k), (bm, _))
         self.gB = local_tile(mB, (tile.n, tile.k), (bn, _))
         self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
+        self._mirrored = local_tile(mirrored(mC), (tile.m, tile.n), (bm, bn)) if config.triangle == "both" else None
         self._item = item
 
     @property
@@ -212,6 +231,13 @@ class GemmBlock:
             Gives a thread's part of the tile of C in the same modes.
         """
         self.k.let_next_launch_begin()
-        self._epilogue.store(accumulators, partition, self.gC, self.guard("tCcC", "mn", partition),
-                             (self._extents["m"], self._extents["n"]), self._item,
-                             lambda matrix: local_tile(matrix, self._tile[:2], self._at))
+        guard, extents = self.guard("tCcC", "mn", partition), (self._extents["m"], self._extents["n"])
+
+        def tiled(matrix: Tensor) -> Tensor:
+            return local_tile(matrix, self._tile[:2], self._at)
+
+        if self.config.triangle is None or guard is None:
+            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled)
+        else:
+            self._epilogue.store_triangle(self.config.triangle, self._diagonal, accumulators, partition, self.gC, guard, extents,
+                                          self._item, tiled, mirrored=self._mirrored, hermitian=self.config.hermitian)

@@ -28,6 +28,10 @@ class PersistentConfig:
         Whether offsets into C need 64 bits; of operands that threads read, too.
     epilogue : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
+    triangle : {"lower", "upper", "both"}, optional
+        What is written of a square C: one triangle, or both, of which the lower one is computed.
+    hermitian : bool
+        Whether C is a Hermitian matrix, of whose triangle the diagonal has no imaginary parts.
     """
 
     c: OperandAccess = PAIRS
@@ -36,6 +40,8 @@ class PersistentConfig:
     batch_b: tuple[bool, ...] = ()
     wide: bool = False
     epilogue: FusedEpilogue | None = None
+    triangle: str | None = None
+    hermitian: bool = False
 
     def traits(self, tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], beta: str = "zero", staged: str | None = None,
                cluster: Cluster = ALONE, depth: int = DEPTH) -> str:
@@ -45,7 +51,8 @@ class PersistentConfig:
         modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
         written = f"{unit}{self.c.width}{staged[0] if staged else ''}"
         return (f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{beta[0]}_b{modes}"
-                f"{'_wide' if self.wide else ''}" + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+                f"{'_wide' if self.wide else ''}{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
+                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,17 +12,20 @@ from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, select
 from ..common import grouped_raster
 from .cluster import ALONE, Cluster, Place
 from .divided import Divided, Share
+from .triangle import Triangle
 
 __all__ = ["Scheduler", "TileOfC", "Work"]
 
 
 @dataclass(frozen=True)
 class TileOfC:
-    """A tile of C: its coordinates along M and N, and the coordinate of its matrix in the batch."""
+    """A tile of C: its coordinates along M and N, the coordinate of its matrix in the batch, and, of a triangle, whether it may
+    have elements of the other one."""
 
     m: IntLike
     n: IntLike
     batch: tuple[IntLike, ...]
+    diagonal: Expr | bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Scheduler:
         Which blocks share operands.
     divided : Divided, optional
         Tiles of C that several blocks share; of blocks that are alone.
+    triangle : str, optional
+        The triangle of C that is written.
 
     Attributes
     ----------
@@ -78,13 +83,15 @@ class Scheduler:
     """
 
     def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike, IntLike], tile: tuple[int, int, int],
-                 batch: tuple[IntLike, ...], cluster: Cluster = ALONE, divided: Divided | None = None):
+                 batch: tuple[IntLike, ...], cluster: Cluster = ALONE, divided: Divided | None = None, triangle: str | None = None):
         self._k, self._batch, self._cluster = k, batch, cluster
         block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
         self.block, self.blocks = block, blocks
         self.place = Place(k, cluster, block)
-        self._tiles = (k.let("tiles_m", ceil_div(extents[0], tile[0] * cluster.m)),
-                       k.let("tiles_n", ceil_div(extents[1], tile[1] * cluster.n)))
+        together = tile[0] * cluster.m, tile[1] * cluster.n
+        self._triangle = None if triangle is None else Triangle(k, triangle, extents[0], together)
+        self._tiles = self._triangle.tiles if self._triangle else (k.let("tiles_m", ceil_div(extents[0], together[0])),
+                                                                   k.let("tiles_n", ceil_div(extents[1], together[1])))
         self.k_tiles = k.let("k_tiles", ceil_div(extents[2], tile[2]))
         self._in_matrix = k.let("tiles", self._tiles[0] * self._tiles[1])
         self._total: IntLike = self._in_matrix
@@ -109,7 +116,10 @@ class Scheduler:
 
     def _of_block(self, m: IntLike, n: IntLike, batch: tuple[IntLike, ...]) -> TileOfC:
         """This block's tile of those of its cluster."""
-        return TileOfC(m * self._cluster.m + self.place.m, n * self._cluster.n + self.place.n, batch)
+        diagonal: Expr | bool = False
+        if self._triangle is not None:
+            m, n, diagonal = self._triangle.at(m, n)
+        return TileOfC(m * self._cluster.m + self.place.m, n * self._cluster.n + self.place.n, batch, diagonal)
 
     @contextmanager
     def works(self) -> Iterator[Work]:

@@ -47,6 +47,7 @@ from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
 from .staged import StagedC
 from .tiles import DEPTH, TmaOperand, boxes, consumer_mma, ring_of_tiles
+from .triangle import mirrored
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
@@ -161,7 +162,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     summed = epilogue.depth(K)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups)
     begin(k, (*pipeline.barriers, *of_verdict), (A.map, B.map))
-    schedule = Scheduler(k, (M, N, summed), (*config.tile, DEPTH // parts), batch, divided=divided)
+    schedule = Scheduler(k, (M, N, summed), (*config.tile, DEPTH // parts), batch, divided=divided,
+                         triangle=config.triangle)
     a = TmaOperand(0, A.map, box_a, sA, (M, K * parts, form.planes), batch, config.batch_a)
     b = TmaOperand(1, B.map, box_b, sB, (N * parts, K * parts, form.planes), batch, config.batch_b)
 
@@ -209,7 +211,12 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         mC = C.at(tile.batch)
         gC = tiled(mC)
         pieces = staged.pieces_of(tile, mC, (M, N), batch) if staged else None
-        epilogue.store(sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces)
+        if config.triangle is None:
+            epilogue.store(sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces)
+        else:
+            other = tiled(mirrored(mC)) if config.triangle == "both" else None
+            epilogue.store_triangle(config.triangle, tile.diagonal, sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces,
+                                    other, parts == 2 and config.hermitian)
 
     with producers(k, config.groups, "one thread keeps the ring full"):
         first_thread = GROUP * config.groups

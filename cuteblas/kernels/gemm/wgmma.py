@@ -39,6 +39,7 @@ from .roles import GROUP, begin, consumers, producers
 from .scheduler import Scheduler
 from .staged import StagedC
 from .tiles import TmaOperand, boxes, consumer_mma, depth_of, ring_of_tiles
+from .triangle import mirrored
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -148,7 +149,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     summed = epilogue.depth(K)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
     begin(k, pipeline.barriers, (A.map, B.map))
-    schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided)
+    schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided,
+                         config.triangle)
     place = schedule.place
     digits = (config.digits,) if config.digits > 1 else ()
     a = TmaOperand(0, A.map, box_a, sA, (M, K, *digits), batch, config.batch_a)
@@ -198,10 +200,15 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 mC = C.at(work.tile.batch)
                 gC = tiled(mC)
                 guard = None
-                if staged is None or epilogue.touches_memory:
+                if staged is None or epilogue.touches_memory or config.triangle:
                     guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
                 pieces = staged.pieces_of(work.tile, mC, (M, N), batch) if staged else None
-                epilogue.store(total, partition, gC, guard, (M, N), work.tile.batch, tiled, pieces)
+                if config.triangle is None or guard is None:
+                    epilogue.store(total, partition, gC, guard, (M, N), work.tile.batch, tiled, pieces)
+                else:
+                    other = tiled(mirrored(mC)) if config.triangle == "both" else None
+                    epilogue.store_triangle(config.triangle, work.tile.diagonal, total, partition, gC, guard, (M, N),
+                                            work.tile.batch, tiled, pieces, other)
         if staged:
             staged.leave()
     place.leave()

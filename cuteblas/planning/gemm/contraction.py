@@ -35,7 +35,7 @@ _AHEAD = 256                          # a tile and the copies ahead of the end r
 
 # -- from subscripts to a problem -------------------------------------------------------------------------------------------------
 def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], strides: tuple[tuple[int, ...], ...],
-                        storage: tuple[Storage, Storage, Storage], **kinds: str) -> ContractionProblem:
+                        storage: tuple[Storage, Storage, Storage], **kinds: str | bool) -> ContractionProblem:
     """The problem that subscripts such as ``"abk,kbc->ac"`` describe.
 
     Parameters
@@ -50,7 +50,7 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
     storage : tuple of Storage
         What A, B and C hold.
     **kinds
-        ``alpha``, ``beta``, ``precision``, ``variant``.
+        ``alpha``, ``beta``, ``precision``, ``variant``, ``same``.
 
     Raises
     ------
@@ -191,7 +191,10 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"{problem.variant} multiplies matrices, and the modes {_groups(p)} of this contraction are none")
     if plain:
         _check(problem)
-        plan = plan_gemm(replace(_flat(p), variant=problem.variant), device)
+        flat = replace(_flat(p), variant=problem.variant)
+        if problem.same and flat.is_gram:
+            flat = replace(flat, triangle="both")
+        plan = plan_gemm(flat, device)
         direct = replace(plan, problem=problem, reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
     else:
         direct = plan_gett(problem, device)

@@ -141,7 +141,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     >>> plan.family, len(plan.launches), plan.seconds < 1e-3
     ('gemm_wgmma', 1, True)
     """
-    element = dtype(problem.a.dtype)
+    dtype(problem.a.dtype)
     if problem.precision not in PRECISIONS:
         raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {problem.precision!r}")
     if 0 in (problem.m, problem.n, *problem.batch):
@@ -149,6 +149,14 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if problem.variant is not None:
         return variant(problem.variant, "gemm").plan(problem, device)
     dtype(problem.accumulator)
+    if problem.triangle is not None and (of_triangle := _plan_triangle(problem, device)) is not None:
+        return of_triangle
+    return _planned(problem, device)
+
+
+def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan of a product that has elements, by the algorithm that was named or the family that is fastest."""
+    element = dtype(problem.a.dtype)
     if problem.precision in FORMATS:
         named = plan_in_blocks(problem, device, lambda p, where: plan_split(p, where, problem.precision))
         if named is None:
@@ -191,6 +199,19 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if (refused := why_not_mma(problem, device)) is None:
         return plan_mma(problem, device, why)
     return plan_simt(problem, device, why if why.endswith(refused) else f"{why}; not gemm_mma: {refused}")
+
+
+def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
+    """The plan of one triangle of C; ``None`` if this has to be planned as any other product.
+
+    Both triangles are all of C, and planned so where that is estimated to be faster. One is computed in one piece.
+    """
+    if device.workspace_limit is not None:
+        return plan_simt(problem, device) if problem.triangle != "both" else plan_gemm(replace(problem, triangle=None), device)
+    if problem.triangle != "both":
+        return None
+    half, whole = _planned(problem, device), plan_gemm(replace(problem, triangle=None), device)
+    return half if (half.seconds or 0.0) < (whole.seconds or 0.0) else replace(whole, problem=problem)
 
 
 def _family(problem: GemmProblem, device: DeviceInfo) -> str:

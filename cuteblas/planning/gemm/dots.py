@@ -19,7 +19,7 @@ def why_not_dots(p: GemmProblem) -> str | None:
     """Why a problem cannot be computed as dot products, or ``None`` if it can."""
     if (p.m, p.n) != (1, 1):
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
-    if p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
+    if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
         return "dot products are written as they are"
     return why_not_reduced(_reduction(p)[0])
 

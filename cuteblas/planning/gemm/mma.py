@@ -14,7 +14,19 @@ from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ..cost.alternatives import Alternative
 from ..floors import multiply_adds_per_clock
 from ..guard import gate_values
-from ..operands import NARROW_SPAN, Oriented, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
+from ..operands import (
+    NARROW_SPAN,
+    Oriented,
+    Roles,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    of_triangle,
+    oriented,
+    tiles_of_c,
+)
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
@@ -170,6 +182,7 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
     numbers, slice_bytes = [1], p.m * p.n * prod(p.batch) * dtype(atom.accumulator).bytes
+    may_split_k = may_split_k and p.triangle is None
     while may_split_k and p.k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
         numbers.append(2 * numbers[-1])
     for tile in mma_tiles(atom, device):
@@ -181,7 +194,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     """A tile, K in slices of such a depth, and the estimated time."""
     slices = -(-p.k // chunk)
     outputs = p.m * p.n * prod(p.batch)
-    blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
+    blocks = tiles_of_c(p, (tile.m, tile.n)) * slices
     busiest = -(-blocks // device.multiprocessors)
     narrow = sum(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
                  for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
@@ -258,7 +271,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
-    reason += facing.note
+    reason += of_triangle(p) + facing.note
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
                 choice.seconds, fallback=rejected.removeprefix("; "))
 
@@ -267,7 +280,7 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
     """Whether a product is computed without predicates: a large tile of float64 or complex128 divides it, and every slice of K."""
     tile = choice.tile
     large = bool(_wide_shapes(tile.atom)) and tile.m * tile.n * dtype(tile.atom.element).bytes >= _UNPREDICATED_FROM
-    return large and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
+    return large and not p.triangle and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
 
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
@@ -276,5 +289,5 @@ def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
-                       _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate)
+                       _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
     return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))

@@ -14,7 +14,19 @@ from ..cost import Costs
 from ..cost.alternatives import Alternative
 from ..floors import multiply_adds_per_clock
 from ..guard import gate_values
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, oriented, unit_mode
+from ..operands import (
+    NARROW_SPAN,
+    Roles,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    of_triangle,
+    oriented,
+    tiles_of_c,
+    unit_mode,
+)
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
@@ -151,7 +163,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
 def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Into how many slices K may be split."""
     k, slice_bytes, numbers = _depth(p), p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes, [1]
-    while k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
+    while not p.triangle and k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
         numbers.append(2 * numbers[-1])
     return numbers
 
@@ -167,7 +179,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
     outputs = p.m * p.n * prod(p.batch)
-    blocks = -(-p.m // t.m) * -(-p.n // t.n) * prod(p.batch) * slices
+    blocks = tiles_of_c(p, (t.m, t.n)) * slices
     busiest = -(-blocks // device.multiprocessors)
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
     seconds = block * (busiest + candidate.ramp(device.fitted)) + _latency(t, chunk, device) + device.seconds(launches=1)
@@ -176,7 +188,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
 
 def _aligned(p: GemmProblem, tile: TileShape) -> bool:
     """Whether a product is computed without predicates: a large tile divides it."""
-    return tile.m * tile.n >= _ALONE and not (p.m % tile.m or p.n % tile.n or p.k % tile.k)
+    return not p.triangle and tile.m * tile.n >= _ALONE and not (p.m % tile.m or p.n % tile.n or p.k % tile.k)
 
 
 def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VECTOR) -> OperandAccess:
@@ -256,7 +268,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
-    reason += facing.note
+    reason += of_triangle(p) + facing.note
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
                 choice.seconds, fallback=rejected.removeprefix("; "))
 
@@ -283,5 +295,5 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
                         element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
-                        accumulator=p.accumulator, gate=gate)
+                        accumulator=p.accumulator, gate=gate, triangle=p.triangle, hermitian=p.hermitian)
     return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))

@@ -52,6 +52,8 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
+    if p.triangle:
+        return "it computes all of C"
     if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if not capabilities(device.arch).wgmma:

@@ -30,6 +30,7 @@ from ..operands import (
     fused,
     fusion_values,
     launch,
+    of_triangle,
     operand_span,
     oriented,
     output_span,
@@ -39,6 +40,7 @@ from ..operands import (
     scalar_values,
     staged_map,
     staging,
+    tiles_of_c,
     view,
 )
 from ..plan import Argument, Launch, Plan, Role, with_roles
@@ -325,7 +327,8 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     cut = _cut(form, facing.problem, device, _room(problem))
     blocks, config, nbytes = _in_blocks(form, facing, device, cut)
     launches = tuple(launch for block in blocks for launch in block)
-    reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{facing.note}{_parts(facing.problem, cut)}"
+    reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{of_triangle(problem)}{facing.note}"
+    reason += _parts(facing.problem, cut)
     return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts,
                 _overhead(device) + _seconds(problem, device, form))
 
@@ -385,8 +388,8 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
     fallback = otherwise("rows or columns range too widely for that", *others)
     everything, nbytes = guarded(parts, device, _MOST_BLOCKS)
     multiply = primary[-1][-1]
-    reason = (f"{_described(narrow, problem)}; {fallback}; {multiply.grid[0]} persistent blocks{facing.note}"
-              f"{_parts(facing.problem, cut)}")
+    reason = (f"{_described(narrow, problem)}; {fallback}; {multiply.grid[0]} persistent blocks"
+              f"{of_triangle(problem)}{facing.note}{_parts(facing.problem, cut)}")
     return Plan(problem, device, "gemm_split", config, everything, nbytes, reason, multiply.kernel.facts,
                 guarded_seconds(problem, device), fallback=fallback)
 
@@ -398,6 +401,8 @@ def _room(p: GemmProblem) -> int:
 
 def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Blocks:
     """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that share them."""
+    if p.triangle:
+        return Blocks.cut(p)
     matrices = p.batch[0] if p.batch else 1
     cuts = (Blocks.cut(p, each, rows, total // each // rows) for total in range(1, _MOST_BLOCKS + 1)
             for each in divisors(total, matrices) for rows in divisors(total // each, p.m))
@@ -445,7 +450,7 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
              worth: float = _DIVIDED) -> Iterator[_Tiling]:
     groups, columns = tile
     depth, most = parts_of(p) * p.k, device.multiprocessors
-    tiles = -(-p.m // (64 * groups)) * -(-p.n * parts_of(p) // columns) * prod(p.batch)
+    tiles = tiles_of_c(p, (64 * groups, columns // parts_of(p)))
     products = len(form.main) + len(form.corrections)
     costs = device.fitted["gemm_split"]
     share = device.seconds(costs[f"{64 * groups}x{columns}: share of a tile"])
@@ -472,8 +477,8 @@ def _splitting(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> f
     """The estimated time of splitting."""
     p = _facing(problem).problem
     parts, item = parts_of(p), dtype(p.a.dtype).bytes
-    moved = sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers)
-                for operand, rows, numbers in ((p.a, p.m, parts), (p.b, p.n, parts**2)))
+    sides = ((p.a, p.m, parts), (p.b, p.n, parts**2))[:1 if _one_operand(p) else 2]
+    moved = sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers) for operand, rows, numbers in sides)
     return device.seconds(nbytes=moved / device.fitted["gemm_split"]["split: share of bandwidth"])
 
 
@@ -523,12 +528,17 @@ def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, roles: tuple[
     """The workspace; the planes of A may be there already, and the tiling may be given."""
     reading_a, reading_b, resident = _readings(p, device)
     a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, 0)
-    b = _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
+    b = a if _one_operand(p) else _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
     tiling = tiling or _tiling(p, device, form)
     flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
     sums_at = b.end + _aligned(4 * flags)
     sums = 4 * 64 * prod(tiling.tile) * tiling.blocks if flags else 0
     return _Memory(a, b, resident, tiling, flags, sums_at, sums_at + sums)
+
+
+def _one_operand(p: GemmProblem) -> bool:
+    """Whether planes of A are those of B."""
+    return p.triangle == "both" and parts_of(p) == 1
 
 
 def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, cut: Blocks, tiling: _Tiling | None = None, *,
@@ -546,6 +556,8 @@ def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, cut: Blo
         own = _memory(form, block.problem, device, facing.roles, above, tiling)
         # Blocks with the same rows have them one after the other: the first one's launch splits them.
         a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": 0})
+        if own.b is own.a:
+            own = replace(own, b=replace(own.b, blocks=0, values={**own.b.values, "M": 0}))
         splitting = _splitter(form, a, own, fallback is not None, gate)
         above = above or own.a
         product, config = _product(form, block.problem, above, own, fallback, gate)
@@ -565,7 +577,7 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, fal
                              k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
                              batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width),
                              fallback=fallback, gate=gate, element=p.a.dtype, staged=staging(p), groups=groups,
-                             divided=tiling.divided > 0)
+                             divided=tiling.divided > 0, triangle=p.triangle, hermitian=p.hermitian)
     kernel = gemm_split(config)
     staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
     values: dict[str, Any] = {"C": view(p.c, "c", staged), "M": p.m, "N": p.n, "K": p.k, **gate_values(gate),

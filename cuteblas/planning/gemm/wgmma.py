@@ -25,6 +25,7 @@ from ..operands import (
     fusion_values,
     launch,
     majorness,
+    of_triangle,
     operand_map,
     oriented,
     output_span,
@@ -33,6 +34,7 @@ from ..operands import (
     scalar_values,
     staged_map,
     staging,
+    tiles_of_c,
     view,
     why_not_mapped,
     why_not_staged,
@@ -126,8 +128,13 @@ class WgmmaTile:
     cluster: Cluster = ALONE
 
     def clusters(self, p: GemmProblem) -> int:
-        """Clusters that cover C."""
-        return -(-p.m // (64 * self.groups * self.cluster.m)) * -(-p.n // (self.columns * self.cluster.n)) * prod(p.batch)
+        """Clusters that cover C, or a triangle of it."""
+        return tiles_of_c(p, self.extents)
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """Rows and columns of C that a cluster computes."""
+        return 64 * self.groups * self.cluster.m, self.columns * self.cluster.n
 
     def __str__(self) -> str:
         return self.described(DEPTH)
@@ -204,7 +211,13 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling
 
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
-    """What there is to choose among."""
+    """What there is to choose among; of a triangle, tiles of which two at most are a square."""
+    tiles = _tiles_of_squares(p, device)
+    return [tile for tile in tiles if max(tile.extents) % min(tile.extents) == 0] if p.triangle else tiles
+
+
+def _tiles_of_squares(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
+    """The same of all of C."""
     if p.digits > _BYTES_OF_SUMS and p.k > MOST_PARKED:
         return list(TILES_OF_TWO_WORDS)
     if _across_sectors(p):
@@ -261,7 +274,7 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bo
         chunk = p.k // slices
         yield _Tiling(tile, slices, chunk, 0, _seconds(p, device, tile, chunk, 0))
         slices *= 2
-        if not may_split_k or len(p.batch) >= most_modes or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
+        if not may_split_k or p.triangle or len(p.batch) >= most_modes or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
                 or slices * outputs * item > most_workspace(device):
             return
 
@@ -364,7 +377,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
                          k_major_b=major_b, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=batch_a, batch_b=batch_b,
                          wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), staged=staging(p),
                          divided=choice.divided > 0, accumulator=p.accumulator, digits=p.digits,
-                         parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
+                         parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED, triangle=p.triangle)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
@@ -394,5 +407,5 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     described = tile.described(depth_of(config.element))
     reason = (f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
               f"{device.multiprocessors} multiprocessors{divided}; C is written "
-              + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + facing.note)
+              + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + of_triangle(p) + facing.note)
     return (*before, multiply), config, reason, nbytes

@@ -1,0 +1,78 @@
+"""Products of which one triangle is computed: which tiles have a part of it, and in which order they are walked through."""
+
+from __future__ import annotations
+
+from math import lcm
+
+from ...codegen.builder import KernelBuilder
+from ...layout import Layout, Tensor
+from ...layout.symbolic import Expr, IntLike, ceil_div, equal, less, select
+
+__all__ = ["TRIANGLES", "Triangle", "mirrored", "tiles_of_triangle"]
+
+TRIANGLES = ("lower", "upper", "both")
+"""What is written of a square C: one triangle, or both, of which the lower one is computed."""
+
+
+def _square(tile: tuple[int, int]) -> tuple[int, int, int]:
+    """The extent of the least square of whole tiles, and its tiles along M and N."""
+    extent = lcm(*tile)
+    return extent, extent // tile[0], extent // tile[1]
+
+
+def tiles_of_triangle(extent: int, tile: tuple[int, int]) -> int:
+    """Tiles of the squares on and below the diagonal."""
+    square, along_m, along_n = _square(tile)
+    squares = -(-extent // square)
+    return squares * (squares + 1) // 2 * along_m * along_n
+
+
+def mirrored(matrix: Tensor) -> Tensor:
+    """The transpose of a square matrix, by the coordinates of the matrix."""
+    rows, columns = matrix.layout.stride
+    return Tensor(matrix.engine, Layout(matrix.layout.shape, (columns, rows)))
+
+
+class Triangle:
+    """A triangle of squares of tiles, folded into a rectangle, so that neighbours in the walk over that share operands.
+
+    The first half of the columns of squares are columns of the rectangle, below its diagonal; what is left is a triangle that fits
+    above them.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    part : str
+        One of :data:`TRIANGLES`.
+    extent : IntLike
+        Rows and columns of C.
+    tile : tuple of int
+        Rows and columns of a tile.
+
+    Attributes
+    ----------
+    tiles : tuple of IntLike
+        Extents of the rectangle in tiles.
+    """
+
+    def __init__(self, k: KernelBuilder, part: str, extent: IntLike, tile: tuple[int, int]):
+        self._k, self._part = k, part
+        square, self._along_m, self._along_n = _square(tile)
+        if part == "upper":
+            self._along_m, self._along_n = self._along_n, self._along_m
+        squares = k.let("squares", ceil_div(extent, square))
+        self._half = k.let("half", (squares + 1) // 2)
+        self._even = k.let("even", 1 - squares % 2)
+        self.tiles = k.let("tiles_down", (squares + self._even) * self._along_m), k.let("tiles_across", self._half * self._along_n)
+
+    def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Expr | bool]:
+        """The tile of C at a place of the rectangle, and whether it is in a square on the diagonal."""
+        k, half, even = self._k, self._half, self._even
+        row, column = k.let("square_down", down // self._along_m), k.let("square_across", across // self._along_n)
+        folded = less(row, column + even)
+        i = k.let("square_m", select(folded, half + column + even - 1, row - even))
+        j = k.let("square_n", select(folded, half + row, column))
+        m = k.let("m_of_triangle", i * self._along_m + down % self._along_m)
+        n = k.let("n_of_triangle", j * self._along_n + across % self._along_n)
+        return (n, m, equal(i, j)) if self._part == "upper" else (m, n, equal(i, j))
