@@ -269,17 +269,36 @@ def test_repeated_calls_of_several_steps_take_the_fast_path(name, operands, argu
                                 for function, x in before.items()}
 
 
-@pytest.mark.parametrize("first, second", [("ij,jk", "ij,jk"), ("ij,kj,j->ik", "ij,kj,j->ik")])
-def test_an_operand_that_is_given_twice_may_be_two_the_next_time(first, second, only_repeated):
+@pytest.mark.parametrize("subscripts", ["j,ij,kj->ik", "ij,jk,lk->il"])
+def test_an_operand_that_is_given_twice_may_be_two_the_next_time(subscripts, only_repeated):
     """Types, shapes and strides are equal, so the calls are alike."""
     x, y = laid_out((4, 4), "d", "C", 5), laid_out((4, 4), "d", "C", 6)
-    rest = (x[0],) if first.count(",") > 1 else ()
-    call("einsum", first, x, x, *rest)
+    first = laid_out((4,) if subscripts.startswith("j,") else (4, 4), "d", "C", 7)
+    call("einsum", subscripts, first, x, x)
     gpu = on_gpu(x)
-    cuteblas.einsum(first, gpu, gpu, *map(on_gpu, rest))
+    cuteblas.einsum(subscripts, on_gpu(first), gpu, gpu)
     only_repeated()
-    call("einsum", second, x, y, *rest)
-    call("einsum", second, y, x, *rest)
+    call("einsum", subscripts, first, x, y)
+    call("einsum", subscripts, first, y, x)
+
+
+@pytest.mark.parametrize("name, given, transposed", [
+    ("matmul", (), lambda x: x.T), ("einsum", ("ki,kj->ij",), lambda x: x), ("dot", (), lambda x: x.T),
+    ("tensordot", (), lambda x: x)])
+def test_a_matrix_and_itself_are_a_call_of_their_own(name, given, transposed, only_repeated):
+    """One triangle of a Gram matrix is computed: not where a call like it has two operands, at first or later."""
+    x, y = laid_out((40, 24), "d", "C", 5), laid_out((40, 24), "d", "C", 6)
+    rest, back = ((0, 0),) if name == "tensordot" else (), on_gpu(x)
+    for second in (back, on_gpu(y), back, on_gpu(y)):
+        result = getattr(cuteblas, name)(*given, transposed(back), second, *rest)
+        np.testing.assert_array_equal(on_host(result), x.T @ on_host(second))
+    repeats._ready.clear()
+    for second in (on_gpu(y), back):
+        getattr(cuteblas, name)(*given, transposed(back), second, *rest)
+    only_repeated()
+    for second in (back, on_gpu(y)):
+        result = getattr(cuteblas, name)(*given, transposed(back), second, *rest)
+        np.testing.assert_array_equal(on_host(result), x.T @ on_host(second))
 
 
 def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
