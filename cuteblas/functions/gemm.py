@@ -100,7 +100,8 @@ def scalar_kind(x: Any) -> ScalarKind:
 
 def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
             c: Any = None, out: Any = None, output: str | None = None, compute: str | None = None, epilogue: Any = None,
-            precision: str = "auto", variant: str | None = None, order: str = "F") -> GemmCall:
+            precision: str = "auto", variant: str | None = None, order: str = "F", triangle: Any = None,
+            hermitian: bool = False) -> GemmCall:
     """Allocate what is missing and write down the problem.
 
     Parameters
@@ -126,6 +127,10 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         As of a :class:`~cuteblas.planning.problem.GemmProblem`.
     order : {"F", "C"}
         The order of the matrices of new arrays.
+    triangle : {"lower", "upper"}, optional
+        What is written of ``out``, a matrix that kernels can write, and which ``c`` is, if there is one.
+    hermitian : bool
+        Whether that is the triangle of a Hermitian matrix.
 
     Raises
     ------
@@ -202,6 +207,8 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         (m, n, k), batch, replace(laid_out(a), conj=conj_a), replace(laid_out(b), conj=conj_b), laid_out(target), graph=graph,
         operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
         alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero", precision=precision, variant=variant, compute=compute)
+    if triangle is not None:
+        problem = replace(problem, triangle=triangle, hermitian=hermitian)
     arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x for name, x in (*operands.items(), *outputs.items())},
               **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True) if what == "device"}}
     numbers = {epilogue_role(name): x for name, x in resolved.scalars} if resolved else {}
