@@ -175,8 +175,8 @@ def test_nothing_is_written(backend):
 
 
 def test_arrays_of_ours_are_explained_as_what_they_hold():
-    x = cuteblas.asarray(np.ones((64, 32), "f4"))
-    assert cuteblas.explain(x, x.T).plan == cuteblas.explain(np.ones((64, 32), "f4"), np.ones((64, 32), "f4").T).plan
+    x, y = cuteblas.asarray(np.ones((64, 32), "f4")), np.ones((64, 32), "f4")
+    assert cuteblas.explain(x, x.T).plan == cuteblas.explain(y, y.T).plan
     assert cuteblas.explain_copy(x.T).plan.family == "transpose" and cuteblas.explain(x, x.T, epilogue="relu").plan is not None
 
 

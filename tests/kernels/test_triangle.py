@@ -9,6 +9,7 @@ from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.kernels.gemm.triangle import Triangle, tiles_of_triangle
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.mma import plan_mma
+from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.packing import plan_packed
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded, plan_split
@@ -17,7 +18,7 @@ from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
 from .engines import Strided, check_product, check_tensor_cores, place, poison, random
 
 PLANS = {"simt": plan_simt, "mma": plan_mma, "wgmma": plan_wgmma, "packed": plan_packed, "split": plan_guarded,
-         "bf16x6": lambda p, device: plan_split(p, device, "bf16x6")}
+         "modular": plan_modular, "bf16x6": lambda p, device: plan_split(p, device, "bf16x6")}
 
 
 def problem_of(x: Strided, c: Strided, part: str, conj=(False, False), **kinds) -> GemmProblem:
@@ -85,6 +86,14 @@ def test_orders(engine, family, dtype, order, c_order):
     n = 136 if family == "wgmma" or dtype == "float16" else 133
     for part in ("both", "lower"):
         product(engine, family, random(rng, (n, 32), dtype), part, order=order, c_order=c_order)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_residues(engine, dtype):
+    rng = np.random.default_rng(8)
+    for n, k, order in ((200, 40, "C"), (296, 33, "F")):
+        plan, _c = product(engine, "modular", random(rng, (n, k), dtype), order=order)
+        assert "one triangle" in plan.reason
 
 
 @pytest.mark.parametrize("conj", [(True, False), (False, True)])

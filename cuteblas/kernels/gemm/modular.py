@@ -55,6 +55,8 @@ class GemmModularConfig:
         Stages of the ring.
     cluster : Cluster
         Blocks that share operands.
+    triangle : str, optional
+        The triangle of C of which there are residues, in whole squares of tiles.
     """
 
     element: str = "float64"
@@ -64,6 +66,7 @@ class GemmModularConfig:
     columns: int = 256
     stages: int = 4
     cluster: Cluster = ALONE
+    triangle: str | None = None
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -85,7 +88,8 @@ class GemmModularConfig:
         """The kernel's symbol."""
         modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
         rows, columns = self.tile
-        return f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}_b{modes}"
+        return (f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}_b{modes}"
+                + (f"_{self.triangle}" if self.triangle else ""))
 
 
 @cache
@@ -117,7 +121,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)
-    schedule = Scheduler(k, (M, N, K), (*config.tile, depth), (*batch, count), config.cluster)
+    schedule = Scheduler(k, (M, N, K), (*config.tile, depth), (*batch, count), config.cluster, triangle=config.triangle)
     place = schedule.place
     operands = (TmaOperand(0, A.map, box_a, sA, (M, K), (*batch, count), (*config.batch_a, True)),
                 TmaOperand(1, B.map, box_b, sB, (N, K), (*batch, count), (*config.batch_b, True)))

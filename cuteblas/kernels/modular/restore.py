@@ -21,6 +21,7 @@ from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import all_of, less
 from ..common import OperandAccess, operand, tile_of_block, transpose_words
 from ..epilogue import Epilogue, FusedEpilogue
+from ..gemm.triangle import mirrored
 from .residues import planes_of
 from .survey import CHOICE, LIMBS, MOST, PRODUCT, WEIGHTS, WORD
 
@@ -55,6 +56,8 @@ class RestoreConfig:
         Whether offsets need 64 bits.
     epilogue : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
+    symmetric : bool
+        Whether there are residues of the lower triangle, whose elements are written twice.
     """
 
     output: str
@@ -65,6 +68,7 @@ class RestoreConfig:
     batch_b: tuple[bool, ...] = ()
     wide: bool = False
     epilogue: FusedEpilogue | None = None
+    symmetric: bool = False
 
     @property
     def name(self) -> str:
@@ -72,7 +76,8 @@ class RestoreConfig:
         unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
         modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
         return (f"modular_restore_{dtype(self.output).tag}_{unit}{self.c.width}_{self.alpha[0]}{self.beta[0]}_b{modes}"
-                f"{'_wide' if self.wide else ''}" + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+                f"{'_wide' if self.wide else ''}{'_symmetric' * self.symmetric}"
+                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
 
 
 @cache
@@ -97,6 +102,10 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     tile = RESTORED
     tile_n, tile_m, item = tile_of_block(k, (N, M), tile[::-1], bool(batch))
     at = tile_m, tile_n
+    if config.symmetric:
+        above = less(tile_m * tile[0] + tile[0] - 1, tile_n * tile[1])
+        if not isinstance(above, bool):
+            k.stop(above)
     chosen = k.declare("chosen", "uint32")
     k.do("load_global", chosen, words[CHOICE // 4], of=1)
     k.stop(chosen.equals(0))
@@ -163,6 +172,17 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         real, *imag = (k.call("unscaled", whole, row_of, columns_of(i)) for whole in wholes)
         k.assign(product(i, 0, 0), complex_of(element, real, *imag) if imag else real)
     epilogue.clear(product)
-    epilogue.store(product, lambda tensor: tiled.partition(tensor, k.thread), local_tile(C.at(item), tile, at), guard, (M, N), item,
-                   lambda matrix: local_tile(matrix, tile, at))
+
+    def tiled_c(matrix: Tensor) -> Tensor:
+        return local_tile(matrix, tile, at)
+
+    def partition(tensor: Tensor) -> Tensor:
+        return tiled.partition(tensor, k.thread)
+
+    if config.symmetric:
+        diagonal = less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
+        epilogue.store_triangle("both", diagonal, product, partition, tiled_c(C.at(item)), guard, (M, N), item, tiled_c,
+                                mirrored=tiled_c(mirrored(C.at(item))))
+    else:
+        epilogue.store(product, partition, tiled_c(C.at(item)), guard, (M, N), item, tiled_c)
     return k.build()

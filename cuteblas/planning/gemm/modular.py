@@ -40,11 +40,13 @@ from ..operands import (
     fused,
     fusion_values,
     launch,
+    of_triangle,
     operand_span,
     oriented,
     output_span,
     place,
     scalar_values,
+    tiles_of_c,
     view,
 )
 from ..plan import Argument, Launch, Plan, Role, with_roles
@@ -75,7 +77,7 @@ _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and 
 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
-    if p.triangle:
+    if p.triangle not in (None, "both"):
         return "it computes all of C"
     if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype, p.accumulator} != {p.a.dtype}:
         return f"it multiplies float64 or complex128 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
@@ -267,6 +269,8 @@ def _memory(p: GemmProblem, begin: int) -> _Memory:
     planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
     b = begin + _aligned(planes * p.m * pitch * _matrices(p, p.a))
     c = b + _aligned(planes * p.n * pitch * _matrices(p, p.b))
+    if p.triangle:                       # of one operand
+        b, c = begin, b
     return _Memory(begin, b, c, c + _aligned(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
 
 
@@ -278,7 +282,7 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     if device.workspace_limit is not None:
         room = min(room, device.workspace_limit)
     matrices = p.batch[0] if p.batch else 1
-    for total in range(1, _MOST_BLOCKS + 1):
+    for total in range(1, 2 if p.triangle else _MOST_BLOCKS + 1):
         for each, rows in ((i, j) for i in divisors(total, matrices) for j in divisors(total // i, p.m)):
             cut = Blocks.cut(p, each, rows, total // each // rows)
             if all(_memory(block.problem, begin).end <= room - _ALIGNMENT for block in cut.of(p)):
@@ -313,7 +317,7 @@ def _present(p: GemmProblem, sides: tuple[_Side, _Side]) -> tuple[tuple[bool, ..
 def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side], memory: _Memory) -> tuple[Launch, GemmModularConfig]:
     """The launch that multiplies planes."""
     groups, columns, stages = _tile(p, device)
-    config = GemmModularConfig(p.a.dtype, *_present(p, sides), groups, columns, stages)
+    config = GemmModularConfig(p.a.dtype, *_present(p, sides), groups, columns, stages, triangle=p.triangle)
     planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
     values: dict[str, Any] = {"M": p.m, "N": p.n, "K": p.k, "words": Argument(role="workspace")}
     for name, box, side, rows, at in zip("AB", config.boxes, sides, (p.m, p.n), (memory.a, memory.b), strict=True):
@@ -325,7 +329,7 @@ def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side], mem
     steps, plane = compact(p.batch[::-1], p.m * across)
     spec = StagedC.box_of("uint8", columns).map((p.m, across, *p.batch[::-1], planes), (across, 1, *steps, plane))
     values["R"] = View(map=Argument(role="workspace", tensor_map=spec, offset=memory.c))
-    tiles = -(-p.m // config.tile[0]) * -(-p.n // columns) * prod(p.batch) * planes
+    tiles = tiles_of_c(p, config.tile) * planes
     return launch(gemm_modular(config), (min(tiles, device.multiprocessors), 1, 1), values, batch_values(p.batch)), config
 
 
@@ -333,7 +337,7 @@ def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
     """The tile whose waves take the least time."""
     def waves(tile: tuple[int, int, int]) -> float:
         groups, columns, _stages = tile
-        tiles = -(-p.m // (64 * groups)) * -(-p.n // columns) * prod(p.batch) * planes_of(p.a.dtype) * 14
+        tiles = tiles_of_c(p, (64 * groups, columns)) * planes_of(p.a.dtype) * 14
         return -(-tiles // device.multiprocessors) * (groups * columns + 64)
 
     return min(_TILES, key=waves)
@@ -347,7 +351,7 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     planes = planes_of(p.c.dtype) * MOST
     wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
     config = RestoreConfig(p.c.dtype, replace(c, conj=False), alpha_kind(p.alpha), p.beta, *_present(p, sides), wide,
-                           fused(p, 1, RESTORED[1] // 32))
+                           fused(p, 1, RESTORED[1] // 32), p.triangle is not None)
     values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": _at(memory.c)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         at = side.exponents + 4 * side.first_row(block, row, modes)
@@ -368,11 +372,11 @@ def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     for block in cut.of(p):
         part = block.problem
         groups, columns, _stages = _tile(part, device)
-        tiles = -(-part.m // (64 * groups)) * -(-part.n // columns) * prod(part.batch) * planes
+        tiles = tiles_of_c(part, (64 * groups, columns)) * planes
         share = device.seconds(groups * columns / 512)
         waves = -(-tiles // device.multiprocessors)
         seconds += waves * share * (-(-part.k // _LINE) * costs["stage of 128x256: clocks"] + costs["tile of 128x256: clocks"])
-        made = part.n * part.k * _matrices(part, part.b)
+        made = 0 if p.triangle else part.n * part.k * _matrices(part, part.b)
         if block.start[:2] != rows:
             rows = block.start[:2]
             made += part.m * part.k * _matrices(part, part.a)
@@ -423,7 +427,10 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         if block.start[:2] != rows:                         # blocks with the same rows follow each other
             rows = block.start[:2]
             launches.append(_residues(a, part, block, part.a, part.m, block.start[1], memory.a))
-        launches.append(_residues(b, part, block, part.b, part.n, block.start[2], memory.b))
+        if p.triangle:
+            b = a
+        else:
+            launches.append(_residues(b, part, block, part.b, part.n, block.start[2], memory.b))
         product, own = _product(part, device, (a, b), memory)
         launches += (product, _restore(part, block, (a, b), memory))
         config, end = config or own, max(end, memory.end)
@@ -434,7 +441,7 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     parts = f"; {many} blocks of C, so that the workspace is little more than A, B and C" if many > 1 else ""
     products = "" if planes_of(p.a.dtype) == 1 else ", three products of each"
     reason = (f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
-              f"chooses as many as the elements need; {fallback}{facing.note}{parts}")
+              f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}")
     return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts,
                 modular_seconds(problem, device), fallback=fallback)
 
