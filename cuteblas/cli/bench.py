@@ -34,6 +34,7 @@ from ..functions import backend
 from ..functions.algorithms import PRECISIONS
 from .clients import clients, number_of_programs
 from .command import CommandError, positive, refuse_unwritable
+from .contractions import contractions, gram_matrices, number_of_contractions, number_of_gram_matrices
 from .explain import shape
 from .figure import chart, figure, number_of_clusters
 from .machines import Gpu, Host, host_versions, versions
@@ -46,8 +47,10 @@ from .terminal import wrapped
 
 __all__ = ["measure", "selected"]
 
-_ON_REQUEST = {"figure": figure, "clients": clients, "numpy": numpy_arrays, "link": link}
-_STEPS = {"figure": number_of_clusters, "clients": number_of_programs, "numpy": number_of_calls, "link": lambda _which: 6}
+_ON_REQUEST = {"figure": figure, "clients": clients, "numpy": numpy_arrays, "link": link, "einsum": contractions,
+               "gram": gram_matrices}
+_STEPS = {"figure": number_of_clusters, "clients": number_of_programs, "numpy": number_of_calls, "link": lambda _which: 6,
+          "einsum": number_of_contractions, "gram": number_of_gram_matrices}
 _TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
 _NAMES = ", ".join((*GROUPS, *_ON_REQUEST))
 _LONGEST = 60                   # seconds without a pause
@@ -285,6 +288,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "copy_s": ("copy us", _microseconds),
     "plain_s": ("plain us", _microseconds),
     "of_plain": ("of plain", _thousandths),
+    "to_plain": ("to plain", _hundredths),
+    "triangle_s": ("syrk us", _microseconds),
     "products": ("products", str),
     "installed_s": ("ours ms", _tenths_of_milliseconds),
     "alone_s": ("CuPy ms", _tenths_of_milliseconds),

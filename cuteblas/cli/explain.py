@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from itertools import cycle
 from math import prod
 
 import numpy as np
@@ -32,7 +33,7 @@ __all__ = ["operand", "shape", "shapes", "show"]
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
 _MOST_DIGITS = 19
-_ADDRESS = 1 << 20                   # of operands that need not exist: aligned
+_ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))        # of operands that need not exist: aligned, and far from each other
 _TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"), (r"\),?\(", ") ("), (r",(\s|$)", r"\1"),
           ("@", " "))
 _SHAPE = re.compile(r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?")
@@ -191,7 +192,7 @@ def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
     axes = list(range(len(extents)))
     if order == "F":
         axes[-2:] = axes[:-3:-1]
-    return Memory(extents, contiguous_strides(extents, dtype.itemsize, axes), dtype, _ADDRESS)
+    return Memory(extents, contiguous_strides(extents, dtype.itemsize, axes), dtype, next(_ADDRESSES))
 
 
 def _check_size(extents: Sequence[int], dtype: np.dtype) -> None:

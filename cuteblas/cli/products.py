@@ -29,7 +29,7 @@ from .machines import Gpu, medians
 from .samples import numbers
 from .workers import Workers, device_of_workers
 
-__all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report", "timed_products"]
+__all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report", "timed_products", "torch_of"]
 
 RANDOM_DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "int64", "bool")
 KINDS = ("square", "rectangular", "thin", "deep", "vectors", "tiny batched", "batched")
@@ -130,7 +130,7 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
 # -- measuring --------------------------------------------------------------------------------------------------------------------
 def timed_products(machine: Any, products: Sequence[RandomProduct], repeats: int, precision: str) -> Iterator[dict[str, Any]]:
     """A row for each product; kernels are compiled in other processes meanwhile."""
-    torch = _torch() if isinstance(machine, Gpu) else None
+    torch = torch_of(machine)
     device = limited(runtime.device_info()) if isinstance(machine, Gpu) else None
     with nullcontext() if device is None else Workers(device, spared=1) as workers:
         ready: list[Future[None] | None]
@@ -162,8 +162,10 @@ def _compile(each: RandomProduct, precision: str) -> None:
         return
 
 
-def _torch() -> Any:
-    """torch with float32 as it is, where it is installed and has a GPU."""
+def torch_of(machine: Any) -> Any:
+    """torch with float32 as it is, where it is installed and has the GPU that is measured on."""
+    if not isinstance(machine, Gpu):
+        return None
     try:
         import torch
     except ImportError:
