@@ -121,7 +121,7 @@ def _updated(function: str, types: str, hermitian: bool, alpha: Any, a: Any, b: 
             _by_numpy(call, again, hermitian, part, target)
         else:
             _by_kernels(call, again, hermitian, part, target)
-        if hermitian and again is not None:             # of which only the sum has a real diagonal
+        if hermitian:                   # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
     return call.answered(target, {})
 
@@ -162,8 +162,6 @@ def _by_numpy(call: Call, again: Call | None, hermitian: bool, part: str, target
         result += more
     n = len(target)
     np.copyto(target, result, where=np.tri(n, dtype=bool) if part == "lower" else np.tri(n, dtype=bool).T)
-    if hermitian:
-        _without_imaginary_diagonal(target)
 
 
 _PRODUCTS = {types.operands: name for name, types in ROUTINES.items() if name[0] in "sdcz"}

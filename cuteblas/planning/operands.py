@@ -242,15 +242,15 @@ def staging(p: GemmProblem) -> str | None:
     return "tma" if why_not_staged(p) is None else "rows" if p.c.strides[1] == 1 else None
 
 
-def tiles_of_c(p: GemmProblem, tile: tuple[int, int]) -> int:
-    """Tiles that are computed, of all matrices of the batch."""
-    of_each = tiles_of_triangle(p.m, tile) if p.triangle else -(-p.m // tile[0]) * -(-p.n // tile[1])
+def tiles_of_c(p: GemmProblem, tile: tuple[int, int], slices: int = 1) -> int:
+    """Tiles that are computed, of all matrices of the batch: of slices of K all, also where a triangle is written."""
+    of_each = tiles_of_triangle(p.m, tile) if p.triangle and slices == 1 else -(-p.m // tile[0]) * -(-p.n // tile[1])
     return of_each * prod(p.batch)
 
 
-def of_triangle(p: GemmProblem) -> str:
-    """The end of a plan's reason where one triangle is computed."""
-    if p.triangle is None:
+def of_triangle(p: GemmProblem, slices: int = 1) -> str:
+    """The end of a plan's reason where one triangle is computed or written."""
+    if p.triangle is None or (slices > 1 and p.triangle == "both"):
         return ""
     return "; one triangle is computed and written twice, as A and B are the same" if p.triangle == "both" else \
         f"; the {p.triangle} triangle alone"

@@ -115,6 +115,15 @@ def test_alpha_and_beta(engine, family, dtype):
         product(engine, family, random(rng, (130, 20), dtype), part, alpha=alpha, beta=beta)
 
 
+@pytest.mark.parametrize("part", ["both", "lower", "upper"])
+@pytest.mark.parametrize("family, dtype", [("simt", "float32"), ("mma", "float64")])
+def test_few_rows_in_slices_of_k(engine, family, dtype, part):
+    rng = np.random.default_rng(9)
+    for order in "CF":
+        plan, _c = product(engine, family, random(rng, (20, 3000), dtype), part, order=order)
+        assert len(plan.launches) == 2 and ("triangle" in plan.reason) == (part != "both")
+
+
 @pytest.mark.parametrize("family, dtype", [("simt", "float32"), ("mma", "float64"), ("split", "float32"), ("wgmma", "float16")])
 def test_batches(engine, family, dtype):
     rng = np.random.default_rng(6)

@@ -51,6 +51,8 @@ class ReduceConfig:
         The verdict without which the kernel does nothing.
     along : int
         Threads that share the slices of an element, a power of two.
+    triangle : {"lower", "upper"}, optional
+        The triangle of a square C that is written.
     """
 
     accumulator: str
@@ -64,6 +66,7 @@ class ReduceConfig:
     epilogue: FusedEpilogue | None = None
     gate: int | None = None
     along: int = 1
+    triangle: str | None = None
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -77,7 +80,7 @@ class ReduceConfig:
         return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
                 f"_b{self.batch_modes}{'_wide' if self.wide else ''}"
                 + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
-                + (f"_along{self.along}" if self.along > 1 else "")
+                + (f"_along{self.along}" if self.along > 1 else "") + (f"_{self.triangle}" if self.triangle else "")
                 + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
 
 
@@ -111,7 +114,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     gC = local_tile(mC, tile, (tile_m, tile_n))
     cC = local_tile(make_identity_tensor((M, N)), tile, (tile_m, tile_n))
     tWgW = k.pin("tWgW", tiled.partition(gW, thread))
-    guard = Guard(k.pin("tCcC", tiled.partition(cC, thread)), (M, N))
+    guard = Guard(k.pin("tCcC", tiled.partition(cC, thread)), (M, N), triangle=config.triangle)
     one = Layout((1, 1, 1))
     total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
     k.fill(total)

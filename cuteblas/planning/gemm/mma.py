@@ -182,7 +182,6 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
     numbers, slice_bytes = [1], p.m * p.n * prod(p.batch) * dtype(atom.accumulator).bytes
-    may_split_k = may_split_k and p.triangle is None
     while may_split_k and p.k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
         numbers.append(2 * numbers[-1])
     for tile in mma_tiles(atom, device):
@@ -194,7 +193,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     """A tile, K in slices of such a depth, and the estimated time."""
     slices = -(-p.k // chunk)
     outputs = p.m * p.n * prod(p.batch)
-    blocks = tiles_of_c(p, (tile.m, tile.n)) * slices
+    blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
     narrow = sum(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
                  for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
@@ -271,7 +270,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
-    reason += of_triangle(p) + facing.note
+    reason += of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
                 choice.seconds, fallback=rejected.removeprefix("; "))
 

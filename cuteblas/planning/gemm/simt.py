@@ -163,7 +163,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
 def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Into how many slices K may be split."""
     k, slice_bytes, numbers = _depth(p), p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes, [1]
-    while not p.triangle and k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
+    while k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
         numbers.append(2 * numbers[-1])
     return numbers
 
@@ -179,7 +179,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
     outputs = p.m * p.n * prod(p.batch)
-    blocks = tiles_of_c(p, (t.m, t.n)) * slices
+    blocks = tiles_of_c(p, (t.m, t.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
     seconds = block * (busiest + candidate.ramp(device.fitted)) + _latency(t, chunk, device) + device.seconds(launches=1)
@@ -268,7 +268,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
-    reason += of_triangle(p) + facing.note
+    reason += of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
                 choice.seconds, fallback=rejected.removeprefix("; "))
 

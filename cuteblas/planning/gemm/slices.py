@@ -96,9 +96,10 @@ def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
-    """The product of every slice of K, ``chunk`` deep, into the workspace."""
+    """The product of every slice of K, ``chunk`` deep, into the workspace; also of a triangle all of it."""
     return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]), b=_with_mode(p.b, chunk * p.b.strides[1]),
-                   c=_slice_of_workspace(p), batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator, fusion=None)
+                   c=_slice_of_workspace(p), batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator, fusion=None,
+                   triangle=None, hermitian=False)
 
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
@@ -110,7 +111,8 @@ def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 
     """The launch that adds the slices, by so many threads for each element."""
     partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
     config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
-                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate, along=along)
+                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate, along=along,
+                          triangle=None if p.triangle == "both" else p.triangle)
     blocks = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * prod(p.batch)
     return launch(reduce_split(config), (blocks, 1, 1), batch_values(p.batch), scalar_values(p.alpha, p.beta),
                   fusion_values(p.fusion), gate_values(gate), W=place("workspace"), C=view(p.c, "c"), M=p.m, N=p.n, S=count)
