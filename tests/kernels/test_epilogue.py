@@ -51,6 +51,7 @@ def check(got, want, bound):
     ("gemm_simt", "float32", 45, 37, 20), ("gemm_simt", "float64", 33, 70, 9), ("gemm_simt", "float32", 20, 12, 700),
     ("gemm_mma", "float64", 70, 45, 24), ("gemm_mma", "float16", 70, 46, 40), ("gemm_mma", "bfloat16", 20, 24, 4000),
     ("gemm_wgmma", "float16", 130, 72, 72), ("gemm_batched", "float32", 5, 7, 9), ("gemm_batched", "float16", 12, 8, 20),
+    ("gemm_batched", "float32", 72, 3, 5),
 ])
 def test_every_family_fuses(engine, family, dtype, m, n, k, with_c, c_order):
     rng = np.random.default_rng(1)

@@ -140,6 +140,27 @@ def test_operands_that_are_the_same_for_many_matrices(engine, shapes):
     run(engine, *operands, place(np.full((*batch, 5, 4), np.nan), pad=2), dtype)
 
 
+@pytest.mark.parametrize("shapes", [((7, 1000, 4), (7, 4, 3)), ((7, 3, 5), (7, 5, 130)), ((2, 72, 9), (2, 9, 66)),
+                                    ((3, 4, 200, 2), (3, 1, 2, 8))], ids=str)
+def test_more_rows_than_a_matrix_has_are_many_matrices(engine, shapes):
+    rng, dtype = np.random.default_rng(9), "float32"
+    a, b = (random(rng, shape, dtype) for shape in shapes)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    placed = place(b)
+    steps = tuple(0 if n == 1 else s for n, s in zip(b.shape[:-2], placed.strides, strict=False))
+    shared = Strided(placed.base, 0, (*batch, *b.shape[-2:]), (*steps, *placed.strides[-2:]))
+    plan = run(engine, place(a), shared, place(np.full((*batch, a.shape[-2], b.shape[-1]), np.nan, dtype)), dtype)
+    assert max(plan.config.extents[:2]) <= 64
+
+
+def test_rows_that_cannot_be_cut_are_refused():
+    x = Operand("float32", (3, 1), (3 * 1009,))
+    p = GemmProblem(1009, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (100,))
+    assert "1009 x 3 are larger than" in why_not_batched(p, H200)
+    x = Operand("float32", (3, 1), (3 * 1000,))
+    assert why_not_batched(replace(p, m=1000, a=x, c=x), H200) is None
+
+
 def test_one_element_is_read_for_all_rows(engine):
     rng = np.random.default_rng(4)
     a, b = place(random(rng, (12, 1, 1), "float32")), place(random(rng, (12, 6, 5), "float32"))
@@ -226,7 +247,7 @@ def test_what_it_refuses():
     p = GemmProblem(4, 4, 4, x, Operand("float32", (1, 4), (16,)), x, (100,))
     assert why_not_batched(p, H200) is None
     assert why_not_batched(replace(p, alpha="zero"), H200) == "nothing is summed"
-    assert "are larger than" in why_not_batched(replace(p, m=65), H200)
+    assert "are larger than" in why_not_batched(replace(p, m=67), H200)
     with pytest.raises(ValueError, match="there is one matrix"):
         plan_batched(replace(p, batch=(), a=replace(x, batch_strides=()), b=replace(p.b, batch_strides=()),
                              c=replace(x, batch_strides=())), H200)

@@ -27,7 +27,7 @@ from ..operands import (
     view,
 )
 from ..plan import Plan
-from ..problem import DeviceInfo, GemmProblem, Operand
+from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
 
 __all__ = ["batched_alternatives", "batched_seconds", "plan_batched", "why_not_batched"]
@@ -40,6 +40,7 @@ _VECTOR_BYTES = 16
 _QUAD = 4                            # bytes that are multiplied together
 _WORDS = 112                         # registers of operands and sums of a thread that has whole matrices
 _OTHERS = 60                         # instructions of a thread beside those that loads, products and sums take
+_LEAST_PART = 8                      # rows of C, of which there are too many for one matrix
 _DEEP = 32                           # K from which results of one or two elements are summed by several threads
 
 
@@ -47,6 +48,7 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_batched`` does not compute a problem, or ``None`` if it does."""
     if not p.batch or prod(p.batch) == 1:
         return "there is one matrix"
+    p = _cut(p)
     if max(p.m, p.n) > _MOST:
         return f"matrices of {p.m} x {p.n} are larger than {_MOST} x {_MOST}"
     if p.alpha == "zero" or p.k == 0:
@@ -57,6 +59,28 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     if p.digits > 1 or p.variant is not None:
         return "digits are multiplied by gemm_wgmma"
     return None
+
+
+def _cut(p: GemmProblem) -> GemmProblem:
+    """The problem with rows and columns of C in parts where they are too many: so a B that matrices share is read for many rows."""
+    return transposed(_cut_rows(transposed(_cut_rows(p))))
+
+
+def _cut_rows(p: GemmProblem) -> GemmProblem:
+    """The problem with one more batch mode, the innermost, which counts parts of the rows: B is the same for them."""
+    part = max((d for d in range(1, _MOST + 1) if p.m % d == 0), key=lambda d: (d % _QUAD == 0, d))
+    if p.m <= _MOST or part < _LEAST_PART:
+        return p
+
+    def cut(x: Operand) -> Operand:
+        return replace(x, batch_strides=(*x.batch_strides, part * x.strides[0]))
+
+    def all_cut(matrices: tuple[tuple[str, Operand], ...]) -> tuple[tuple[str, Operand], ...]:
+        return tuple((name, cut(x)) for name, x in matrices)
+
+    fusion = p.fusion and replace(p.fusion, operands=all_cut(p.fusion.operands), outputs=all_cut(p.fusion.outputs))
+    return replace(p, m=part, a=cut(p.a), b=replace(p.b, batch_strides=(*p.b.batch_strides, 0)), c=cut(p.c), fusion=fusion,
+                   batch=(*p.batch, p.m // part))
 
 
 def _flat_stride(operand: Operand, batch: tuple[int, ...]) -> int | None:
@@ -232,7 +256,7 @@ class _Choice:
 @lru_cache(maxsize=4096)
 def _choice(problem: GemmProblem, device: DeviceInfo) -> _Choice:
     """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
-    p = oriented(problem, 1).problem
+    p = _cut(oriented(problem, 1).problem)
     extents, count = (p.m, p.n, p.k), prod(p.batch)
     operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
     orders = tuple(_order(x, e, p.batch) for x, e in operands)
@@ -324,7 +348,7 @@ def batched_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
                 for x, extents in operands)
     traffic = device.seconds(nbytes=moved / costs["share of bandwidth"])
-    busiest = -(-prod(p.batch) // (choice.config.tile.matrices * device.multiprocessors))
+    busiest = -(-prod(_cut(p).batch) // (choice.config.tile.matrices * device.multiprocessors))
     computing = device.seconds(max(busiest * choice.clocks, choice.alone) / costs["rate"])
     together = max(traffic, computing) + costs["not at once: part"] * min(traffic, computing)
     return device.seconds(costs["start: clocks"], 1) + together
@@ -348,7 +372,7 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if (refused := why_not_batched(problem, device)) is not None:
         raise ValueError(f"gemm_batched cannot compute this: {refused}")
     facing = oriented(problem, 1)
-    p, roles = facing.problem, facing.by_name
+    p, roles = _cut(facing.problem), facing.by_name
     config = _choice(problem, device).config
     blocks = -(-prod(p.batch) // config.tile.matrices)
     if blocks >= 2**31:

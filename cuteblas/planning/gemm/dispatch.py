@@ -33,6 +33,7 @@ _WIDE = ("float64", "complex128")
 _LEAST_BY_RESIDUES = 2e9              # nothing is estimated below
 
 _LARGEST_IN_BATCHES = 16              # rows and columns; of elements of 1 and 2 bytes, twice as many
+_DEEPEST_IN_BATCHES = 64              # K of matrices with as many rows and half as many columns, or the reverse
 
 # Elements of A, B and C from which operands in half precision are copied where no tensor map describes them; or K, of results that
 # are not so small that gemm_mma slices it. Copies cost the host a launch more, 3 to 6 us; gemm_mma takes 1.4 us for every 32 of K:
@@ -78,7 +79,8 @@ def _pays_in_batches(p: GemmProblem, device: DeviceInfo) -> bool:
     if why_not_batched(p, device) is not None:
         return False
     most = _LARGEST_IN_BATCHES * (2 if dtype(p.a.dtype).bytes <= 2 else 1)
-    return max(p.m, p.n) <= most and batched_seconds(p, device) < simt_seconds(p, device)
+    thin = min(p.m, p.n) <= most // 2 and p.k <= _DEEPEST_IN_BATCHES
+    return (thin or max(p.m, p.n) <= most) and batched_seconds(p, device) < simt_seconds(p, device)
 
 
 def _pays_to_copy(p: GemmProblem) -> bool:
