@@ -8,7 +8,7 @@ import pytest
 
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.gemm.batched import BatchedTile, gemm_batched
-from cuteblas.planning import H200, GemmProblem, Operand
+from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.batched import plan_batched, why_not_batched
 
 from .engines import Strided, aligned, check_product, gemm_problem, place, poison, random
@@ -242,10 +242,19 @@ def test_few_bank_conflicts(dtype, extents):
                 assert int(actual) <= 2 * int(least.split()[0]), (name, text)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float16"])
+def test_gram_matrices_are_exactly_symmetric(dtype):
+    """A complex element adds the products of the one opposite in another order, so that planning takes no such kernel."""
+    a, b, c = Operand(dtype, (1, 3), (15,)), Operand(dtype, (1, 3), (15,)), Operand(dtype, (3, 1), (9,))
+    plan = plan_gemm(GemmProblem(3, 3, 5, a, b, c, (10**5,), triangle="both"), H200)
+    assert (plan.family == "gemm_batched") == (dtype != "complex64")
+
+
 def test_what_it_refuses():
     x = Operand("float32", (4, 1), (16,))
     p = GemmProblem(4, 4, 4, x, Operand("float32", (1, 4), (16,)), x, (100,))
     assert why_not_batched(p, H200) is None
+    assert "not a triangle" in why_not_batched(replace(p, triangle="lower"), H200)
     assert why_not_batched(replace(p, alpha="zero"), H200) == "nothing is summed"
     assert "are larger than" in why_not_batched(replace(p, m=67), H200)
     with pytest.raises(ValueError, match="there is one matrix"):

@@ -56,6 +56,8 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     bytes_of_one = p.k * (p.m * dtype(p.a.dtype).bytes + p.n * dtype(p.b.dtype).bytes)
     if bytes_of_one > _MOST_BYTES:
         return f"A and B of one matrix are {bytes_of_one} bytes, more than {_MOST_BYTES}"
+    if p.triangle is not None:
+        return "all of C is written, not a triangle"
     if p.digits > 1 or p.variant is not None:
         return "digits are multiplied by gemm_wgmma"
     return None
