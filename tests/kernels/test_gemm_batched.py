@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
+from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.gemm.batched import BatchedTile, gemm_batched
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.batched import plan_batched, why_not_batched
+from cuteblas.planning.problem import Fusion
 
 from .engines import Strided, aligned, check_product, gemm_problem, place, poison, random
 
@@ -195,6 +197,24 @@ def test_scalars_in_device_memory(engine, alpha, beta):
     plan = plan_batched(gemm_problem(pa, pb, pc, alpha="device", beta="device"), engine.device)
     engine.run(plan, operands=scalars, a=pa, b=pb, c=pc)
     np.testing.assert_array_equal(pc.view, want)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 2, 0), (2, 0, 1)], ids=str)
+@pytest.mark.parametrize("order_of_c", [(0, 1, 2), (0, 2, 1), (1, 2, 0)], ids=str)
+@pytest.mark.parametrize("extents", [(4, 4, 4), (9, 3, 5)], ids=str)
+def test_matrices_of_an_epilogue_in_another_order_than_c(engine, extents, order_of_c, order):
+    """acc + residual, and the sum as an output: C may be one span, the others are not."""
+    rng, (m, n, k), batch = np.random.default_rng(10), extents, 40
+    a, b, residual = (rng.integers(-9, 10, shape).astype("float32") for shape in ((batch, m, k), (batch, k, n), (batch, m, n)))
+    pa, pb, empty = place(a), place(b), np.full((batch, m, n), np.nan, "float32")
+    pc, pr, pre = shuffled(empty, order_of_c), shuffled(residual, order), shuffled(empty, order[::-1])
+    acc = Node("acc", "float32")
+    total = Node("add", "float32", (acc, Node("operand", "float32", name="residual")))
+    fusion = Fusion(EpilogueGraph("test", total, (("pre", acc),)), (("residual", pr.operand()),), (("pre", pre.operand()),))
+    plan = plan_batched(replace(gemm_problem(pa, pb, pc), fusion=fusion), engine.device)
+    engine.run(plan, operands={"epi_residual": pr, "epi_pre": pre, "a": pa, "b": pb, "c": pc})
+    np.testing.assert_array_equal(pc.view, a @ b + residual)
+    np.testing.assert_array_equal(pre.view, a @ b)
 
 
 @pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])

@@ -277,32 +277,34 @@ class _Operand:
         """Of rows, columns and matrices, those that it has, in its order."""
         return tuple(modes[q] for q in self.side.order)
 
-    def vectors_of(self, engine: Any, extents: tuple[Any, ...], strides: tuple[Any, ...], along: Any = 1) -> Tensor:
-        """Vectors of a tensor with these modes, in its order: (width, vector)."""
+    def vectors_of(self, engine: Any, extents: tuple[Any, ...], strides: tuple[Any, ...], along: Any = 1,
+                   own: bool = True) -> Tensor:
+        """Vectors of a tensor with these modes, in its order: (width, vector). Those of its own tensor go across some modes."""
         width, joined = self.side.width, self.side.joined(self.box)
-        if joined:
+        if joined and own:
             extents = (prod(extents[:joined]) // width, *extents[joined:])
             strides = (width * strides[0], *strides[joined:])
         return by_coordinate(Tensor(engine, Layout((width, extents or 1), (along, strides or 0))), (width, self.vectors))
 
-    def part_of(self, tensor: Tensor) -> Tensor:
-        """This part of a tensor (rows, columns, matrices...) in memory: (width, vector)."""
+    def part_of(self, tensor: Tensor, own: bool = False) -> Tensor:
+        """This part of a tensor (rows, columns, matrices...) in memory, its own or another one: (width, vector)."""
         shape, strides = tensor.layout.shape, tensor.layout.stride
         if self._place is None:
-            return self.vectors_of(tensor.engine, self._each(*self.box), self._each(*strides))
+            return self.vectors_of(tensor.engine, self._each(*self.box), self._each(*strides), own=own)
         if not self.side.outermost:
             along = strides[MATRICES][0] if isinstance(strides[MATRICES], tuple) else strides[MATRICES]
             return self.vectors_of(tensor.engine + self._first * along, self._each(*self.box),
-                                   self._each(*strides[:MATRICES], along))
+                                   self._each(*strides[:MATRICES], along), own=own)
         inner = self._each(*self.box)[:-1]
-        whole = self.vectors_of(tensor.engine, (*inner, *shape[MATRICES]), (*self._each(*strides)[:-1], *strides[MATRICES]))
+        whole = self.vectors_of(tensor.engine, (*inner, *shape[MATRICES]), (*self._each(*strides)[:-1], *strides[MATRICES]),
+                                own=own)
         return domain_offset((0, self._first * (prod(inner) // self.side.width)), whole)
 
     @property
     def memory(self) -> Tensor:
         """This part in memory: (width, vector)."""
         if not self.side.packed:
-            return self.part_of(self.tensor.at(None))                   # type: ignore[arg-type]
+            return self.part_of(self.tensor.at(None), own=True)         # type: ignore[arg-type]
         start = 0 if self._place is None else self._first * self.side.matrix(self.box)
         return Tensor(self.tensor.address + start, Layout((self.side.width, self.vectors)))
 
