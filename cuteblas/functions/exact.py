@@ -30,7 +30,7 @@ WITHOUT_BLAS = frozenset("?bBhHiIlLqQe")
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 """Most calls are of these: to see that takes a third of the time that a look at the character takes."""
 
-_LEAST = 1 << 15                        # products of elements that NumPy's loop has done before anything else has begun
+_LEAST = 1 << 16                        # products of elements that NumPy's loop has done before anything else has begun
 _LEAST_HALVES = 1 << 13                 # the same of float16
 _BITS = {"float32": 24, "float64": 53}  # integers up to 2^bits are exact
 # Nanoseconds of each product of two elements and of each element that is converted, on two cores of a Xeon of 2023.
