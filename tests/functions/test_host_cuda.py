@@ -105,6 +105,20 @@ def test_small_products(link, x, y):
     assert (cuteblas.matmul(x, y) == expected).all() and cuteblas.stats()["matmul"]["calls"] == {"in tiles": 2}
 
 
+def test_products_like_those_before_take_any_out(link):
+    expected = cuteblas.matmul(A, B)
+    gaps = np.zeros((50, 80), np.float32)[:, ::2]
+    for out in (np.zeros((50, 40), np.float32), np.zeros((40, 50), np.float32).T, gaps, np.zeros((50, 40))):
+        assert cuteblas.matmul(A, B, out) is out and (out == expected).all()
+    fixed = np.zeros((50, 40), np.float32)
+    fixed.flags.writeable = False
+    for out in (fixed, np.zeros((50, 41), np.float32), np.zeros((50, 40), np.int32)):
+        with pytest.raises((TypeError, ValueError)) as refusal:
+            np.matmul(A, B, out)
+        check_same_refusal(cuteblas.matmul, refusal.value, A, B, out)
+    assert not fixed.any() and cuteblas.stats()["matmul"]["moved"] == {"to cuda:0": 5}
+
+
 def test_what_shares_memory_moves_once(link):
     cuteblas.matmul(A.T, A)
     assert link.moved == {"up": A.nbytes, "down": 70 * 70 * 4}
