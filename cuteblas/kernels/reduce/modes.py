@@ -31,6 +31,7 @@ OPERATIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 _UNROLL = 4                         # vectors along j that a thread has under way at once
 _MAX_VECTOR_BYTES = 16
+_WARP = 32
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,10 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
 
     results = config.tile[0], tj
     tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
-    if tj > 1:
+    if config.y and config.lanes == 1 and tj <= _WARP and dtype(accumulator).kind != "b":
+        k.comment("Fold the lanes along j")
+        k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op], (1 << bit for bit in reversed(range(tj.bit_length() - 1))))
+    elif tj > 1:
         k.comment("Fold the threads along j, half onto half")
         shared = k.shared("sR", accumulator, Layout(results, (1, results[0]) if config.lanes == 0 else (tj, 1)))
         tRsR = k.pin("tRsR", folder.partition(shared, k.thread))
