@@ -28,6 +28,7 @@ from cuteblas.planning.gemm.packing import packed_problem, plan_packed
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
 from cuteblas.planning.gemm.split import plan_guarded, plan_split
+from cuteblas.planning.gemm.thin import choices, plan_thin
 from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
 from cuteblas.planning.tutorial.tma import plan_tma_transpose
 
@@ -120,6 +121,13 @@ def _skinny(problem):
         return plan_skinny(problem, H200)
 
 
+def _sharing(problem, lanes: int = 1, warps: int = 1, slices: int = 0, stages: int = 1):
+    """A choice in which so many lanes and warps share K, or more."""
+    found = choices(problem, H200)
+    return next(x for x in found if x.tile.lanes[1] >= lanes and x.tile.warps[1] >= warps and x.slices > slices
+                and x.tile.stages == stages)
+
+
 def _transpose(plan: Callable) -> Trial:
     x = np.arange(64.0 * 64).reshape(64, 64).astype("f4")
     src, dst = place(x), place(np.full((64, 64), np.nan, "f4"), "F")
@@ -167,6 +175,10 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "mma64": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 72, "f8"),
     "simt": lambda: product(lambda p: plan_simt(p, H200), 30, 44, 100, "f4"),
     "slices": lambda: product(lambda p: plan_simt(p, H200), 16, 16, 1024, "f4"),
+    # Six columns by a ring of stages, shared by lanes along K; three by warps and slices.
+    "thin": lambda: product(lambda p: plan_thin(p, H200, choice=_sharing(p, lanes=8, stages=4)), 30, 6, 1300, "f4"),
+    "thin_slices": lambda: product(lambda p: plan_thin(p, H200, choice=_sharing(p, warps=4, slices=4)), 4, 3, 9000, "f4",
+                                   orders="FCC"),
     "transpose": lambda: _transpose(plan_copy),
     "tma_transpose": lambda: _transpose(plan_tma_transpose),
     # Boxes that end beyond the permutation, of rows that begin anywhere; of bytes by words; and of runs that words cover.
@@ -400,6 +412,24 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     "slices:1": {
         "the sum is not set": (r"total\[0\] = cb::zero<float>\(\);", NOTHING),
         "a part is not loaded": (r"cb::load_global<1>[^;]*;", NOTHING),
+    },
+    "thin": {
+        "lanes are not added": (r"cb::shuffle_xor\([^;]*, 2\)\)", "cb::zero<float>())"),
+        "columns are not exchanged": (r"if \(\(lane_along_k & 1\) == 1\)", "if (false)"),
+        "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
+        "copies are not awaited": (r"cb::cp_async_wait<2>\(\);", NOTHING),
+        "a stage is written while it is read": (r"int write = 3;", "int write = 0;"),
+        "two blocks have one tile": (r"int const block = blockIdx.x;", "int const block = 0;"),
+    },
+    "thin_slices:0": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "a slice is too long": (r"cb::min\(chunk, ", "cb::min(chunk + 64, "),
+        "a warp is left out": (r"for \(int other = 1;", "for (int other = 2;"),
+    },
+    "thin_slices:1": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "a slice is left out": (r"slice \+= \d+", "slice += 128"),
+        "the sum is not set": (r"total\[0\] = cb::zero<float>\(\);", NOTHING),
     },
     "transpose": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),

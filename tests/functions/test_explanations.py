@@ -98,7 +98,8 @@ def test_floor():
 
 
 @pytest.mark.parametrize("family, dtype, arch, expected", [
-    ("gemm_simt", "float32", "sm_90a", 128), ("gemm_simt", "float64", "sm_90", 64), ("gemm_simt", "float64", "sm_86", 2),
+    ("gemm_simt", "float32", "sm_90a", 128), ("gemm_thin", "float32", "sm_90", 128),
+    ("gemm_simt", "float64", "sm_90", 64), ("gemm_simt", "float64", "sm_86", 2),
     ("gemm_simt", "int8", "sm_80", 64), ("gemm_simt", "uint64", "sm_80", 16), ("gemm_simt", "complex128", "sm_80", 32),
     ("gemm_simt", "float16", "sm_70", 64), ("gemm_wgmma", "float16", "sm_90a", 2048), ("gemm_mma", "float16", "sm_80", 1024),
     ("gemm_mma", "float64", "sm_89", 2), ("gemm_mma", "int8", "sm_80", 2048), ("gemm_wgmma", "float32", "sm_90", 1024),

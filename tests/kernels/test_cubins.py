@@ -29,7 +29,7 @@ from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.reduce.slices import ReduceConfig, reduce_split
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
-from cuteblas.planning.gemm import skinny
+from cuteblas.planning.gemm import skinny, thin
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.gemm.mma import mma_tiles
@@ -107,6 +107,20 @@ def test_large_products_of_float32_do_not_spill(a, b, aligned, tmp_path):
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         assert kernel.assembler == (("-O1",) if candidate.tile.in_order else ())
         assert kernel.digest != replace(kernel, assembler=("-O2",)).digest
+
+
+@pytest.mark.parametrize("element", ["float32", "float64", "float16", "complex64", "complex128", "int8", "int64", "bool"])
+def test_products_with_few_columns_do_not_spill(element, tmp_path):
+    """Of one column and of the most, in the orders that are read differently; as planning estimates their registers."""
+    cases = product(("sm_90",), (1, thin.most_columns(element)), product("CF", repeat=2))
+    for arch, n, orders in (*cases, ("sm_75", 1, "CC"), ("sm_75", 4, "FC")):
+        a, b = (Operand(element, (1000, 1) if order == "C" else (1, 1000)) for order in orders)
+        b = replace(b, strides=(1, n) if orders[1] == "C" else (1000, 1))
+        problem = GemmProblem(1000, n, 1000, a, b, Operand(element, (n, 1)))
+        plan = thin.plan_thin(problem, replace(H200, arch=arch))
+        for launch in plan.launches:
+            registers, stack = resources(cubin(launch.kernel, arch), tmp_path)
+            assert stack == 0 and registers * launch.kernel.threads <= 65536, (arch, n, orders, str(plan.config))
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)

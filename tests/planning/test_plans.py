@@ -165,7 +165,7 @@ def test_tensor_core_plans_fit_the_result():
 @pytest.mark.parametrize("problem, why", [
     (half(64, 64, 64, (4100,), (4096,), (4096,), (3,)), "batch strides (4100,) of A are not multiples of 16 bytes"),
     (half(8, 8, 8, (64,) * 4, (0,) * 4, (512, 256, 128, 64), (2, 2, 2, 2)), "A has more than three batch modes"),
-    (half(2**31, 8, 8), "coordinates of tensor maps have 32 bits"),
+    (half(2**31, 24, 8), "coordinates of tensor maps have 32 bits"),
 ])
 def test_what_tensor_maps_cannot_describe(problem, why):
     assert why in plan_gemm(problem, H200).reason

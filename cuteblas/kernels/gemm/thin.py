@@ -1,26 +1,29 @@
 """``gemm_thin``: C = alpha A B^T + beta C with few columns, as fast as memory delivers A: every element type, every stride.
 
-A is large and read once, straight into registers: each thread loads vectors along whichever mode is contiguous, several of them
-before it multiplies any. B is small and stays in cache, from where threads load what belongs to their part of K. The threads of a
-block are an array along M and K, so a sum is made of many short ones: of a thread, of the lanes of a warp, of warps, and of slices
-of K, each added in a fixed order.
+A is large and read once: each thread loads vectors along whichever mode is contiguous, and multiplies what it has loaded itself.
+What it will multiply next is on its way to shared memory meanwhile, in a ring of stages of which each thread has a part of its
+own, so that nothing is waited for but memory; or, with a single stage, it loads several vectors straight into registers. B is
+small and stays in cache, from where threads load what belongs to their part of K. The threads of a block are an array along M and
+K, so a sum is made of many short ones: of a thread, of the lanes of a warp, of warps, and of slices of K, each added in a fixed
+order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 
 from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Vector
+from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.pipeline import RingIndex
 from ...codegen.tiled import partition
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
-from ...layout.symbolic import IntLike, equal, less
+from ...layout.symbolic import IntLike, all_of, equal, less
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
@@ -44,6 +47,8 @@ class ThinTile:
         How many such blocks it loads in a step, along (M, K).
     fast : int
         The mode along which lanes are neighbours: 0 (M) or 1 (K).
+    stages : int
+        Steps that are on their way at once, in shared memory; 1: loads are straight into registers.
     """
 
     n: int
@@ -52,37 +57,53 @@ class ThinTile:
     values: tuple[int, int]
     rest: tuple[int, int]
     fast: int
+    stages: int = 1
 
     def __post_init__(self) -> None:
         if prod(self.lanes) != _WARP or self.lanes[1] & (self.lanes[1] - 1):
             raise CodegenError(f"the lanes of a warp are 32, powers of two along M and K, got {self.lanes}")
 
-    @property
+    @cached_property
     def threads(self) -> int:
         """Threads of a block."""
         return _WARP * prod(self.warps)
 
-    @property
+    @cached_property
     def pass_(self) -> tuple[int, int]:
         """Extents along (M, K) of what all threads own at a time."""
-        m, k = (x * w * v for x, w, v in zip(self.lanes, self.warps, self.values, strict=True))
-        return m, k
+        (lm, lk), (wm, wk), (vm, vk) = self.lanes, self.warps, self.values
+        return lm * wm * vm, lk * wk * vk
 
-    @property
+    @cached_property
     def m(self) -> int:
         """Rows of the tile."""
         return self.pass_[0] * self.rest[0]
 
-    @property
+    @cached_property
     def k(self) -> int:
         """The step along K."""
         return self.pass_[1] * self.rest[1]
 
-    def owner(self, m: int, lanes_k: int, warps_k: int) -> Layout:
-        """The mode of threads of a thread-value layout: steps of neighbours along M, of lanes and of warps along K."""
+    @property
+    def halvings(self) -> int:
+        """How often lanes along K halve the columns between them when they add what they have."""
+        lanes, columns = self.lanes[1].bit_length() - 1, self.n
+        return min(lanes, (columns & -columns).bit_length() - 1)
+
+    @property
+    def columns(self) -> int:
+        """Columns of which a thread has the sum of its warp."""
+        return self.n >> self.halvings
+
+    def owner(self, m: int, lanes_k: int | tuple[int, ...], warps_k: int) -> Layout:
+        """The mode of threads of a thread-value layout: steps of neighbours along M, of lanes along K, or of their number's bits,
+        and of warps along K.
+        """
         (lm, lk), (wm, wk) = self.lanes, self.warps
-        lanes = ((lm, m), (lk, lanes_k))
-        modes = (*(lanes if self.fast == 0 else lanes[::-1]), (wm, lm * m), (wk, warps_k))
+        bits = lanes_k if isinstance(lanes_k, tuple) else ()
+        along_k = [*((2, step) for step in bits), (lk >> len(bits), 0 if isinstance(lanes_k, tuple) else lanes_k)]
+        lanes = [(lm, m), *along_k] if self.fast == 0 else [*along_k, (lm, m)]
+        modes = (*lanes, (wm, lm * m), (wk, warps_k))
         return Layout(tuple(n for n, _step in modes), tuple(step for _n, step in modes))
 
     @property
@@ -96,15 +117,16 @@ class ThinTile:
         vk = self.values[1]
         return make_layout(self.owner(0, columns * vk, columns * vk * self.lanes[1]), Layout((columns, vk)))
 
-    @property
-    def tv_c(self) -> Layout:
-        """``(thread, values)`` -> position along M; threads along K share values."""
-        return make_layout(self.owner(self.values[0], 0, 0), Layout(self.values[0]))
+    def tv_c(self, warps_k: int = 0) -> Layout:
+        """``(thread, (values))`` -> position in the (M, N) tile of a pass, in steps from one warp along K to the next."""
+        vm, rows = self.values[0], self.pass_[0]
+        bits = tuple(rows * (self.n >> i + 1) for i in range(self.halvings))
+        return make_layout(self.owner(vm, bits, warps_k), Layout((vm, self.columns), (1, rows)))
 
     def __str__(self) -> str:
         (lm, lk), (wm, wk), (vm, vk), (rm, rk) = self.lanes, self.warps, self.values, self.rest
         return (f"{self.m}x{self.n}x{self.k}, {wm}x{wk} warps of {lm}x{lk} threads along (M, K), each {rm}x{rk} vectors of "
-                f"{vm}x{vk} in a step")
+                f"{vm}x{vk} in a step" + (f", {self.stages} stages" if self.stages > 1 else ""))
 
 
 @dataclass(frozen=True)
@@ -124,7 +146,7 @@ class ThinConfig(GemmConfig):
         """The kernel's symbol."""
         t = self.tile
         shape = "_".join(f"{x}x{y}" for x, y in (t.lanes, t.warps, t.values, t.rest))
-        return f"gemm_thin_{self.types}_n{t.n}_{shape}_{'mk'[t.fast]}_{self.traits}"
+        return f"gemm_thin_{self.types}_n{t.n}_{shape}_{'mk'[t.fast]}{t.stages}_{self.traits}"
 
 
 @cache
@@ -156,7 +178,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
 
     k = KernelBuilder(config.name, tile.threads, wide=config.wide,
                       summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
-                              f"threads of A {tile.tv_a}, of B {tile.tv_b(columns)}, of C {tile.tv_c}")
+                              f"threads of A {tile.tv_a}, of B {tile.tv_b(columns)}, of C {tile.tv_c()}")
     block = GemmBlock(k, config, accumulator)
     tid, rows = k.thread, tile.pass_[0]
 
@@ -167,7 +189,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         return partition(tensor, (columns, tile.pass_[1]), tile.tv_b(columns), tid)
 
     def mine_c(tensor: Tensor) -> Tensor:
-        return partition(tensor, (rows, 1), tile.tv_c, tid)
+        return partition(tensor, (rows, n), tile.tv_c(), tid)
 
     k.comment("From global memory to registers: (values, rest_m or rest_n, rest_k, k tile)")
     tAgA, tBgB = k.pin("tAgA", mine_a(block.gA)), k.pin("tBgB", mine_b(block.gB))
@@ -178,8 +200,12 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     sums = Tensor(tCrC.engine, Layout(((vm, columns), rm, n // columns), ((1, vm * rm), vm, vm * rm * columns)))
     k.fill(tCrC)
 
-    def step(k_tile: IntLike, whole: bool) -> None:
-        """Load and multiply; all of K in it exists if it is a ``whole`` step."""
+    def multiply() -> None:
+        with k.loops((vk, rk)) as (v, r):
+            k.gemm(Fma(config.a.conj, config.b.conj), sums, tArA[(_, v), _, r], tBrB[(_, v), _, r])
+
+    def straight(k_tile: IntLike, whole: bool) -> None:
+        """A step that loads into registers; all of K in it exists if it is ``whole``."""
         here = (_, _, _, k_tile)
 
         def inside(guard: Guard | None) -> Guard | None:
@@ -187,42 +213,86 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
 
         k.copy(Vector(config.a.width), tAgA[here], tArA, guard=inside(tAcA))
         k.copy(Vector(width_b), tBgB[here], tBrB, guard=inside(tBcB))
-        with k.loops((vk, rk)) as (v, r):
-            k.gemm(Fma(config.a.conj, config.b.conj), sums, tArA[(_, v), _, r], tBrB[(_, v), _, r])
+        multiply()
 
-    whole_steps = k.let("whole_steps", block.depth // tile.k)
-    with k.loop("k_tile", whole_steps, unroll=False) as k_tile:
-        step(k_tile, True)
-    with k.when(less(whole_steps, block.k_tiles)):
-        step(whole_steps, False)
+    def ahead(k_tile: IntLike, stage: IntLike) -> None:
+        """Start the loads of a step."""
+        here = (_, _, _, k_tile)
+        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here])
+        k.commit()
 
+    if tile.stages == 1:
+        whole_steps = k.let("whole_steps", block.depth // tile.k)
+        with k.loop("k_tile", whole_steps, unroll=False) as k_tile:
+            straight(k_tile, True)
+        with k.when(less(whole_steps, block.k_tiles)):
+            straight(whole_steps, False)
+    else:
+        k.comment("A ring of stages, (values, rest_m, rest_k, stage), of which each thread reads what it has written")
+        width, vectors = config.a.width, vm * vk // config.a.width
+        own = width * tile.threads                                     # vectors of all threads lie side by side
+        ring = Layout(((width, vectors), rm, rk, tile.stages, tile.threads),
+                      ((1, own), own * vectors, own * vectors * rm, own * vectors * rm * rk, width))
+        tAsA = k.pin("tAsA", k.shared("sA", element_a, ring)[_, _, _, _, tid])
+        for stage in range(tile.stages - 1):
+            ahead(stage, stage)
+        read, write = RingIndex(k, tile.stages, "read"), RingIndex(k, tile.stages, "write", tile.stages - 1)
+        tBrN = k.registers("tBrN", element_b, tBrB.layout)             # of the next step
+
+        def fetch(k_tile: IntLike, target: Tensor) -> None:
+            here = (_, _, _, k_tile)
+            k.copy(Vector(width_b), tBgB[here], target, guard=tBcB and tBcB[here])
+
+        fetch(0, tBrB)
+        with k.loop("k_tile", block.k_tiles, unroll=False) as k_tile:
+            fetch(k_tile + 1, tBrN)
+            k.wait(tile.stages - 2)
+            k.copy(Vector(width), tAsA[_, _, _, read.index], tArA)
+            ahead(k_tile + (tile.stages - 1), write.index)
+            multiply()
+            with k.loops((columns * vk, n // columns, rk)) as at:
+                k.assign(tBrB(*at), tBrN(*at))
+            read.advance()
+            write.advance()
+        k.wait(0)
+
+    coordinate = mine_a(make_identity_tensor((tile.m, tile.k)))(0, 0, 0)[1]
+    lane, warp = k.let("lane_along_k", coordinate // vk % tile.lanes[1]), k.let("warp_along_k", coordinate // (vk * tile.lanes[1]))
     if tile.lanes[1] > 1:
-        k.comment("Add what the lanes along K have")
-        first = tile.lanes[0] if tile.fast == 0 else 1
-        with k.loops((vm, rm, n)) as at:
-            mask = first
-            while mask < first * tile.lanes[1]:
-                k.fold_lanes(tCrC(*at), "add", (mask,))
-                mask *= 2
-    part_of_k = mine_a(make_identity_tensor((tile.m, tile.k)))(0, 0, 0)[1]
+        k.comment("Add what the lanes along K have, halving the columns between them as long as they are even")
+        nearest, columns = tile.lanes[0] if tile.fast == 0 else 1, n
+        for i in range(tile.lanes[1].bit_length() - 1):
+            mask = nearest << i
+            if i < tile.halvings:
+                columns //= 2
+                with k.when(equal(lane // 2**i % 2, 1)), k.loops((vm, rm, columns)) as (v, r, c):
+                    low = k.declare("low", accumulator, tCrC(v, r, c))
+                    k.assign(tCrC(v, r, c), tCrC(v, r, c + columns))
+                    k.assign(tCrC(v, r, c + columns), low)
+                with k.loops((vm, rm, columns)) as (v, r, c):
+                    k.assign(tCrC(v, r, c), k.call("add", tCrC(v, r, c), k.call("shuffle_xor", tCrC(v, r, c + columns), mask)))
+            else:
+                with k.loops((vm, rm, columns)) as at:
+                    k.fold_lanes(tCrC(*at), "add", (mask,))
+    total = Tensor(tCrC.engine, Layout(((vm, tile.columns), rm), ((1, vm * rm), vm)))
+    alone = equal(lane // 2**tile.halvings, 0)                         # of the lanes that have the same sums
     if tile.warps[1] > 1:
         k.comment("Add what the warps along K have, in order")
-        lanes_k = tile.pass_[1] // tile.warps[1]
-        sR = k.shared("sR", accumulator, Layout((tile.m, n, tile.warps[1])))
-        owner = make_layout(tile.owner(vm, 0, rows), Layout(vm))
-        tRsR = k.pin("tRsR", partition(sR, (rows, 1, tile.warps[1]), owner, tid))
-        with k.when(equal(part_of_k % lanes_k, 0)):
-            k.copy(Vector(1), tCrC, tRsR[_, _, _, 0])
+        sR = k.shared("sR", accumulator, Layout((tile.m, n, tile.warps[1]), (1, tile.m, tile.m * n)))
+        tRsR, side = k.pin("tRsR", mine_c(sR)), min(vm, 16 // dtype(accumulator).bytes)
+        with k.when(alone):
+            k.copy(Vector(side), total, tRsR[_, _, 0, warp])
         k.barrier()
-        part = k.registers("part", accumulator, Layout((vm, rm, n)))
-        with k.when(equal(part_of_k, 0)), k.loop("warp", tile.warps[1], start=1) as warp:
-            k.copy(Vector(1), mine_c(sR[_, _, warp]), part)
-            k.fold(tCrC, part)
+        part = k.registers("part", accumulator, Layout(((vm, tile.columns), rm)))
+        with k.when(equal(warp, 0)), k.loop("other", tile.warps[1], start=1) as other:
+            k.copy(Vector(side), tRsR[_, _, 0, other], part)
+            k.fold(total, part)
 
     def runs(layout: Layout) -> Layout:
-        """(values, rest_m, n), or n first where C is contiguous along its rows."""
-        return make_layout(layout[2], layout[0], layout[1]) if config.c.unit == 1 else layout
+        """((values, columns), rest_m), or columns first where C is contiguous along its rows: a run, and the rest."""
+        (values, columns), rest = layout[0], layout[1]
+        return make_layout(columns, values, rest) if config.c.unit == 1 else make_layout(values, rest, columns)
 
-    with k.when(equal(part_of_k, 0) if tile.lanes[1] * tile.warps[1] > 1 else True):
-        block.store(tCrC.map_domain(runs), lambda tensor: mine_c(tensor).map_domain(runs))
+    with k.when(all_of(alone, equal(warp, 0))):
+        block.store(total.map_domain(runs), lambda tensor: mine_c(tensor)[_, _, 0].map_domain(runs))
     return k.build()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
-from math import prod
+from math import inf, prod
 
 from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
 from ..cost.alternatives import Alternative
+from ..floors import compulsory_bytes
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
@@ -23,6 +24,7 @@ from .packing import packed_alternatives, packed_problem, plan_packed
 from .simt import plan_simt, simt_alternatives, simt_seconds
 from .skinny import plan_skinny, skinny_alternatives, skinny_seconds, why_not_skinny
 from .split import LEAST_K, guarded_seconds, parts_of, plan_guarded, plan_split, split_alternatives, why_not_split
+from .thin import plan_thin, thin_alternatives, thin_seconds, why_not_thin
 from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_wgmma
 
 __all__ = ["PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm"]
@@ -175,6 +177,8 @@ def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
         return plan_dots(problem, device)
     if family == "gemm_batched":
         return plan_batched(problem, device)
+    if family == "gemm_thin":
+        return plan_thin(problem, device)
     if family == "gemm_skinny":
         return plan_skinny(problem, device)
     if family == "gemm_split":
@@ -214,7 +218,7 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         return None
     half, whole = _planned(problem, device), plan_gemm(replace(problem, triangle=None), device)
     # There a complex element and the one opposite add the same products in another order.
-    as_exact = whole.family != "gemm_batched" or not dtype(problem.a.dtype).is_complex
+    as_exact = whole.family not in ("gemm_batched", "gemm_thin") or not dtype(problem.a.dtype).is_complex
     return half if not as_exact or (half.seconds or 0.0) < (whole.seconds or 0.0) else replace(whole, problem=problem)
 
 
@@ -224,6 +228,17 @@ def _family(problem: GemmProblem, device: DeviceInfo) -> str:
         return "reduce"
     if device.fitted["dispatch"]["by estimates alone"]:
         return min(gemm_alternatives(problem, device), key=partial(_rank, device=device)).family
+    other = _family_but_thin(problem, device)
+    if problem.precision not in ("auto", "ieee") or why_not_thin(problem, device) is not None:
+        return other
+    seconds = min((x.seconds(device) for x in gemm_alternatives(problem, device) if x.family == other), default=inf)
+    share = device.fitted["traffic"]["products: share of bandwidth"]           # estimates of tensor cores know nothing of memory
+    least = device.seconds(launches=1, nbytes=compulsory_bytes(problem) / share)
+    return "gemm_thin" if thin_seconds(problem, device) < max(seconds, least) else other
+
+
+def _family_but_thin(problem: GemmProblem, device: DeviceInfo) -> str:
+    """The fastest family but for ``gemm_thin``."""
     if _pays_in_batches(problem, device):
         return "gemm_batched"
     if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
@@ -279,6 +294,8 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     element, auto = dtype(problem.a.dtype), problem.precision == "auto"
     if why_not_dots(problem) is None:
         yield from dots_alternatives(problem, device)
+    if why_not_thin(problem, device) is None:
+        yield from thin_alternatives(problem, device)
     if auto and why_not_skinny(problem, device) is None:
         yield from skinny_alternatives(problem, device)
     if auto and why_not_split(problem, device) is None and parts_of(problem) * problem.k >= LEAST_K:

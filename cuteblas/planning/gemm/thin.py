@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from math import gcd, prod
 
+from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
@@ -18,16 +19,24 @@ from ..operands import NARROW_SPAN, Oriented, alpha_kind, fused, gemm_span, gemm
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
-from .slices import Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import Choice, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
+__all__ = ["choices", "config_of", "most_columns", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
 
 _COLUMNS = (1, 2, 3, 4, 6, 8, 12, 16)      # of tiles
-_WARPS = ((4, 1), (2, 2), (1, 4), (1, 1), (8, 1), (1, 8))
+_MOST_COLUMNS = {16: 8}                       # by bytes of an element
+_TOGETHER = 3                               # a norm: what takes long at once takes longer than the longest part
+_MANY = 8                                   # columns from which sums take most registers
+_WARPS = ((4, 1), (2, 2), (1, 4), (1, 1), (1, 8))
 _VECTOR_BYTES = 16
-_STEP_BYTES = 128                           # that a thread loads of A before it multiplies
+_STEP_BYTES = 32, 128                       # the least and the most that a thread loads of A before it multiplies: into registers,
+_STAGE_BYTES = 32, 64                       # or into a stage of the ring
+_STAGES = 4
+_RINGED_FROM = 4                            # columns: with fewer, registers have room for what is on its way
+_LEAST_COPIED = 4                           # bytes that an asynchronous copy moves; narrower reads go through registers
 _REGISTERS, _OWN = 168, 32                  # of 4 bytes: what a thread may use, and what addresses and predicates take of them
 _OF_MULTIPROCESSOR = 65536, 2048            # registers and threads
+_SHARED = 224 << 10                         # bytes of shared memory on a multiprocessor
 _LINE = 128                                 # bytes of a line, and of a wavefront
 _FULL = (1, 2, 4, 8)                        # blocks on each multiprocessor for which K is cut into slices
 _LEAST_STEPS = 2                            # of a slice
@@ -52,12 +61,20 @@ class _Read:
     fast: int
 
 
+def most_columns(element: str) -> int:
+    """The most columns of products of a type."""
+    return _MOST_COLUMNS.get(dtype(element).bytes, _COLUMNS[-1])
+
+
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
-    if min(p.m, p.n) > _COLUMNS[-1]:
-        return f"the result has more than {_COLUMNS[-1]} rows and columns"
+    most = min(most_columns(p.a.dtype), most_columns(p.accumulator))
+    if min(p.m, p.n) > most:
+        return f"the result has more than {most} rows and columns"
     if p.precision not in ("auto", "ieee"):
         return f"it has no {p.precision}"
+    if p.triangle:
+        return "it writes no triangles"
     if p.digits != 1:
         return "its elements are planes of bytes"
     return None
@@ -103,20 +120,97 @@ def _power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def _registers(p: GemmProblem, tile: ThinTile) -> int:
-    """What a thread needs."""
-    (vm, vk), (rm, rk) = tile.values, tile.rest
-    a, b, sums = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, dtype(p.accumulator).bytes
-    return _OWN + -(-(vm * vk * rm * rk * a + tile.n * vk * rk * b + vm * rm * tile.n * max(4, sums)) // 4)
+class _Model:
+    """What a problem takes on a device, by the division of its work.
+
+    Parameters
+    ----------
+    p : GemmProblem
+        The problem, whose columns are few.
+    device : DeviceInfo
+        Where.
+    """
+
+    def __init__(self, p: GemmProblem, device: DeviceInfo):
+        self.p, self.device, self.read = p, device, _read(p)
+        self._costs, self._kind, self._batch = device.fitted["gemm_thin"], dtype(p.accumulator), prod(p.batch)
+        self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
+        self._wide = tuple(max(4, item) for item in self._items)       # short elements are converted in registers
+        self._depth = 0 if p.alpha == "zero" else p.k
+        self._result = p.m * p.n * self._batch * self._kind.bytes
+        self._once = compulsory_bytes(p)
+        rate = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * self._costs["multiply-adds: share of rate"]
+        self._products = rate / (4 if self._kind.is_complex else 1)
+
+    def registers(self, tile: ThinTile) -> int:
+        """What a thread needs."""
+        (vm, vk), (rm, rk), (a, b, sums) = tile.values, tile.rest, self._wide
+        of_b = tile.n * vk * rk * b * (2 if tile.stages > 1 else 1)
+        return _OWN + (vm * vk * rm * rk * a + of_b + vm * rm * tile.n * sums) // 4
+
+    def slices(self, tile: ThinTile) -> list[int]:
+        """Numbers of slices of K that fill the device."""
+        p, steps = self.p, -(-self.p.k // tile.k)
+        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * self._batch
+        most = min(steps // _LEAST_STEPS, most_workspace(self.device) // max(1, self._result))
+        numbers = (min(most, full * self.device.multiprocessors // blocks) for full in _FULL)
+        return sorted({1, *(-(-steps // -(-steps // x)) for x in numbers if x > 1)})
+
+    def _shared_bytes(self, tile: ThinTile) -> int:
+        """Shared memory of a block."""
+        a, _b, sums = self._items
+        ring = tile.stages * tile.threads * prod(tile.values) * prod(tile.rest) * a if tile.stages > 1 else 0
+        return ring + (tile.m * tile.n * tile.warps[1] * sums if tile.warps[1] > 1 else 0)
+
+    def _adding_seconds(self, slices: int) -> float:
+        """The estimated time of writing slices, and of adding them by several threads for each element."""
+        clocks, launches = self._costs["adding: clocks"], self._costs["adding: launches"]
+        return self.device.seconds(clocks, launches, 2 * slices * self._result) if slices > 1 else 0.0
+
+    def choice(self, tile: ThinTile, slices: int) -> Choice[ThinTile]:
+        """A tile, K in so many slices, and the estimated time.
+
+        Of what memory, the caches and the multiply-adds take, what a multiprocessor can read, and how long blocks wait for their
+        steps, the longest counts most.
+        """
+        p, device, costs, depth, read = self.p, self.device, self._costs, self._depth, _narrowed(self.read, tile)
+        (vm, vk), (rm, rk), (a, b, _sums) = tile.values, tile.rest, self._items
+        all_steps = -(-p.k // tile.k)
+        chunk = -(-all_steps // slices) * tile.k
+        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * self._batch * slices
+        steps, on_one = -(-min(chunk, depth) // tile.k), -(-blocks // device.multiprocessors)
+        # Of a warp in a step: wavefronts of loads, and multiply-adds.
+        loads_a = rm * rk * vm * vk // read.a.width
+        loads_b = tile.n * rk * vk // read.b.width
+        spread = 32 * a if read.a.unit is not None or read.fast == 1 else 32 * 32
+        lines_a, lines_b = (max(1, -(-x // _LINE)) for x in (spread * read.a.width, tile.lanes[1] * b * read.b.width))
+        wavefronts = loads_a * lines_a * (2 if tile.stages > 1 else 1) + loads_b * lines_b
+        step = max(wavefronts / costs["wavefronts in a clock"], 32 * tile.n * vm * vk * rm * rk / self._products)
+        registers, threads = _OF_MULTIPROCESSOR
+        resident = max(1, min(registers // (tile.threads * (self.registers(tile) + 8)), threads // tile.threads, 32,
+                              _SHARED // max(self._shared_bytes(tile), 1)))
+        under_way = tile.stages - 1 if tile.stages > 1 else costs["straight: steps under way"]
+        ends = _folded(tile) * max(1, self._kind.bytes // 4) * costs["a word that lanes add: clocks"]
+        busy = on_one * tile.threads // 32 * (steps * step + ends)
+        waits = -(-on_one // resident) * (costs["block: clocks"] + (1 + (steps - 1) / under_way) * costs["latency: clocks"])
+        own = on_one * steps * tile.threads * (vm * vk * rm * rk * a) / costs["bytes in a clock"]
+        again = blocks // slices * tile.n * depth * b
+        traffic = max(self._once / costs["share of bandwidth"], (self._once + again) / costs["L2: share of bandwidth"])
+        parts = device.seconds(nbytes=traffic), *map(device.seconds, (busy, waits, own))
+        seconds = (device.seconds(costs["block: clocks"], 1) + sum(x**_TOGETHER for x in parts)**(1 / _TOGETHER)
+                   + self._adding_seconds(slices))
+        return Choice(tile, slices, chunk, blocks, seconds)
 
 
-def _tiles(p: GemmProblem, read: _Read) -> Iterator[ThinTile]:
+def _tiles(model: _Model) -> Iterator[ThinTile]:
     """The tiles that a problem may have."""
+    p, read, device = model.p, model.read, model.device
     n = next(x for x in _COLUMNS if x >= p.n)
     item = dtype(p.a.dtype).bytes
     for width in (w for w in (16, 8, 4, 2, 1) if read.a.width % w == 0):
         found = False
-        depth = read.b.width if read.fast == 0 and read.b.unit == 1 else 1         # of K that a thread multiplies at a time
+        # Of K that a thread multiplies at a time.
+        depth = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 and n < 2 * _MANY else 1
         values = (width, depth) if read.fast == 0 else (1, width)
         whole = [_power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
         if read.fast == 0:
@@ -125,68 +219,40 @@ def _tiles(p: GemmProblem, read: _Read) -> Iterator[ThinTile]:
         else:
             line = max(1, _LINE // (item * width))
             lanes = {(32 // x, x) for x in (32, line) if x <= 32 and x <= max(1, whole[1])} or {(32 // whole[1], whole[1])}
-        for (lm, lk), warps, rm, rk in product(sorted(lanes), _WARPS, (1, 2, 3, 4, 8), (1, 2, 4, 8, 16)):
+        ringed = n >= _RINGED_FROM and width * item >= _LEAST_COPIED and capabilities(device.arch).async_copies
+        rows = sorted({1, 2, 4, *({p.m} if p.m == 3 else ())})
+        for (lm, lk), warps, rm, rk in product(sorted(lanes), _WARPS, rows, (1, 2, 4, 8, 16)):
             tile = ThinTile(n, (lm, lk), warps, values, (rm, rk), read.fast)
+            stages = _STAGES if ringed and p.k >= _STAGES * tile.k else 1
+            tile = replace(tile, stages=stages)
+            nbytes = prod(values) * rm * rk * max(item, 4 if stages == 1 else 1)       # short ones are converted
+            least, most = _STEP_BYTES if stages == 1 else _STAGE_BYTES
+            least = least if n < _MANY else 1
             fits = ((tile.m < _PADDING * p.m or (warps[0] == 1 and rm == 1))
                     and (tile.k < _PADDING * p.k or (warps[1] == 1 and rk == 1))
-                    and prod(values) * rm * rk * item <= _STEP_BYTES and _registers(p, tile) <= _REGISTERS)
-            if fits:
+                    and (least <= nbytes <= most or (nbytes < least and tile.k >= p.k) or (nbytes > most and rm == rk == 1)))
+            if fits and model.registers(tile) <= _REGISTERS:
                 found = True
                 yield tile
         if found:
             return
 
 
-def _slices(p: GemmProblem, tile: ThinTile, device: DeviceInfo) -> list[int]:
-    """Numbers of slices of K that fill the device."""
-    steps = -(-p.k // tile.k)
-    blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch)
-    outputs = p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes
-    most = min(steps // _LEAST_STEPS, most_workspace(device) // max(1, outputs))
-    numbers = (min(most, full * device.multiprocessors // blocks) for full in _FULL)
-    return sorted({1, *(-(-steps // -(-steps // x)) for x in numbers if x > 1)})
+def _folded(tile: ThinTile) -> int:
+    """Elements that a thread exchanges with other lanes and warps, and then writes."""
+    sums, count = tile.values[0] * tile.rest[0] * tile.n, 0
+    for i in range(tile.lanes[1].bit_length() - 1):
+        sums = sums // 2 if i < tile.halvings else sums
+        count += sums
+    return count + (2 if tile.warps[1] > 1 else 1) * sums
 
 
-def _estimated(p: GemmProblem, tile: ThinTile, slices: int, read: _Read, device: DeviceInfo) -> Choice[ThinTile]:
-    """A tile, K in so many slices, and the estimated time.
-
-    The time is the longest of what memory, the caches and the multiply-adds take, and of how long a block waits for its steps.
-    """
-    costs, kind = device.fitted["gemm_thin"], dtype(p.accumulator)
-    depth = 0 if p.alpha == "zero" else p.k
-    steps = -(-depth // tile.k)
-    chunk = -(-steps // slices) * tile.k
-    blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * prod(p.batch) * slices
-    (vm, vk), (rm, rk) = tile.values, tile.rest
-    a, b = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes
-    warp_steps = blocks * prod(tile.warps) * -(-chunk // tile.k) if depth else 0
-    # Wavefronts of loads, and the multiply-adds, of a warp in a step.
-    loads_a = rm * rk * vm * vk // read.a.width
-    loads_b = tile.n * rk * vk // (read.b.width if read.b.unit in (0, 1) else 1)
-    spread = 32 * a if read.a.unit is not None or read.fast == 1 else 32 * 32
-    lines_a, lines_b = (max(1, -(-x // _LINE)) for x in (spread * read.a.width, tile.lanes[1] * b * read.b.width))
-    wavefronts = loads_a * lines_a + loads_b * lines_b
-    multiply = 32 * tile.n * vm * vk * rm * rk * (4 if kind.is_complex else 1)
-    per_clock = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * costs["multiply-adds: share of rate"]
-    clocks = warp_steps / device.multiprocessors * max(wavefronts / costs["wavefronts in a clock"], multiply / per_clock)
-    again = blocks // slices // max(1, prod(p.batch)) * prod(p.batch) * tile.n * depth * b
-    once = compulsory_bytes(p)
-    traffic = max(once / costs["share of bandwidth"], (once + again) / costs["L2: share of bandwidth"])
-    most, threads = _OF_MULTIPROCESSOR
-    resident = max(1, min(most // (tile.threads * (_registers(p, tile) + 8)), threads // tile.threads, 32))
-    waves = -(-blocks // (resident * device.multiprocessors))
-    waiting = device.seconds(waves * (costs["block: clocks"] + -(-chunk // tile.k) * costs["step: clocks"]))
-    outputs = p.m * p.n * prod(p.batch)
-    seconds = (device.seconds(launches=1) + max(device.seconds(nbytes=traffic), device.seconds(clocks), waiting)
-               + adding_seconds(slices, outputs * kind.bytes, device))
-    return Choice(tile, slices, chunk, blocks, seconds)
-
-
-def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
-    read = _read(p)
-    for tile in _tiles(p, read):
-        for slices in _slices(p, tile, device):
-            yield _estimated(p, tile, slices, _narrowed(read, tile), device)
+def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
+    """The tiles and numbers of slices that :func:`plan_thin` chooses among, each with its estimated time."""
+    model = _Model(_facing(problem).problem, device)
+    for tile in _tiles(model):
+        for slices in model.slices(tile):
+            yield model.choice(tile, slices)
 
 
 def _narrowed(read: _Read, tile: ThinTile) -> _Read:
@@ -199,18 +265,18 @@ def _narrowed(read: _Read, tile: ThinTile) -> _Read:
 
 def thin_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_thin`."""
-    return min(choice.seconds for choice in _choices(_facing(problem).problem, device))
+    return min(choice.seconds for choice in choices(problem, device))
 
 
 def thin_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_thin` chooses among."""
     p = _facing(problem).problem
-    read = _read(p)
-    for choice in _choices(p, device):
-        def seconds(d: DeviceInfo, tile: ThinTile = choice.tile, slices: int = choice.slices) -> float:
-            return _estimated(p, tile, slices, _narrowed(read, tile), d).seconds
+    for choice in choices(problem, device):
+        def seconds(d: DeviceInfo, choice: Choice[ThinTile] = choice) -> float:
+            return choice.seconds if d is device else _Model(p, d).choice(choice.tile, choice.slices).seconds
 
-        yield Alternative("gemm_thin", str(choice), seconds, partial(plan_thin, problem, device, choice=choice))
+        plan = partial(plan_thin, problem, device, choice=choice)
+        yield Alternative("gemm_thin", str(replace(choice, seconds=0.0)), seconds, plan)
 
 
 def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
@@ -237,7 +303,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         raise ValueError(f"gemm_thin cannot compute this: {refused}")
     facing = _facing(problem)
     p, roles = facing.problem, facing.by_name
-    choice = choice or min(_choices(p, device), key=lambda x: x.seconds)
+    choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
     reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     workspace = 0
@@ -246,7 +312,8 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     else:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
         product_ = _product(sliced(p, choice.slices, choice.chunk), choice, {**roles, "C": "workspace"}, gate)
-        launches = product_, reduction(p, choice.slices, gate, min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4)))))
+        along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
+        launches = product_, reduction(p, choice.slices, gate, along)
         workspace = workspace_bytes(p, choice.slices)
     if any(each.grid[0] >= 2**31 for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
@@ -255,14 +322,19 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
                 choice.seconds)
 
 
-def _product(p: GemmProblem, choice: Choice[ThinTile], roles: dict, gate: int | None) -> Launch:
-    """The launch of ``gemm_thin``; the outermost batch mode walks over slices if there are several."""
+def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None) -> ThinConfig:
+    """What the kernel is specialised on; the outermost batch mode walks over slices if there are several."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
     c = _access(p.c, (p.m, p.n))
-    run = tile.n if c.unit == 1 else tile.values[0]
+    run = tile.columns if c.unit == 1 else tile.values[0]
     c = replace(c, width=gcd(c.width, run))
-    config = ThinConfig(p.a.dtype, p.c.dtype, tile, read.a, read.b, c, alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
-                        gemm_span(p, choice.chunk) >= NARROW_SPAN, False, fused(p, 1 if c.unit == 1 else 0, c.width),
-                        element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, gate=gate)
-    return launch(gemm_thin(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))
+    return ThinConfig(p.a.dtype, p.c.dtype, tile, read.a, read.b, c, alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
+                      gemm_span(p, choice.chunk) >= NARROW_SPAN, False, fused(p, 1 if c.unit == 1 else 0, c.width),
+                      element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, gate=gate)
+
+
+def _product(p: GemmProblem, choice: Choice[ThinTile], roles: dict, gate: int | None) -> Launch:
+    """The launch of ``gemm_thin``."""
+    kernel = gemm_thin(config_of(p, choice, gate))
+    return launch(kernel, (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))
