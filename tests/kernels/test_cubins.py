@@ -112,7 +112,7 @@ def test_large_products_of_float32_do_not_spill(a, b, aligned, tmp_path):
 @pytest.mark.parametrize("element", ["float32", "float64", "float16", "complex64", "complex128", "int8", "int64", "bool"])
 def test_products_with_few_columns_do_not_spill(element, tmp_path):
     """Of one column and of the most, in the orders that are read differently; as planning estimates their registers."""
-    cases = product(("sm_90",), (1, thin.most_columns(element)), product("CF", repeat=2))
+    cases = product(("sm_90",), (1, thin.MOST_COLUMNS), product("CF", repeat=2))
     for arch, n, orders in (*cases, ("sm_75", 1, "CC"), ("sm_75", 4, "FC")):
         a, b = (Operand(element, (1000, 1) if order == "C" else (1, 1000)) for order in orders)
         b = replace(b, strides=(1, n) if orders[1] == "C" else (1000, 1))

@@ -48,7 +48,7 @@ def test_every_type(engine, dtype, orders):
 
 
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
-@pytest.mark.parametrize("dtype, n", [("float32", 8), ("complex128", 4), ("float16", 16)])
+@pytest.mark.parametrize("dtype, n", [("float32", 8), ("complex128", 4), ("float16", 8)])
 def test_every_order_of_a_b_and_c(engine, dtype, n, orders):
     rng = np.random.default_rng(2)
     a, b = random(rng, (64, 96), dtype), random(rng, (96, n), dtype)
@@ -58,8 +58,8 @@ def test_every_order_of_a_b_and_c(engine, dtype, n, orders):
     product(engine, a, b, dtype, **places)
 
 
-SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (1, 33, 15), (32, 2, 17), (65, 9, 64), (127, 12, 31),
-         (1, 1, 1000), (13, 257, 100), (3, 3, 4099)]
+SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (8, 16, 16), (1, 33, 15), (32, 2, 17), (65, 7, 64), (127, 8, 31),
+         (1, 1, 1000), (7, 257, 100), (3, 3, 4099)]
 
 
 @pytest.mark.parametrize("m, n, k", SIZES)
@@ -217,7 +217,7 @@ def test_triangles_and_complex_gram_matrices_are_not_for_it():
 
 def test_what_it_does_not_take_is_refused_in_words():
     x, wide = place(np.zeros((17, 17), "f4")), place(np.zeros((17, 17), "f4"))
-    with pytest.raises(ValueError, match="more than 16 rows and columns"):
+    with pytest.raises(ValueError, match="more than 8 rows and columns"):
         plan_thin(gemm_problem(x, wide, wide), H200)
 
 

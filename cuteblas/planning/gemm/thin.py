@@ -21,10 +21,11 @@ from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
 from .slices import Choice, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["choices", "config_of", "most_columns", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
+__all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
 
-_COLUMNS = (1, 2, 3, 4, 6, 8, 12, 16)      # of tiles
-_MOST_COLUMNS = {16: 8}                       # by bytes of an element
+_COLUMNS = (1, 2, 3, 4, 6, 8)               # of tiles
+MOST_COLUMNS = _COLUMNS[-1]
+"""With more, sums take so many registers that too little is on its way from memory."""
 _TOGETHER = 3                               # a norm: what takes long at once takes longer than the longest part
 _MANY = 8                                   # columns from which sums take most registers
 _WARPS = ((4, 1), (2, 2), (1, 4), (1, 1), (1, 8))
@@ -61,16 +62,10 @@ class _Read:
     fast: int
 
 
-def most_columns(element: str) -> int:
-    """The most columns of products of a type."""
-    return _MOST_COLUMNS.get(dtype(element).bytes, _COLUMNS[-1])
-
-
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
-    most = min(most_columns(p.a.dtype), most_columns(p.accumulator))
-    if min(p.m, p.n) > most:
-        return f"the result has more than {most} rows and columns"
+    if min(p.m, p.n) > MOST_COLUMNS:
+        return f"the result has more than {MOST_COLUMNS} rows and columns"
     if p.precision not in ("auto", "ieee"):
         return f"it has no {p.precision}"
     if p.triangle:
@@ -210,7 +205,7 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
     for width in (w for w in (16, 8, 4, 2, 1) if read.a.width % w == 0):
         found = False
         # Of K that a thread multiplies at a time.
-        depth = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 and n < 2 * _MANY else 1
+        depth = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
         values = (width, depth) if read.fast == 0 else (1, width)
         whole = [_power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
         if read.fast == 0:
