@@ -50,6 +50,9 @@ _CHOSEN = "what planning chooses"
 FAMILIES = (
     Variant("gemm_simt", "gemm", _CHOSEN, "any product on fused multiply-adds", "sm_75", plan_gemm,
             replace(_product("float32"), precision="ieee")),
+    Variant("gemm_thin", "gemm", _CHOSEN, "products with few rows or columns, at the speed of the memory that holds the larger "
+            "operand", "sm_75", plan_gemm,
+            replace(_product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1)))),
     Variant("gemm_split", "gemm", _CHOSEN, "float32 and complex64 products as sums of products of float16 on Hopper's tensor "
             "cores, where the device finds that accurate", oldest_with("wgmma"), plan_gemm, _product("float32")),
     Variant("gemm_skinny", "gemm", _CHOSEN, "float32 products with few rows or columns on Hopper's tensor cores, split in "
