@@ -107,6 +107,7 @@ def test_outward_links_have_the_form_of_ones_that_work(path):
 
 @pytest.mark.parametrize("name, words", [("products.svg", {"float32", "complex64", "target"}),
                                          ("transposes.svg", {"8192x8192", "16 bytes", "target"}),
+                                         ("numpy-arrays.svg", {"NumPy", "CuPy, there and back"}),
                                          ("overview-light.svg", {"float32", "complex128", "CuPy"}),
                                          ("overview-dark.svg", {"float32", "complex128", "CuPy"})])
 def test_plots_are_drawn_from_the_data(name, words, tmp_path):
