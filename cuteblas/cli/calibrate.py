@@ -76,7 +76,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--refit", type=Path, nargs="+", metavar="FILE",
                         help="fit to files of --measurements instead of measuring; needs no GPU")
     parser.add_argument("--host", action="store_true",
-                        help="measure only what NumPy, copies and the way to the GPU take on this host: some ten seconds")
+                        help="measure only what NumPy, copies and the way to the GPU take on this host")
     parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and end")
     parser.add_argument("--device", metavar="CARD", help=f"of --prepare where there is no GPU, one of {', '.join(DEVICES)} "
                                                          "(default: h200)")

@@ -44,7 +44,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
-    """Measure this host and the current GPU, in some ten seconds.
+    """Measure this host and the current GPU.
 
     Parameters
     ----------
