@@ -135,6 +135,7 @@ class _Model:
         self._result = p.m * p.n * self._batch * self._kind.bytes
         self._once = compulsory_bytes(p)
         rate = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * self._costs["multiply-adds: share of rate"]
+        rate *= self._costs["16-bit operands: rate"] if dtype(p.a.dtype).is_stored else 1
         self._products = rate / (4 if self._kind.is_complex else 1)
 
     def registers(self, tile: ThinTile) -> int:
