@@ -22,6 +22,7 @@ from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.paired import PairBuilder
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
@@ -101,6 +102,8 @@ class TransposeConfig:
         In strips of one tile, batch modes of which all indices have a strip before the next strip begins.
     min_blocks : int
         Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put off reads to save registers.
+    paired : bool
+        Whether it makes two copies (:class:`~cuteblas.codegen.paired.PairBuilder`).
     """
 
     item: int
@@ -116,6 +119,7 @@ class TransposeConfig:
     group: int = 0
     inner: int = 0
     min_blocks: int = 1
+    paired: bool = False
 
     def __post_init__(self) -> None:
         if self.word % self.item or self.load % self.word or self.store % self.word:
@@ -155,7 +159,8 @@ class TransposeConfig:
         return (f"transpose_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
                 f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}"
                 f"{f'_n{self.inner}' if self.inner else ''}"
-                f"{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}{'_wide' if self.wide else ''}")
+                f"{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}{'_wide' if self.wide else ''}"
+                f"{'_paired' if self.paired else ''}")
 
 
 def batch_modes(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
@@ -304,10 +309,11 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: InPlaceConfig, batc
 def transposed_tile(config: TransposeConfig, what: str) -> tuple[KernelBuilder, TransposedTile]:
     """The builder of a kernel that transposes tiles, and how its threads do it."""
     tile = TransposedTile(config)
-    k = KernelBuilder(config.name, config.threads, wide=config.wide, min_blocks=config.min_blocks,
-                      summary=f"{what}: elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
-                              f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
-                              f"{tile.writer.tile} words")
+    builder = PairBuilder if config.paired else KernelBuilder
+    k = builder(config.name, config.threads, wide=config.wide, min_blocks=config.min_blocks,
+                summary=f"{what}: elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
+                        f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
+                        f"{tile.writer.tile} words")
     return k, tile
 
 

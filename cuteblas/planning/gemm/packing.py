@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from ...codegen.dtypes import dtype
+from ...codegen.kernel import GeneratedKernel
+from ...kernels.copy.permute import TransposeConfig, transpose_kernel
 from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ..copy.dispatch import plan_copy
 from ..cost.alternatives import Alternative
@@ -23,6 +26,7 @@ __all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
 _ALIGNED = 256                       # bytes: where a copy begins
 _SECTOR = 16                         # elements: rows are multiples of it
 _LINE = 128                          # bytes
+_PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {RaggedCopyConfig: ragged_copy_kernel, TransposeConfig: transpose_kernel}
 
 
 @dataclass(frozen=True)
@@ -136,9 +140,10 @@ def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:
     """Launches that copy, given with their configurations: two of one kernel as one, which costs the host less."""
     launches = [launch for launch, _config in copying]
     configs = [config for _launch, config in copying]
-    if len(launches) != 2 or configs[0] != configs[1] or not isinstance(configs[0], RaggedCopyConfig):
+    if len(launches) != 2 or configs[0] != configs[1] or (kernel := _PAIRED.get(type(configs[0]))) is None:
         return launches
     first, second = launches
     each = (argument for pair in zip(first.arguments, second.arguments, strict=True) for argument in pair)
-    return [Launch(ragged_copy_kernel(replace(configs[0], paired=True)), (first.grid[0] + second.grid[0], 1, 1),
+    config: Any = configs[0]
+    return [Launch(kernel(replace(config, paired=True)), (first.grid[0] + second.grid[0], 1, 1),
                    (Argument(value=first.grid[0]), *each))]
