@@ -194,7 +194,7 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], seconds: 
     >>> whole = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, 0, 16384),), 2**30) for name in "abc"]
     >>> found = spread(Extents(1, 16384, 16384, 16384), Operands(*whole), (0, 1), 43e-3, lambda i, j: 390e9)
     >>> [(share.device, len(share.tiles)) for share in found.shares]
-    [(0, 1), (1, 8)]
+    [(0, 1), (1, 3)]
     """
     order = _in_order(held, devices)
     candidates = [_divided(extents, held, order[:count], grid, seconds, rate, finer)
@@ -272,12 +272,12 @@ def _shares(extents: Extents, held: Operands, devices: Sequence[int], fractions:
     shares, times = [], []
     for device, cell in zip(devices, cells, strict=True):
         tile = Tile(cell.get("batch", _ALL), cell.get("m", _ALL), cell.get("n", _ALL), _ALL)
-        tiles = _tiles(extents, held, device, tile, finer)
-        up, first, into = _moved(extents, held, device, tiles, devices, rate)
-        down, last, out_of = _returned(extents, held, device, tiles, rate)
         work = seconds
         for axis, part in cell.items():
             work *= (part.stop - part.start) / max(extents.of(axis), 1)
+        tiles = _tiles(extents, held, device, tile, work, rate, finer)
+        up, first, into = _moved(extents, held, device, tiles, devices, rate)
+        down, last, out_of = _returned(extents, held, device, tiles, rate)
         shares.append(Share(device, tiles, up, down))
         times.append(max(work + first + last, into, out_of))
     return tuple(shares), times
@@ -302,34 +302,55 @@ def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> lis
     return [slice(i, j) for i, j in pairwise(ends)]
 
 
-def _tiles(extents: Extents, held: Operands, device: int, tile: Tile, finer: int) -> tuple[Tile, ...]:
-    """The part of a device in tiles, so that it is computed while operands arrive and results leave."""
+def _tiles(extents: Extents, held: Operands, device: int, tile: Tile, work: float, rate: Callable[[int, int], float],
+           finer: int) -> tuple[Tile, ...]:
+    """The part of a device in tiles, so that it is computed while operands arrive and results leave.
+
+    They are few: what an algorithm makes of the operand that they share, planes or residues, is made again for each. The first one
+    is small, since nothing is computed before it is there, and each of the next as large as what arrives meanwhile; the last one
+    is small if C leaves.
+    """
     here = {axis: _length(part, extents.of(axis)) for axis, part in tile._asdict().items()}
     missing = {name: sum(n for other, n in _sources(extents, one, tile) if other != device)
                for name, one in zip("abc", held, strict=True)}
-    moved = sum(missing.values())
-    count = min(_MOST_TILES, moved // _TILE_BYTES) * finer
+    count = min(_MOST_TILES, sum(missing.values()) // _TILE_BYTES) * finer
     if count < 2:
         return (tile,)
     axis = "batch" if here["batch"] > 1 else "m" if missing["a"] > missing["b"] or (missing["a"] == missing["b"]
                                                                                 and here["m"] >= here["n"]) else "n"
     count = min(count, here[axis] if axis == "batch" else max(1, here[axis] * finer // _LEAST_EXTENT))
-    inner = _ranges(tile, axis, here[axis], count)
-    if finer == 1 or axis == "batch":
+    if finer == 1:
+        arriving = missing["a"] + missing["b"] if axis == "batch" else missing["a" if axis == "m" else "b"]
+        slowest = min(rate(other, device) for other in {part.device for one in held for part in one.parts} | {device})
+        return tuple(tile._replace(**{axis: part})
+                     for part in _ranges(tile, axis, here[axis], _growing(1 / count, arriving / slowest, work, bool(missing["c"]))))
+    inner = _ranges(tile, axis, here[axis], [1 / count] * count)
+    if axis == "batch":
         return tuple(tile._replace(**{axis: part}) for part in inner)
-    other = "n" if axis == "m" else "m"
+    other, parts = "n" if axis == "m" else "m", min(finer, here["n" if axis == "m" else "m"])
     found = []
-    for i, part in enumerate(_ranges(tile, other, here[other], min(finer, here[other]))):
+    for i, part in enumerate(_ranges(tile, other, here[other], [1 / parts] * parts)):
         # there and back, so that panels are used again
         found += [tile._replace(**{axis: each, other: part}) for each in (inner if i % 2 == 0 else reversed(inner))]
     return tuple(found)
 
 
-def _ranges(tile: Tile, axis: str, extent: int, count: int) -> list[slice]:
-    """A tile's range of an axis in equal parts."""
+def _growing(least: float, arrives: float, work: float, leaves: bool) -> list[float]:
+    """The parts of a share that follow each other: the least first if something arrives, and last if something leaves."""
+    last = [least] if leaves else []
+    left = 1 - sum(last)
+    found: list[float] = []
+    while left > least / 2:
+        step = (least if not found else found[-1] * max(1.0, work / arrives)) if arrives else left
+        found.append(left if left - step < least else step)
+        left -= found[-1]
+    return found + last
+
+
+def _ranges(tile: Tile, axis: str, extent: int, fractions: Sequence[float]) -> list[slice]:
+    """A tile's range of an axis in parts."""
     start = getattr(tile, axis).start or 0
-    return [slice(start + part.start, start + part.stop) for part in _cut(extent, [1 / count] * count, None)
-            if part.stop > part.start]
+    return [slice(start + part.start, start + part.stop) for part in _cut(extent, fractions, None) if part.stop > part.start]
 
 
 def _places(extents: Extents, held: Held, tile: Tile) -> list[tuple[Part, dict[str, slice]]]:
