@@ -321,7 +321,8 @@ def _tiles(extents: Extents, held: Operands, device: int, tile: Tile, work: floa
     count = min(count, here[axis] if axis == "batch" else max(1, here[axis] * finer // _LEAST_EXTENT))
     if finer == 1:
         arriving = missing["a"] + missing["b"] if axis == "batch" else missing["a" if axis == "m" else "b"]
-        slowest = min(rate(other, device) for other in {part.device for one in held for part in one.parts} | {device})
+        others = {part.device for one in (held.a, held.b) for part in one.parts} - {device}
+        slowest = min((rate(other, device) for other in others), default=1.0)
         return tuple(tile._replace(**{axis: part})
                      for part in _ranges(tile, axis, here[axis], _growing(1 / count, arriving / slowest, work, bool(missing["c"]))))
     inner = _ranges(tile, axis, here[axis], [1 / count] * count)
