@@ -29,7 +29,7 @@ Multiply = Callable[[Any, Any, Any], None]
 
 
 def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, seconds: float,
-                  multiply: Multiply, reads_c: bool = False) -> Spread:
+                  multiply: Multiply) -> Spread:
     """Compute C of matrices, or of one batch axis of them, over devices.
 
     Parameters
@@ -44,8 +44,6 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
         The expected time of all of it on one device.
     multiply : callable
         Multiplies tiles.
-    reads_c : bool
-        Whether C is also read.
 
     Returns
     -------
@@ -62,7 +60,7 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     held = Operands(*(_held(name, x) for name, x in (("a", a), ("b", b), ("c", c))))
     for halving in range(_MOST_HALVINGS + 1):
         plan = spread(extents, held, tuple(devices), seconds, between.rate, 2**halving, _FEW_SLOTS if halving else None)
-        workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply, reads_c) for share in plan.shares]
+        workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply) for share in plan.shares]
         try:
             for worker in workers:
                 worker.reserve()
@@ -119,9 +117,9 @@ class _Slot:
 class _Worker:
     """One device at its share."""
 
-    def __init__(self, between: Peers, share: Share, arrays: dict[str, ShardedArray], multiply: Multiply, reads_c: bool):
+    def __init__(self, between: Peers, share: Share, arrays: dict[str, ShardedArray], multiply: Multiply):
         self.between, self.share, self.device, self.arrays = between, share, share.device, arrays
-        self.multiply, self.read, self.began = multiply, ("a", "b", "c") if reads_c else ("a", "b"), False
+        self.multiply, self.began = multiply, False
         self.slots: dict[tuple[str, int], _Slot] = {}
 
     def reserve(self) -> None:
@@ -141,15 +139,15 @@ class _Worker:
         asked = 0
         for i, step in enumerate(self.share.steps):
             for later in self.share.steps[asked:i + _FEW_SLOTS]:
-                for name in self.read:
-                    self._bring(name, getattr(later, name))
+                self._bring("a", later.a)
+                self._bring("b", later.b)
             asked = max(asked, i + _FEW_SLOTS)
             yield i
-            found = {name: self._taken(name, getattr(step, name)) for name in self.read}
+            a, b = self._taken("a", step.a), self._taken("b", step.b)
             with self.between.on(self.device):
-                c = found["c"] if "c" in found else self._target(step.c)
-                self.multiply(found["a"], found["b"], c)
-            used = [panel for name in self.read if (panel := self._slot(name, getattr(step, name))) is not None]
+                c = self._target(step.c)
+                self.multiply(a, b, c)
+            used = [slot for name, panel in (("a", step.a), ("b", step.b)) if (slot := self._slot(name, panel)) is not None]
             if used or step.c.slot is not None:
                 ended = self.between.record(self.device, "kernels")
                 for slot in used:
