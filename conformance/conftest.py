@@ -20,6 +20,7 @@ import cuteblas.linalg
 from cuteblas import emulator, runtime
 from tests.functions import reference
 
+os.environ["CUTEBLAS_KEEP_CALLS"] = "0"      # what is tested is planned here
 os.environ["SCIPY_ARRAY_API"] = "1"         # SciPy reads it once, when it is imported, and scikit-learn insists on it
 
 # CuPy's allocations are aligned to more than this many bytes, the most that kernels ask for.

@@ -17,7 +17,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(tmp_path_factory):
-    """Compiled kernels go to a directory of this run, not to the user's."""
+    """Compiled kernels go to a directory of this run, not to the user's, and every process plans its calls itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        patch.setenv("CUTEBLAS_KEEP_CALLS", "0")
         yield

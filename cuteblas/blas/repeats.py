@@ -10,6 +10,7 @@ import numpy as np
 
 from ..codegen.epilogue import epilogue_role
 from ..engines.dispatch import Repeat, repeaters
+from ..engines.repeaters import repeater_of
 from ..functions.gemm import SOURCE, scalar_kind
 
 __all__ = ["remembered", "repeat_of"]
@@ -53,7 +54,7 @@ def repeat_of(route: Hashable, request: Any) -> Repeat | None:
     """
     alpha, a, b, beta, c, trans_a, trans_b, overwrites, epilogue, precision, out, stream, variant, dtype, compute = request
     array = type(a)
-    repeated = repeaters.get(array)
+    repeated = repeaters.get(array) or repeater_of(array)
     if repeated is None or epilogue is not None or stream is not None or type(overwrites) not in _FLAGS:
         return None
     kind_a, kind_b = _kind(alpha, array), _kind(beta, array)

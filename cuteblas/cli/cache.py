@@ -1,4 +1,4 @@
-"""Show or clear the compiled kernels on disk."""
+"""Show or clear the compiled kernels, and the calls that have run, on disk."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from argparse import ArgumentParser, Namespace
 
 from ..runtime.cache import Part, cache_directory, clear, usage
 
-_PARTS: dict[Part, str] = {"entries": "for GPUs", "emulator": "for the emulator"}
+_PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs", "emulator": "for the emulator"}
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--clear", action="store_true", help="remove every compiled kernel")
+    parser.add_argument("--clear", action="store_true", help="remove all of them")
 
 
 def run(options: Namespace) -> int:

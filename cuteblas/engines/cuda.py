@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
-import cupyx
 import numpy as np
 
-from ..planning.plan import Plan
-from ..planning.problem import ContractionProblem, DeviceInfo, GemmProblem
 from .memory import Memory, without_imaginary_part
 from .settings import limited
+
+if TYPE_CHECKING:
+    from ..planning.plan import Plan
+    from ..planning.problem import DeviceInfo
 
 __all__ = ["CUDA", "Cuda", "current_device", "current_stream", "launcher_for", "on_device_of", "require_one_device",
            "several_devices", "uploaded"]
@@ -153,6 +154,8 @@ class Cuda:
 
         if runtime.capturing():
             return cupy.linalg.inv(x)
+        import cupyx  # which imports SciPy
+
         try:
             with cupyx.errstate(linalg="raise"):
                 return cupy.linalg.inv(x)
@@ -185,6 +188,8 @@ def uploaded(table: np.ndarray) -> Any:
 
 def _scalars(plan: Plan, alpha: Any, beta: Any, numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """What a launch takes after the addresses: the numbers of a product that is not a plain one."""
+    from ..planning.problem import ContractionProblem, GemmProblem
+
     if not isinstance(plan.problem, (GemmProblem, ContractionProblem)):
         return ()
     kinds = (alpha, plan.problem.alpha), (beta, plan.problem.beta)

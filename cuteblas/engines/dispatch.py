@@ -14,8 +14,8 @@ from .._forks import forget_in_children, use_cuda
 if TYPE_CHECKING:
     from .execution import Execution
 
-__all__ = ["Carrier", "Kind", "Repeat", "fast_paths", "kind_of", "own_call", "own_types", "register_own_type", "register_repeater",
-           "repeaters"]
+__all__ = ["Carrier", "Kind", "Repeat", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types", "register_own_type",
+           "register_repeater", "repeaters"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
@@ -107,7 +107,7 @@ def own_call(*operands: object) -> Callable[..., Any] | None:
         return None
     types = {*map(type, operands)}.union(*(map(type, x.given.values()) for x in operands if isinstance(x, Carrier)))
     own = types & own_types.keys()
-    return own_types[own.pop()] if own and not any(_kind_of_type(kind) == "foreign" for kind in types - own) else None
+    return own_types[own.pop()] if own and not any(kind_of_type(kind) == "foreign" for kind in types - own) else None
 
 
 def kind_of(x: object) -> Kind:
@@ -121,11 +121,12 @@ def kind_of(x: object) -> Kind:
     RuntimeError
         For CuPy arrays in a process that was forked from one that had used CUDA.
     """
-    return _kind_of_type(type(x))       # type: ignore[arg-type]      # mypy doubts that classes are hashable
+    return kind_of_type(type(x))       # type: ignore[arg-type]      # mypy doubts that classes are hashable
 
 
 @lru_cache(maxsize=512)
-def _kind_of_type(kind: type) -> Kind:
+def kind_of_type(kind: type) -> Kind:
+    """The kind of an operand of a type."""
     if issubclass(kind, np.ndarray):
         if kind is np.ndarray:
             return "numpy"
@@ -139,4 +140,4 @@ def _kind_of_type(kind: type) -> Kind:
     return "scalar" if issubclass(kind, (int, float, complex, np.generic)) else "like"
 
 
-forget_in_children(_kind_of_type.cache_clear)
+forget_in_children(kind_of_type.cache_clear)

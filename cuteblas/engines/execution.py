@@ -74,10 +74,9 @@ class Execution:
         self._tick(self.function, kind, detail)
 
     def _tick(self, function: str, kind: str, detail: str) -> None:
-        tick = tally(function, kind, detail).tick
         if self.recorder is not None:
-            self.recorder.ticks.append(tick)
-        tick()
+            self.recorder.counted.append((function, kind, detail))
+        tally(function, kind, detail).tick()
 
     # -- arrays -------------------------------------------------------------------------------------------------------------------
     def empty(self, like: Memory) -> Any:

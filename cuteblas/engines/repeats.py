@@ -11,19 +11,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add, itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from .._forks import forget_in_children
-from ..planning.gemm.grouped import Form
-from ..planning.plan import Plan
-from ..planning.problem import GroupedProblem
+from . import kept
+from .counters import tally
 from .cuda import CUDA, current_device, current_stream, launcher_for, several_devices, uploaded
 from .dispatch import Repeat, register_repeater
 from .memory import Memory
 from .settings import planned_under_the_limit
+
+if TYPE_CHECKING:
+    from ..planning.gemm.grouped import Form
+    from ..planning.plan import Plan
 
 __all__ = ["MOST_READY", "Program", "Recorder", "Step", "forget", "key_of_call", "remember", "remember_group",
            "repeated", "repeated_group"]
@@ -62,8 +65,8 @@ class Recorder:
         New arrays, while ``complete``.
     complete : bool
         Whether all arrays are kept.
-    ticks : list of callable
-        What advances the counters.
+    counted : list of (str, str, str)
+        The counters that it advanced.
     """
 
     def __init__(self) -> None:
@@ -71,7 +74,7 @@ class Recorder:
         self.steps_taken = self.arrays_made = 0
         self.made: list[Any] = []
         self.complete = True
-        self.ticks: list[Callable[[], int]] = []
+        self.counted: list[tuple[str, str, str]] = []
         self._begins: dict[int, tuple[Any, Any]] = {}           # by its identity: a view, and what it begins with
 
     def note_array(self, new: Any) -> None:
@@ -201,9 +204,9 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[A
         key.append(True)
     try:
         ready = _ready.get(tuple(key))
+        if ready is None and (ready := _of_another_process(tuple(key), head, inputs, out)) is None:
+            return None
     except TypeError:                                   # an argument without a hash
-        return None
-    if ready is None:
         return None
     launch, pick, tick, several, shape, strides, order, dtype, nbytes, near, _types = ready
     if several and current_device() != data.device_id:
@@ -230,6 +233,30 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[A
 def forget() -> None:
     """Let every call be planned again."""
     _ready.clear()
+    _unknown.clear()
+
+
+_unknown: set[tuple] = set()
+"""Keys of calls that no process has kept."""
+
+
+def _of_another_process(key: tuple, head: Hashable, inputs: Sequence[Any], out: Any) -> _Ready | None:
+    """A call that has not run in this process, if it has run in another one."""
+    if key in _unknown:
+        return None
+    from .. import runtime
+
+    if runtime.capturing():                             # nothing can be loaded now
+        return None
+    if (name := kept.name_of(head, inputs, out)) is not None and (record := kept.read(name)) is not None:
+        with suppress(KeyError, TypeError, ValueError), CUDA.on_device_of(inputs[0] if inputs else out):
+            if (found := _from_record(record, inputs if out is None else (*inputs, out), inputs[0].data.device_id)) is not None:
+                _keep(key, found)
+                return found
+    if len(_unknown) >= MOST_READY:
+        _unknown.clear()
+    _unknown.add(key)
+    return None
 
 
 def remember(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],
@@ -257,8 +284,82 @@ def remember(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any
         found = _as_program(recorder, inputs, out, result)
     if found is not None:
         launch, pick = found
-        _keep(key_of_call(head, inputs, out), _Ready(launch, pick, _counting(recorder), several_devices(), *_made_like(result),
-                                                     _near(inputs, result), tuple(x.dtype for x in (*inputs, result))))
+        ready = _Ready(launch, pick, _counting(recorder.counted), several_devices(), *_made_like(result), _near(inputs, result),
+                       tuple(x.dtype for x in (*inputs, result)))
+        _keep(key_of_call(head, inputs, out), ready)
+        if (name := kept.name_of(head, inputs, out)) is not None \
+                and (record := _record_of(ready, recorder.counted, result.data.device_id)) is not None:
+            kept.write(name, record)
+
+
+def _record_of(ready: _Ready, counted: Sequence[tuple[str, str, str]], device: int) -> dict[str, Any] | None:
+    """A call for other processes; ``None`` if something of it has no name there."""
+    launch = _launch_record(ready.launch, device)
+    if launch is None or not kept.is_usual(ready.dtype):
+        return None
+    return {"launch": launch, "pick": None if ready.pick is None else _numbers(ready.pick), "counted": counted,
+            "shape": ready.shape, "strides": ready.strides, "order": ready.order, "dtype": ready.dtype.str, "nbytes": ready.nbytes,
+            "near": ready.near}
+
+
+def _from_record(record: Mapping[str, Any], arrays: Sequence[Any], device: int) -> _Ready | None:
+    """A call of another process; ``None`` if the cache lacks a kernel of it."""
+    launch = _launch_of(record["launch"], device)
+    if launch is None:
+        return None
+    shape, strides = tuple(record["shape"]), record["strides"]
+    return _Ready(launch, None if record["pick"] is None else itemgetter(*record["pick"]), _counting(record["counted"]),
+                  several_devices(), shape, None if strides is None else tuple(strides), record["order"], np.dtype(record["dtype"]),
+                  record["nbytes"], tuple((i, below, above) for i, below, above in record["near"]), tuple(x.dtype for x in arrays))
+
+
+def _launch_record(launch: Any, device: int) -> dict[str, Any] | None:
+    """What launches a call, or a step of it, as values that JSON has."""
+    from ..runtime.kept import record_of
+
+    if isinstance(launch, Program):
+        steps = [_launch_record(step, device) for step in launch.steps]
+        return None if None in steps else {"steps": steps, "offsets": launch.offsets, "nbytes": launch.nbytes}
+    if isinstance(launch, (_Launch, _Shifted)):
+        inner = _launch_record(launch.launch, device)
+        shifts = launch.shifts if isinstance(launch, _Shifted) else None
+        return None if inner is None else {"on": _numbers(launch.pick), "shifts": shifts, **inner}
+    if isinstance(launch, _Call):
+        known = getattr(launch.function, "__self__", None) is CUDA and all(kept.is_usual(place.dtype) for place in launch.places)
+        places = [(place.number, place.shape, place.dtype.str, place.strides) for place in launch.places]
+        return {"function": launch.function.__name__, "places": places} if known else None
+    plan = getattr(getattr(launch, "__self__", None), "plan", None)
+    found = None if plan is None else record_of(plan, device)
+    return None if found is None else {"plan": found}
+
+
+def _launch_of(record: Mapping[str, Any], device: int) -> Any:
+    """The other way round."""
+    from ..runtime.kept import executor_of
+
+    if "steps" in record:
+        steps = tuple(_launch_of(step, device) for step in record["steps"])
+        return None if None in steps else Program(steps, tuple(record["offsets"]), record["nbytes"])
+    if "function" in record:
+        places = tuple(_Place(number, tuple(shape), np.dtype(dtype), tuple(strides))
+                       for number, shape, dtype, strides in record["places"])
+        return _Call(getattr(CUDA, record["function"]), places, device)
+    ready = executor_of(record["plan"], device)
+    if ready is None or "on" not in record:
+        return None if ready is None else ready.launch
+    pick = _picking(record["on"])
+    return _Launch(ready.launch, pick) if record["shifts"] is None else _Shifted(ready.launch, pick, tuple(record["shifts"]))
+
+
+def _picking(numbers: Sequence[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """What picks elements of a tuple, as a tuple."""
+    first, *others = numbers
+    return itemgetter(*numbers) if others else itemgetter(slice(first, first + 1))
+
+
+def _numbers(pick: Any) -> list[int]:
+    """Which elements something picks."""
+    return [x.start if isinstance(x, slice) else x for x in pick.__reduce__()[1]]
 
 
 def _keep(key: tuple | None, ready: _Ready | _ReadyGroup) -> None:
@@ -269,9 +370,9 @@ def _keep(key: tuple | None, ready: _Ready | _ReadyGroup) -> None:
             _ready[key] = ready
 
 
-def _counting(recorder: Recorder) -> Callable[[], Any]:
-    """What counts the call once more."""
-    ticks = tuple(recorder.ticks)
+def _counting(counted: Sequence[Sequence[str]]) -> Callable[[], Any]:
+    """What counts a call once more."""
+    ticks = tuple(tally(*each).tick for each in counted)
     return ticks[0] if len(ticks) == 1 else lambda: [tick() for tick in ticks]
 
 
@@ -290,6 +391,8 @@ def _near(inputs: Sequence[Any], result: Any) -> tuple[tuple[int, int, int], ...
 def _as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> tuple[Any, Any] | None:
     """The launcher of a call that came to nothing else, and what picks its addresses; who copies an operand or a result makes an
     array."""
+    from ..planning.plan import Plan
+
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
         return None
     named, wanted = dict(zip(roles, (*inputs, result), strict=True)), plan.problem.roles
@@ -405,12 +508,13 @@ def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int], device:
     beginnings = [recorder.beginning(x) for x in step.arrays]
     numbers = [places.get(id(x), -1) for x in beginnings]
     shifts = tuple(x.data.ptr - begin.data.ptr for x, begin in zip(step.arrays, beginnings, strict=True))
+    from ..planning.plan import Plan
+
     work = step.work
     if -1 in numbers or (any(shifts) and not isinstance(work, Plan)):
         return None
     if isinstance(work, Plan):
-        first, *others = numbers
-        pick = itemgetter(*numbers) if others else itemgetter(slice(first, first + 1))
+        pick = _picking(numbers)
         if any(shifts):
             return _Shifted(launcher_for(work, device), pick, shifts)
         return _Launch(launcher_for(work, device), pick)
@@ -496,6 +600,9 @@ def remember_group(function: str, recorder: Recorder, products: Sequence[Repeat]
     key = _key(function, products)
     if key is None or recorder.steps_taken != 1 or recorder.arrays_made != sum(p.out is None for p in products):
         return
+    from ..planning.plan import Plan
+    from ..planning.problem import GroupedProblem
+
     plan: Any = recorder.steps[0].work
     if not (isinstance(plan, Plan) and isinstance(plan.problem, GroupedProblem)):
         return
@@ -508,7 +615,7 @@ def remember_group(function: str, recorder: Recorder, products: Sequence[Repeat]
     with_elements = [i for i, x in enumerate(memories) if x.size]
     lows, highs = (np.array(ends, np.int64) for ends in zip(*(x.span for x in memories), strict=True))
     read, written = (np.array([i for i in with_elements if (i in last) == wanted], np.intp) for wanted in (False, True))
-    _keep(key, _ReadyGroup(launcher_for(plan, results[0].data.device_id), _counting(recorder), several_devices(),
+    _keep(key, _ReadyGroup(launcher_for(plan, results[0].data.device_id), _counting(recorder.counted), several_devices(),
                            tuple(map(CUDA.memory, results)), lows, highs, read, written, form,
                            np.array([address.word for address in form.addresses], np.intp),
                            np.array([numbers[address.problem, address.role] for address in form.addresses], np.intp),

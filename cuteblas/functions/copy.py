@@ -14,6 +14,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call, repeaters
 from ..engines.memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
 from ..engines.placement import copy_work, offload, stays
+from ..engines.repeaters import repeater_of
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
 from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
@@ -91,7 +92,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
     head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id, variant) if in_place else ("copy", "out", variant)
-    repeated = repeaters.get(type(out))
+    repeated = repeaters.get(type(out)) or repeater_of(type(out))
     if repeated is not None and repeated(head, inputs, out) is not None:
         return out
     resolved = resolve("copy", (a,), out, rules=COPY)
@@ -301,7 +302,8 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
     row = element_of(dtype)
     repeats = variant is None and not loses and row is not None \
         and dtype is (np.dtype(dtype.char) if row.package == "numpy" else row.numpy)
-    if repeats and (repeated := repeaters.get(type(a))) is not None and (new := repeated(head, (a,), None)) is not None:
+    repeated = (repeaters.get(type(a)) or repeater_of(type(a))) if repeats else None
+    if repeated is not None and (new := repeated(head, (a,), None)) is not None:
         return new
     reason = f"changes {a.dtype} to {dtype}"
     refuse_variant(variant, reason)
@@ -348,7 +350,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
         result = call(a, "K" if order is None else order) if function == "copy" else call(a)
         tick()
         return result
-    repeated = repeaters.get(type(a))
+    repeated = repeaters.get(type(a)) or repeater_of(type(a))
     if repeated is None:
         return None
     if out is not None:

@@ -16,6 +16,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_types, repeaters
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import offload, stays, work_of
+from ..engines.repeaters import repeater_of
 from ..engines.settings import current_backend
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, refuse_variant
 from .expressions import Expression, Term, expression, stand_in
@@ -112,7 +113,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         np.einsum(0)                                            # an operand alone is refused, whatever it is
     arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)
     head: Hashable = None
-    repeated = repeaters.get(type(arrays[0])) if arrays else None
+    repeated = (repeaters.get(type(arrays[0])) or repeater_of(type(arrays[0]))) if arrays else None
     if repeated is not None and type(operands[0]) is str:
         head = ("einsum", algorithm, operands[0]) if optimize is False and not arguments else \
             key_of({"optimize": optimize, **arguments}, "einsum", algorithm, operands[0])

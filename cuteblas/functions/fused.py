@@ -20,6 +20,7 @@ from ..engines.numpy_gemm import product_in
 from ..engines.numpy_repeats import Again, remember
 from ..engines.placement import host_engine, offload, stays, work_of
 from ..engines.problems import has_kernels, readable
+from ..engines.repeaters import repeater_of
 from ..engines.settings import current_backend
 from .algorithms import BY_NUMPY, NATIVE, check_variant, refuse_variant
 from .epilogues import Bound, as_bound, resolve
@@ -187,7 +188,7 @@ def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repe
     Of the epilogue's operands, all that is no array and no number is part of the head, by name; of numbers their types are, and of
     integers which types hold them.
     """
-    repeated = repeaters.get(type(x1))
+    repeated = repeaters.get(type(x1)) or repeater_of(type(x1))
     if repeated is None or bound.outputs or (state := trace_state(bound.epilogue)) is None:
         return None
     arrays, roles = [x1, x2], ["a", "b"]

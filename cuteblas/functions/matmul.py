@@ -14,6 +14,7 @@ from ..engines.dispatch import fast_paths, kind_of, own_call, repeaters
 from ..engines.exact import FLOAT32, FLOAT64, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, stays, work_of
+from ..engines.repeaters import repeater_of
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
 from ..engines.sharded import ShardedArray
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
@@ -110,6 +111,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
             result = repeated(("matmul", precision), (x1, x2), out)
         elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
+        elif (repeated := repeater_of(kind)) is not None:               # the first CuPy array of this process
+            result = repeated(("matmul", precision), (x1, x2), out)
         else:
             result = None
         if result is not None:
@@ -254,7 +257,7 @@ _TILES = "matmul: tiles"
 
 def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
     """A product of CuPy arrays of one device that is a part of another product."""
-    head, repeated = (_TILES, precision), repeaters.get(type(a))
+    head, repeated = (_TILES, precision), repeaters.get(type(a)) or repeater_of(type(a))
     if repeated is None or repeated(head, (a, b), c) is None:
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution

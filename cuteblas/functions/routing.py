@@ -17,6 +17,7 @@ from ..engines.dispatch import kind_of, own_call, own_types, repeaters
 from ..engines.exact import BY_BLAS, FLOAT64, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import host_engine, offload, stays, work_of
+from ..engines.repeaters import repeater_of
 from ..engines.settings import current_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .expressions import Expression, stand_in
@@ -251,7 +252,7 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
 def repeat(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
            arguments: Mapping[str, Any] = MappingProxyType({})) -> tuple[Hashable, Any]:
     """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if the like of it has run before."""
-    repeated = repeaters.get(type(operands[0]))
+    repeated = repeaters.get(type(operands[0])) or repeater_of(type(operands[0]))
     if repeated is None:
         return None, None
     head = key_of(arguments, function, algorithm)

@@ -139,6 +139,16 @@ class Plan:
     fallback: str = ""
 
     @property
+    def roles(self) -> tuple[Role, ...]:
+        """What a call supplies the addresses of, in order."""
+        return self.problem.roles
+
+    @property
+    def arch(self) -> str:
+        """The architecture of the device."""
+        return self.device.arch
+
+    @property
     def source(self) -> str:
         """The CUDA C++ of every kernel of the plan, prelude included."""
         return "\n".join(launch.kernel.cuda_source for launch in self.launches)

@@ -5,14 +5,40 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..codegen.dtypes import DType
-from ..codegen.kernel import Param, TensorMapSpec
-from ..planning.plan import Argument, Launch
 from .tensor_maps import EncodedTensorMap
 
-__all__ = ["ArgumentBlock"]
+if TYPE_CHECKING:
+    from ..codegen.kernel import TensorMapSpec
+
+__all__ = ["Argument", "ArgumentBlock", "Param"]
+
+
+class Param(Protocol):
+    """What is known of a parameter: see :class:`cuteblas.codegen.kernel.Param`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def dtype(self) -> DType: ...
+
+
+class Argument(Protocol):
+    """What a parameter gets: see :class:`cuteblas.planning.plan.Argument`."""
+
+    @property
+    def role(self) -> str | None: ...
+    @property
+    def value(self) -> int | float | complex | None: ...
+    @property
+    def tensor_map(self) -> TensorMapSpec | None: ...
+    @property
+    def offset(self) -> int: ...
+
 
 MapEncoder = Callable[[int], EncodedTensorMap]
 
@@ -98,7 +124,7 @@ class ArgumentBlock:
         If arguments and parameters do not match.
     """
 
-    def __init__(self, launches: Sequence[Launch], roles: Sequence[str], map_encoder: Callable[[TensorMapSpec], MapEncoder]):
+    def __init__(self, launches: Sequence[Any], roles: Sequence[str], map_encoder: Callable[[TensorMapSpec], MapEncoder]):
         self._positions = {role: position for position, role in enumerate(roles)}
         self._addresses = (_ADDRESS * len(roles))()
         self._map_encoder = map_encoder
@@ -142,7 +168,7 @@ class ArgumentBlock:
         for pointers, entry, encode, position, offset in self._maps:
             pointers[entry] = encode(addresses[position] + offset).address     # alive, being the latest of those that are kept
 
-    def _point(self, launch: Launch) -> ctypes.Array[ctypes.c_void_p]:
+    def _point(self, launch: Any) -> ctypes.Array[ctypes.c_void_p]:
         """The array of pointers to the arguments of one launch."""
         params, arguments = launch.kernel.params, launch.arguments
         if len(params) != len(arguments):

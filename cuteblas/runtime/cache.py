@@ -1,7 +1,8 @@
-"""The directory in which compiled kernels outlive a process.
+"""The directory in which compiled kernels, and calls that have run, outlive a process.
 
-``cuda.core`` owns the files: entries are written atomically, keyed by source, options, architecture and compiler version, and
-dropped least recently read first once the directory exceeds :data:`CAPACITY`.
+A file is there as a whole or not at all, whatever other processes do; those that were read least recently are removed once a part
+exceeds its capacity. Nothing of this imports more than the standard library: a process that finds here what it needs compiles
+nothing and plans nothing.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import MutableMapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
-from .errors import require
-
-__all__ = ["CAPACITY", "Part", "Usage", "cache_directory", "clear", "is_whole_cubin", "open_cache", "usage"]
+__all__ = ["CAPACITY", "Part", "Store", "Usage", "cache_directory", "clear", "is_whole_cubin", "open_cache", "usage"]
 
 CAPACITY = 1 << 30
 """Largest total size of the cached kernels, in bytes."""
+
+_CALLS = 1 << 26                        # the same of calls
+_WRITES = 32                            # of which one looks for files to remove
 
 
 def cache_directory() -> Path:
@@ -35,24 +38,88 @@ def cache_directory() -> Path:
     return Path(base).expanduser() / "cuteblas"
 
 
-@cache
-def _open(directory: Path) -> MutableMapping[bytes, bytes]:
-    return require("cuda.core.utils").FileStreamProgramCache(directory, max_size_bytes=CAPACITY)
+Part = Literal["entries", "calls", "emulator"]
+"""The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` what calls on GPUs come to, ``emulator`` the
+libraries that the emulator built."""
 
 
-def open_cache() -> MutableMapping[bytes, bytes]:
-    """The program cache of :func:`cache_directory`; the directory is created.
+class Store:
+    """Files of a folder by name, which are written once.
 
-    Raises
-    ------
-    OSError
-        If the directory cannot be created or read.
+    Parameters
+    ----------
+    folder : Path
+        Created by the first file.
+    capacity : int
+        The most bytes that stay.
     """
-    return _open(cache_directory())
+
+    def __init__(self, folder: Path, capacity: int):
+        self._folder, self._capacity = folder, capacity
+        self._writes = 0
+
+    def get(self, name: str) -> bytes | None:
+        """The contents of a file, which counts as used; ``None`` if it is not there.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        path = self._folder / name
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with suppress(OSError):                             # of another user
+            os.utime(path)
+        return data
+
+    def __setitem__(self, name: str, data: bytes) -> None:
+        """Write a file.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=self._folder, prefix=".new-", delete=False) as new:
+            try:
+                new.write(data)
+                new.close()
+                os.replace(new.name, self._folder / name)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(new.name)
+                raise
+        if self._writes % _WRITES == 0:
+            self._forget_the_oldest()
+        self._writes += 1
+
+    def _forget_the_oldest(self) -> None:
+        files = []
+        for path in self._folder.rglob("*"):
+            with suppress(OSError):                         # another process removed it
+                found = path.stat()
+                if path.is_file():
+                    files.append((found.st_mtime, found.st_size, path))
+        excess = sum(size for _time, size, _path in files) - self._capacity
+        for _time, size, path in sorted(files):
+            if excess <= 0:
+                break
+            path.unlink(missing_ok=True)
+            excess -= size
 
 
-Part = Literal["entries", "emulator"]
-"""The folders in the directory: ``entries`` has the kernels for GPUs, ``emulator`` the libraries that the emulator built."""
+@cache
+def _store(directory: Path, part: Part) -> Store:
+    return Store(directory / part, _CALLS if part == "calls" else CAPACITY)
+
+
+def open_cache(part: Part = "entries") -> Store:
+    """A part of :func:`cache_directory`."""
+    return _store(cache_directory(), part)
 
 
 class Usage(NamedTuple):
@@ -67,7 +134,7 @@ def _files(part: Part) -> list[Path]:
 
 
 def usage(part: Part) -> Usage:
-    """What a part of the cache holds; works without ``cuda.core``."""
+    """What a part of the cache holds."""
     files = _files(part)
     return Usage(len(files), sum(path.stat().st_size for path in files))
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
-from ..codegen.kernel import GeneratedKernel
 from .cache import cache_directory, is_whole_cubin, open_cache
 from .errors import INSTALL, CompileError, MissingDependency, require
 
-__all__ = ["compile", "compiler_version", "supported_architectures"]
+if TYPE_CHECKING:
+    from ..codegen.kernel import GeneratedKernel
+
+__all__ = ["compile", "compiler_version", "cubin_name", "supported_architectures"]
+
+_OPTIONS = {"std": "c++17", "ftz": False, "prec_div": True, "prec_sqrt": True, "fma": True,
+            "device_as_default_execution_space": True}
 
 
 @cache
@@ -61,6 +68,12 @@ def supported_architectures() -> tuple[str, ...]:
     return tuple(f"sm_{number}" for number in _nvrtc()[1])
 
 
+def cubin_name(kernel: GeneratedKernel, arch: str) -> str:
+    """The name of a kernel's cubin in the cache: of its source, the options, the architecture and the compiler's version."""
+    what = kernel.name, arch, kernel.assembler, _OPTIONS, compiler_version()
+    return hashlib.sha256(f"{what!r}\n{kernel.cuda_source}".encode()).hexdigest()
+
+
 def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes:
     """The cubin of a kernel for one architecture, from the cache on disk if it is there.
 
@@ -95,19 +108,18 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
     >>> compile(kernel, "sm_90")[1:4]
     b'ELF'
     """
-    core, utils = require("cuda.core"), require("cuda.core.utils")
     if arch.removesuffix("a") not in supported_architectures():
         known = supported_architectures()
         raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} compiles for {', '.join(known)} only")
-    options = core.ProgramOptions(name=kernel.name, arch=arch, std="c++17", ftz=False, prec_div=True, prec_sqrt=True, fma=True,
-                                  device_as_default_execution_space=True, ptxas_options=list(kernel.assembler) or None)
-    key = utils.make_program_cache_key(code=kernel.cuda_source, code_type="c++", options=options, target_type="cubin")
+    name = cubin_name(kernel, arch)
     try:
-        stored = None if fresh else open_cache().get(key)
+        stored = None if fresh else open_cache().get(name)
     except OSError:
         stored = None
     if stored is not None and is_whole_cubin(stored):
         return stored
+    core = require("cuda.core")
+    options = core.ProgramOptions(name=kernel.name, arch=arch, ptxas_options=list(kernel.assembler) or None, **_OPTIONS)
     try:
         if fresh:
             options = replace(options, no_cache=True)
@@ -116,7 +128,7 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
         log = str(error).replace("\0", "").strip()
         raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} says", log) from error
     try:
-        open_cache()[key] = cubin
+        open_cache()[name] = cubin
     except OSError as error:
         warnings.warn(f"compiled kernels are not kept: {cache_directory()} cannot be written ({error}); set CUTEBLAS_CACHE_DIR",
                       RuntimeWarning, stacklevel=2)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._forks import REFUSAL, orphaned, use_cuda
-from ..planning.problem import COPY_EFFICIENCY, DeviceInfo
-from .costs import own_costs
 from .errors import INSTALL, require
+
+if TYPE_CHECKING:
+    from ..planning.problem import DeviceInfo
 
 __all__ = ["available", "capturing", "device_info", "is_captured", "why_unavailable"]
 
@@ -102,6 +103,9 @@ def device_info(ordinal: int | None = None) -> DeviceInfo:
 
 @lru_cache
 def _device_info(ordinal: int) -> DeviceInfo:
+    from ..planning.problem import COPY_EFFICIENCY, DeviceInfo
+    from .costs import own_costs
+
     cuda = require("cupy").cuda
     device = cuda.Device(ordinal)
     attributes = device.attributes

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..codegen.architectures import capabilities
-from ..planning.plan import Launch, Plan
-from ..planning.problem import DeviceInfo
-from .arguments import ArgumentBlock
+from .arguments import Argument, ArgumentBlock, Param
 from .devices import device_info, is_captured
 from .errors import DriverError, require
-from .loading import load_all
+from .loading import Loadable, load_all
 from .overlap import OverlappingLaunch
 from .tensor_maps import tensor_map_encoder
 
-__all__ = ["Executor", "check_launch", "executor", "warmup"]
+if TYPE_CHECKING:
+    from ..planning.plan import Launch, Plan
+    from ..planning.problem import DeviceInfo
+
+__all__ = ["Executor", "Launchable", "check_launch", "executor", "warmup"]
 
 _INVALID_CONTEXT = 201
 _MAX_THREADS = 1024
@@ -46,6 +48,37 @@ def check_launch(launch: Launch, device: DeviceInfo) -> None:
         raise ValueError(f"kernel {kernel.name} runs in clusters and its source does not declare them with __cluster_dims__")
 
 
+class _Kernel(Loadable, Protocol):
+    @property
+    def params(self) -> Sequence[Param]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def waits(self) -> bool: ...
+
+
+class _Launch(Protocol):
+    @property
+    def kernel(self) -> _Kernel: ...
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+    @property
+    def arguments(self) -> Sequence[Argument]: ...
+
+
+class Launchable(Protocol):
+    """What is launched: a :class:`~cuteblas.planning.plan.Plan`, or what is kept of one."""
+
+    @property
+    def roles(self) -> tuple[str, ...]: ...
+    @property
+    def arch(self) -> str: ...
+    @property
+    def launches(self) -> Sequence[_Launch]: ...
+    @property
+    def workspace_bytes(self) -> int: ...
+
+
 class _Call(NamedTuple):
     """One launch: what launches it, the function, blocks along x, y, z, threads of a block, shared bytes and ``kernelParams``."""
 
@@ -65,7 +98,7 @@ class Executor:
     Parameters
     ----------
     plan : Plan
-        The plan.
+        The plan, or what is kept of one.
     ordinal : int
         The device, which must be current when :meth:`launch` is called.
     functions : sequence of int
@@ -86,13 +119,13 @@ class Executor:
     >>> ready.plan.family  # doctest: +SKIP
     """
 
-    def __init__(self, plan: Plan, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any],
+    def __init__(self, plan: Launchable, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any],
                  overlapping: Callable[[], Callable[..., Any]] = OverlappingLaunch):
         self.plan = plan
         self.ordinal = ordinal
         self._functions = tuple(functions)
         self._launch_kernel, self._overlapping = launch_kernel, overlapping
-        operands = plan.problem.roles
+        operands = plan.roles
         self._workspace_bytes = plan.workspace_bytes if plan.launches else 0
         self._roles = (*operands, "workspace") if self._workspace_bytes else operands
         self._captured: list[object] = []     # workspaces that CUDA graphs will use again
@@ -141,9 +174,9 @@ class Executor:
         arguments = ArgumentBlock(self.plan.launches, self._roles, tensor_map_encoder)
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
 
-        def call(function: int, launch: Launch, parameters: int) -> _Call:
+        def call(function: int, launch: _Launch, parameters: int) -> _Call:
             kernel = launch.kernel
-            overlaps = kernel.waits and capabilities(self.plan.device.arch).overlapping_launches
+            overlaps = kernel.waits and capabilities(self.plan.arch).overlapping_launches
             launch_kernel = self._overlapping() if overlaps else self._launch_kernel
             return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes, parameters)
 

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .._forks import refuse_orphans, surviving
-from ..codegen.kernel import GeneratedKernel
 from .architectures import target_architecture
 from .compiler import compile
 from .devices import capturing, device_info
-from .errors import check, require
+from .driver import check_status, driver_function
+from .errors import DriverError, require
 
-__all__ = ["LoadedKernel", "load", "load_all"]
+if TYPE_CHECKING:
+    from ..codegen.kernel import GeneratedKernel
+
+__all__ = ["Loadable", "LoadedKernel", "is_loaded", "load", "load_all", "load_cubin"]
 
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
+_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute
 _FIRST_WITH_FUNC_LOAD = 12040
+
+
+class Loadable(Protocol):
+    """What loading has to know of a kernel besides its machine code."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shared_bytes(self) -> int: ...
+    @property
+    def cluster(self) -> tuple[int, int, int]: ...
 
 
 class LoadedKernel(NamedTuple):
@@ -67,6 +82,8 @@ def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKer
     """The same for several kernels, which are compiled side by side."""
     if len(kernels) > 1 and not capturing():
         missing = list({_key(kernel, ordinal): kernel for kernel in kernels if _key(kernel, ordinal) not in _loaded}.values())
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(max(1, len(missing))) as pool:
             for kernel, cubin in zip(missing, pool.map(lambda kernel: _compiled(kernel, ordinal), missing), strict=True):
                 with _lock:
@@ -82,21 +99,39 @@ def _compiled(kernel: GeneratedKernel, ordinal: int) -> bytes:
     return compile(kernel, target_architecture(kernel.arch, device_info(ordinal).arch))
 
 
-def _load(kernel: GeneratedKernel, ordinal: int, cubin: bytes) -> LoadedKernel:
-    cupy, core, driver = require("cupy"), require("cuda.core"), require("cuda.bindings.driver")
-    doing = f"loading kernel {kernel.name} on device {ordinal}"
+def is_loaded(kernel: GeneratedKernel, ordinal: int) -> bool:
+    """Whether a kernel is on a device."""
+    return _key(kernel, ordinal) in _loaded
+
+
+def load_cubin(kernel: Loadable, cubin: bytes, digest: str, ordinal: int) -> LoadedKernel:
+    """A kernel whose machine code is known by a digest, loaded on a device."""
+    refuse_orphans()
+    key = kernel.name, "", digest, ordinal
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = _load(kernel, ordinal, cubin)
+        return _loaded[key]
+
+
+def _load(kernel: Loadable, ordinal: int, cubin: bytes) -> LoadedKernel:
+    cupy = require("cupy")
+    driver = cupy.cuda.driver
     with cupy.cuda.Device(ordinal):
         cupy.cuda.runtime.free(0)     # makes the context that CuPy uses current
-        owner = core.ObjectCode.from_cubin(cubin, name=kernel.name).get_kernel(kernel.name)
-        function = check(driver.cuKernelGetFunction(driver.CUkernel(int(owner.handle))), doing)
-        attribute = driver.CUfunction_attribute
-        if kernel.shared_bytes > _SHARED_BYTES_WITHOUT_ASKING:
-            largest = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            check(driver.cuFuncSetAttribute(function, largest, kernel.shared_bytes), doing)
-        x, y, z = kernel.cluster
-        if x * y * z > _PORTABLE_CLUSTER:
-            check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), doing)
+        owner = cupy.cuda.function.Module()
+        try:
+            owner.load(cubin)
+            function = owner.get_function(kernel.name).ptr
+            if kernel.shared_bytes > _SHARED_BYTES_WITHOUT_ASKING:
+                driver.funcSetAttribute(function, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
+            x, y, z = kernel.cluster
+            if x * y * z > _PORTABLE_CLUSTER:
+                driver.funcSetAttribute(function, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        except driver.CUDADriverError as error:
+            raise DriverError(f"loading kernel {kernel.name} on device {ordinal}: {error}") from error
         if cupy.cuda.runtime.driverGetVersion() >= _FIRST_WITH_FUNC_LOAD:
             # Lazily loaded code would otherwise reach the device at the first launch, which may be inside a capture.
-            check(driver.cuFuncLoad(function), doing)
-    return LoadedKernel(int(function), owner)
+            status = driver_function("cuFuncLoad", ctypes.c_void_p)(function)
+            check_status(status, f"loading kernel {kernel.name} on device {ordinal}")
+    return LoadedKernel(function, owner)

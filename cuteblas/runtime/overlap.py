@@ -6,9 +6,13 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-from .errors import check, require
+from .driver import driver_function
+from .errors import require
 
 __all__ = ["OverlappingLaunch"]
+
+
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6      # CUlaunchAttributeID
 
 
 class _Attribute(ctypes.Structure):
@@ -35,13 +39,9 @@ class LaunchError(RuntimeError):
 @cache
 def _launcher() -> tuple[Callable[..., int], _Attribute]:
     """The driver's ``cuLaunchKernelEx``, and the attribute that lets a launch overlap with the one before it."""
-    driver = require("cuda.bindings.driver")
-    flags = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
-    address = check(driver.cuGetProcAddress(b"cuLaunchKernelEx", 12000, flags), "looking up cuLaunchKernelEx")
     pointer = ctypes.c_void_p
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Config), pointer, pointer, pointer)
-    kind = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    return prototype(address), _Attribute(id=int(kind), value=1)
+    launch = driver_function("cuLaunchKernelEx", ctypes.POINTER(_Config), pointer, pointer, pointer)
+    return launch, _Attribute(id=_PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
 
 
 class OverlappingLaunch:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
-from ..codegen.kernel import TensorMapSpec
-from .errors import check, require
+from .driver import check_status, driver_function
+
+if TYPE_CHECKING:
+    from ..codegen.kernel import TensorMapSpec
 
 __all__ = ["EncodedTensorMap", "tensor_map_encoder"]
 
@@ -24,19 +27,20 @@ class EncodedTensorMap:
         self.address = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
 
 
+# Of CUtensorMapDataType, CUtensorMapSwizzle by its span in bytes, CUtensorMapL2promotion, CUtensorMapInterleave and
+# CUtensorMapFloatOOBfill.
+_TYPES = {"UINT8": 0, "UINT16": 1, "UINT32": 2, "INT32": 3, "UINT64": 4, "INT64": 5, "FLOAT16": 6, "FLOAT32": 7, "FLOAT64": 8,
+          "BFLOAT16": 9, "TFLOAT32": 11}
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_PROMOTION_TO_128B, _NO_INTERLEAVE, _FILL_WITH_ZEROS = 2, 0, 0
+
+
 @cache
 def _encoder() -> Callable[..., int]:
-    """The driver's ``cuTensorMapEncodeTiled``.
-
-    It is called by its address because cuda.bindings passes it memory without the alignment that it demands.
-    """
-    driver = require("cuda.bindings.driver")
-    flags = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
-    address = check(driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", 12000, flags), "looking up cuTensorMapEncodeTiled")
+    """The driver's ``cuTensorMapEncodeTiled``. (``cuda.bindings`` passes it memory without the alignment that it demands.)"""
     pointer, enum = ctypes.c_void_p, ctypes.c_int
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int, pointer, enum, ctypes.c_uint32, pointer, pointer, pointer, pointer, pointer,
-                                 enum, enum, enum, enum)
-    return prototype(address)
+    return driver_function("cuTensorMapEncodeTiled", pointer, enum, ctypes.c_uint32, pointer, pointer, pointer, pointer, pointer,
+                           enum, enum, enum, enum)
 
 
 def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]:
@@ -64,27 +68,22 @@ def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]
     """
     if spec.dtype.tensor_map is None:
         raise ValueError(f"a tensor map has no elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)")
-    driver = require("cuda.bindings.driver")
     call = _encoder()
     rank = len(spec.shape)
-    data_type = int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{spec.dtype.tensor_map}"))
+    data_type, swizzle = _TYPES[spec.dtype.tensor_map], _SWIZZLES[spec.swizzle]
     extents = (ctypes.c_uint64 * rank)(*spec.shape)
     strides = (ctypes.c_uint64 * max(rank - 1, 1))(*spec.strides)
     box = (ctypes.c_uint32 * rank)(*spec.box)
     element_strides = (ctypes.c_uint32 * rank)(*[1] * rank)
-    interleave = int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE)
-    swizzle = int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{spec.swizzle}B' if spec.swizzle else 'NONE'}"))
-    promotion = int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B)
-    fill = int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
 
     def encode(address: int) -> EncodedTensorMap:
         if address % 16:
             raise ValueError(f"a tensor map needs an address that is a multiple of 16 bytes, got {address:#x}")
         encoded = EncodedTensorMap()
         status = call(encoded.address, data_type, rank, address, extents, strides, box, element_strides,
-                      interleave, swizzle, promotion, fill)
+                      _NO_INTERLEAVE, swizzle, _PROMOTION_TO_128B, _FILL_WITH_ZEROS)
         if status:
-            check((driver.CUresult(status),), f"encoding {spec} at {address:#x}")
+            check_status(status, f"encoding {spec} at {address:#x}")
         return encoded
 
     return encode

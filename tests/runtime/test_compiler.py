@@ -135,7 +135,7 @@ def test_without_cuda_core_the_message_says_what_to_install(monkeypatch, module)
     compiler._nvrtc.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependency, match=rf"need {module}, .* pip install 'cuteblas\[cuda13\]'"):
-        compile(MULTIPLY, "sm_90")
+        compile(MULTIPLY, "sm_90", fresh=True)
 
 
 def test_without_nvrtc_the_message_says_what_to_install(monkeypatch):

@@ -1,0 +1,130 @@
+"""What is kept of a plan for other processes, so that they launch its kernels at once: without planning, source and compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..codegen.dtypes import DType, dtype
+from .architectures import target_architecture
+from .cache import is_whole_cubin, open_cache
+from .compiler import cubin_name
+from .executor import Executor
+from .loading import is_loaded, load_cubin
+
+if TYPE_CHECKING:
+    from ..planning.plan import Plan
+
+__all__ = ["KeptArgument", "KeptKernel", "KeptLaunch", "KeptMap", "KeptParam", "KeptPlan", "executor_of", "record_of"]
+
+
+class KeptParam(NamedTuple):
+    """A parameter of a kernel: see :class:`~cuteblas.codegen.kernel.Param`."""
+
+    name: str
+    kind: str
+    dtype: DType
+
+
+class KeptMap(NamedTuple):
+    """A tensor map: see :class:`~cuteblas.codegen.kernel.TensorMapSpec`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+class KeptArgument(NamedTuple):
+    """The value of a parameter: see :class:`~cuteblas.planning.plan.Argument`."""
+
+    role: str | None
+    value: int | float | complex | None
+    tensor_map: Any
+    offset: int
+
+
+class KeptKernel(NamedTuple):
+    """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine code's name in the cache."""
+
+    name: str
+    params: tuple[KeptParam, ...]
+    threads: int
+    shared_bytes: int
+    cluster: tuple[int, int, int]
+    waits: bool
+    cubin: str
+
+
+class KeptLaunch(NamedTuple):
+    """A launch: see :class:`~cuteblas.planning.plan.Launch`."""
+
+    kernel: KeptKernel
+    grid: tuple[int, int, int]
+    arguments: tuple[KeptArgument, ...]
+
+
+class KeptPlan(NamedTuple):
+    """A plan: see :class:`~cuteblas.planning.plan.Plan`."""
+
+    roles: tuple[str, ...]
+    arch: str
+    launches: tuple[KeptLaunch, ...]
+    workspace_bytes: int
+
+
+def record_of(plan: Plan, ordinal: int) -> dict[str, Any] | None:
+    """A plan that has been launched on a device as values that JSON has; ``None`` if its kernels are not those of this process."""
+    if not plan.launches or not all(is_loaded(launch.kernel, ordinal) for launch in plan.launches):
+        return None
+    launches = []
+    for launch in plan.launches:
+        kernel = launch.kernel
+        arguments = [[x.role, [x.value.real, x.value.imag] if isinstance(x.value, complex) else x.value, x.offset,
+                      None if (box := x.tensor_map) is None else [box.dtype.name, box.shape, box.strides, box.box, box.swizzle]]
+                     for x in launch.arguments]
+        launches.append({
+            "name": kernel.name, "params": [[param.name, param.kind, param.dtype.name] for param in kernel.params],
+            "threads": kernel.threads, "shared_bytes": kernel.shared_bytes, "cluster": kernel.cluster, "waits": kernel.waits,
+            "cubin": cubin_name(kernel, target_architecture(kernel.arch, plan.arch)), "grid": launch.grid, "arguments": arguments})
+    return {"roles": plan.roles, "arch": plan.arch, "workspace_bytes": plan.workspace_bytes, "launches": launches}
+
+
+def executor_of(record: Mapping[str, Any], ordinal: int) -> Executor | None:
+    """What launches a plan that was kept, on a device, which is the current one.
+
+    Returns
+    -------
+    Executor or None
+        ``None`` if the cache has lost the machine code of a kernel.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If this is no such record.
+    DriverError
+        If the driver refuses a kernel.
+    """
+    from cupy.cuda import driver
+
+    launches, functions = [], []
+    for given in record["launches"]:
+        params = tuple(KeptParam(name, kind, dtype(of)) for name, kind, of in given["params"])
+        kernel = KeptKernel(given["name"], params, given["threads"], given["shared_bytes"], tuple(given["cluster"]),
+                            given["waits"], given["cubin"])
+        cubin = open_cache().get(kernel.cubin)
+        if cubin is None or not is_whole_cubin(cubin):
+            return None
+        functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
+        launches.append(KeptLaunch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))
+    plan = KeptPlan(tuple(record["roles"]), record["arch"], tuple(launches), record["workspace_bytes"])
+    return Executor(plan, ordinal, functions, driver.launchKernel)
+
+
+def _argument(given: Any) -> KeptArgument:
+    role, value, offset, box = given
+    if box is not None:
+        of, shape, strides, extents, swizzle = box
+        box = KeptMap(dtype(of), tuple(shape), tuple(strides), tuple(extents), swizzle)
+    return KeptArgument(role, complex(*value) if isinstance(value, list) else value, box, offset)
