@@ -13,7 +13,7 @@ from .tensor_maps import EncodedTensorMap
 if TYPE_CHECKING:
     from ..codegen.kernel import TensorMapSpec
 
-__all__ = ["Argument", "ArgumentBlock", "Param"]
+__all__ = ["SCALARS", "Argument", "ArgumentBlock", "Param"]
 
 
 class Param(Protocol):
@@ -44,6 +44,8 @@ MapEncoder = Callable[[int], EncodedTensorMap]
 
 _ADDRESS = ctypes.c_uint64
 _TENSOR_MAPS_KEPT = 16
+SCALARS = 1 << 62
+"""In the place of the roles of numbers."""
 
 
 def _c_type(dtype: DType) -> Any:
@@ -80,20 +82,18 @@ class _Scalar:
 
 
 class _ShiftedAddress(NamedTuple):
-    """An address plus a constant: ``cell`` takes ``addresses[position] + offset``."""
+    """An address plus a constant, in a cell."""
 
     cell: Any
-    position: int
     offset: int
 
 
 class _MapPointer(NamedTuple):
-    """The entry ``pointers[entry]`` that points to the tensor map over ``addresses[position] + offset``."""
+    """The entry ``pointers[entry]`` that points to the tensor map over an address plus a constant."""
 
     pointers: Any
     entry: int
     encode: MapEncoder
-    position: int
     offset: int
 
 
@@ -101,8 +101,8 @@ class ArgumentBlock:
     """The arguments of all launches of a plan, for one thread at a time.
 
     The driver takes an array of pointers to the arguments. An unshifted address is stored once, however many parameters point to
-    it, so that :meth:`write` is one assignment for a plan without scalars and tensor maps. Tensor maps are encoded when an address
-    is new, and the latest few are kept.
+    it, so that :meth:`write` is one assignment for a launch without scalars and tensor maps. Of anything else it writes what has
+    changed. Tensor maps are encoded when an address is new, and the latest few are kept.
 
     Parameters
     ----------
@@ -117,6 +117,8 @@ class ArgumentBlock:
     ----------
     parameters : tuple of int
         For each launch, the address of its array of pointers (``kernelParams`` of ``cuLaunchKernel``).
+    reads : tuple of int
+        For each launch what its arguments depend on: a bit for each role, by its position, and :data:`SCALARS` for numbers.
 
     Raises
     ------
@@ -128,16 +130,18 @@ class ArgumentBlock:
         self._positions = {role: position for position, role in enumerate(roles)}
         self._addresses = (_ADDRESS * len(roles))()
         self._map_encoder = map_encoder
-        self._shifted: list[_ShiftedAddress] = []
-        self._maps: list[_MapPointer] = []
+        self._shifted: list[list[_ShiftedAddress]] = [[] for _ in roles]
+        self._maps: list[list[_MapPointer]] = [[] for _ in roles]
+        self._written: Any = None       # the addresses that are there
         self._scalars: dict[str, list[_Scalar]] = {}
         self._cells: list[Any] = []     # keeps alive what the pointers point to
         self._pointers = [self._point(launch) for launch in launches]
         self.parameters = tuple(ctypes.addressof(pointers) for pointers in self._pointers)
-        self._only_addresses = not (self._shifted or self._maps or self._scalars)
+        self.reads = tuple(self._read_by(launch) for launch in launches)
+        self._plain = len(launches) == 1 and not (any(self._shifted) or any(self._maps) or self._scalars)
 
     def write(self, addresses: Sequence[int], alpha: complex = 1.0, beta: complex = 0.0,
-              numbers: Mapping[str, complex] | None = None) -> None:
+              numbers: Mapping[str, complex] | None = None) -> int:
         """Fill in what a call supplies.
 
         Parameters
@@ -149,24 +153,56 @@ class ArgumentBlock:
         numbers : mapping of str to number, optional
             Those of further roles.
 
+        Returns
+        -------
+        int
+            What may have changed since the last time, as bits of :attr:`reads`.
+
         Raises
         ------
         ValueError
             If there are more or fewer addresses than roles, or a number is missing.
         """
-        self._addresses[:] = addresses     # type: ignore[call-overload]
-        if self._only_addresses:
-            return
-        for cell, position, offset in self._shifted:
-            cell.value = addresses[position] + offset
+        if self._plain:
+            self._addresses[:] = addresses     # type: ignore[call-overload]
+            return -1
+        changed = 0
+        if self._scalars:
+            changed = SCALARS
+            self._write_scalars(alpha, beta, numbers)
+        addresses, before = tuple(addresses), self._written
+        if addresses != before:
+            self._written = None
+            self._addresses[:] = addresses     # type: ignore[call-overload]
+            for position, address in enumerate(addresses):
+                if before is None or address != before[position]:
+                    changed |= 1 << position
+                    for cell, offset in self._shifted[position]:
+                        cell.value = address + offset
+                    for pointers, entry, encode, offset in self._maps[position]:
+                        pointers[entry] = encode(address + offset).address      # alive, being the latest of those that are kept
+            self._written = addresses
+        return changed
+
+    def forget(self) -> None:
+        """Let the next call write everything."""
+        self._written = None
+
+    def _write_scalars(self, alpha: complex, beta: complex, numbers: Mapping[str, complex] | None) -> None:
         for role, scalars in self._scalars.items():
             value = alpha if role == "alpha" else beta if role == "beta" else (numbers or {}).get(role)
             if value is None:
                 raise ValueError(f"the plan takes a number {role!r} and the call gives {', '.join(numbers or ()) or 'none'}")
             for scalar in scalars:
                 scalar.store(value)
-        for pointers, entry, encode, position, offset in self._maps:
-            pointers[entry] = encode(addresses[position] + offset).address     # alive, being the latest of those that are kept
+
+    def _read_by(self, launch: Any) -> int:
+        """What the arguments of a launch depend on."""
+        roles = {argument.role for argument in launch.arguments if argument.role is not None}
+        bits = 0
+        for role in roles:
+            bits |= 1 << self._positions[role] if role in self._positions else SCALARS
+        return bits
 
     def _point(self, launch: Any) -> ctypes.Array[ctypes.c_void_p]:
         """The array of pointers to the arguments of one launch."""
@@ -185,7 +221,7 @@ class ArgumentBlock:
             raise ValueError(f"kernel parameter {param.name} is a {param.kind} and the plan's argument is {argument}")
         if argument.tensor_map is not None:
             encode = lru_cache(_TENSOR_MAPS_KEPT)(self._map_encoder(argument.tensor_map))
-            self._maps.append(_MapPointer(pointers, index, encode, self._position(argument, param), argument.offset))
+            self._maps[self._position(argument, param)].append(_MapPointer(pointers, index, encode, argument.offset))
             return None
         if param.kind == "scalar":
             scalar = _Scalar(param)
@@ -202,7 +238,7 @@ class ArgumentBlock:
             return ctypes.addressof(self._addresses) + position * ctypes.sizeof(_ADDRESS)
         cell = _ADDRESS()
         self._cells.append(cell)
-        self._shifted.append(_ShiftedAddress(cell, position, argument.offset))
+        self._shifted[position].append(_ShiftedAddress(cell, argument.offset))
         return ctypes.addressof(cell)
 
     def _position(self, argument: Argument, param: Param) -> int:

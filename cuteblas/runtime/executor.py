@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..codegen.architectures import capabilities
 from .arguments import Argument, ArgumentBlock, Param
 from .devices import device_info, is_captured
 from .errors import DriverError, require
+from .graphs import LaunchGraph, graph_of
 from .loading import Loadable, load_all
 from .overlap import OverlappingLaunch
 from .tensor_maps import tensor_map_encoder
@@ -22,6 +23,8 @@ __all__ = ["Executor", "Launchable", "check_launch", "executor", "warmup"]
 
 _INVALID_CONTEXT = 201
 _MAX_THREADS = 1024
+_PLAIN_CALLS = 2                        # of several launches on a stream, before a graph of them is made
+_MOST_STREAMS = 8                       # that have one
 
 
 def check_launch(launch: Launch, device: DeviceInfo) -> None:
@@ -92,6 +95,28 @@ class _Call(NamedTuple):
     parameters: int
 
 
+class _OnStream:
+    """Several launches on one stream: as they are at first, and as a graph from some call on."""
+
+    __slots__ = ("arguments", "calls", "graph", "times", "updates")
+
+    def __init__(self, arguments: ArgumentBlock, calls: tuple[_Call, ...]):
+        self.arguments, self.calls = arguments, calls
+        self.graph: LaunchGraph | None = None
+        self.times = 0                  # calls without a graph; negative if there will be none
+        self.updates: tuple[tuple[int, int], ...] = ()
+
+    def make_graph(self, make: Callable[..., LaunchGraph | None]) -> None:
+        """Make one, with the arguments that are there."""
+        self.graph = make([partial(_launched_on, call) for call in self.calls], self.arguments.parameters)
+        self.times = -1
+        self.updates = tuple(enumerate(self.arguments.reads))
+
+
+def _launched_on(call: _Call, stream: int) -> None:
+    call.launch_kernel(call.function, call.x, call.y, call.z, call.threads, 1, 1, call.shared_bytes, stream, call.parameters, 0)
+
+
 class Executor:
     """A plan on one device, ready to launch; it may be shared between threads.
 
@@ -107,11 +132,15 @@ class Executor:
         ``cuLaunchKernel`` with its parameters as integers; it raises a :class:`RuntimeError` with an attribute ``status``.
     overlapping : callable, optional
         Makes the same for a launch that may overlap with the one before it.
+    graph_of : callable, optional
+        :func:`~cuteblas.runtime.graphs.graph_of`.
 
     Notes
     -----
     The driver copies arguments while it is being called, but a second thread could overwrite them just before. Therefore every call
-    takes an argument block from a list, makes one if the list is empty, and puts it back.
+    takes an argument block from a list, makes one if the list is empty, and puts it back. Several launches have a block for each of
+    a few streams, and become a CUDA graph there, which the host launches in less time than one kernel; in a stream that is captured
+    they are launched one by one.
 
     Examples
     --------
@@ -120,7 +149,8 @@ class Executor:
     """
 
     def __init__(self, plan: Launchable, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any],
-                 overlapping: Callable[[], Callable[..., Any]] = OverlappingLaunch):
+                 overlapping: Callable[[], Callable[..., Any]] = OverlappingLaunch,
+                 graph_of: Callable[..., LaunchGraph | None] = graph_of):
         self.plan = plan
         self.ordinal = ordinal
         self._functions = tuple(functions)
@@ -129,6 +159,10 @@ class Executor:
         self._workspace_bytes = plan.workspace_bytes if plan.launches else 0
         self._roles = (*operands, "workspace") if self._workspace_bytes else operands
         self._captured: list[object] = []     # workspaces that CUDA graphs will use again
+        self._graph_of = graph_of
+        self._several = len(plan.launches) > 1
+        self._streams: dict[int, _OnStream] = {}
+        self._known_streams: set[int] = set()
         self._blocks = [self._new_block()]
 
     def launch(self, addresses: Sequence[int], stream: int, alpha: complex = 1.0, beta: complex = 0.0,
@@ -151,7 +185,17 @@ class Executor:
         DriverError
             If the driver refuses a launch.
         """
-        if self._workspace_bytes:
+        if self._several:
+            cuda = self._cuda
+            captured = is_captured(cuda.runtime, stream)
+            if self._workspace_bytes:
+                workspace = cuda.alloc(self._workspace_bytes)
+                addresses = (*addresses, workspace.ptr)
+                if captured:
+                    self._captured.append(workspace)
+            if not captured and self._on_stream(addresses, stream, alpha, beta, numbers):
+                return
+        elif self._workspace_bytes:
             workspace = self._allocate(stream)
             addresses = (*addresses, workspace.ptr)
         try:
@@ -168,6 +212,42 @@ class Executor:
                     self._again(error, launch_kernel, (function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0))
         finally:
             self._blocks.append(block)
+
+    def _on_stream(self, addresses: Sequence[int], stream: int, alpha: complex, beta: complex,
+                   numbers: Mapping[str, complex] | None) -> bool:
+        """Put several launches on a stream as a graph; whether that was done."""
+        here = self._streams.pop(stream, None)          # no other thread has it now
+        if here is None:
+            if stream in self._known_streams or len(self._known_streams) >= _MOST_STREAMS:
+                return False
+            self._known_streams.add(stream)
+            here = _OnStream(*self._new_block())
+        try:
+            graph = here.graph
+            if graph is None:
+                if here.times < 0:
+                    return False
+                here.times += 1
+                if here.times <= _PLAIN_CALLS:
+                    return False
+                here.arguments.write(addresses, alpha, beta, numbers)
+                here.make_graph(self._graph_of)
+                graph = here.graph
+                if graph is None:
+                    return False
+            elif changed := here.arguments.write(addresses, alpha, beta, numbers):
+                for number, reads in here.updates:
+                    if reads & changed:
+                        graph.update(number)
+            graph.launch(stream)
+        except RuntimeError as error:
+            here.arguments.forget()                     # a node may have those of another call
+            if getattr(error, "status", None) != _INVALID_CONTEXT:
+                here.graph, here.times = None, -1
+            return False
+        finally:
+            self._streams[stream] = here
+        return True
 
     def _new_block(self) -> tuple[ArgumentBlock, tuple[_Call, ...]]:
         """An argument block and the calls that use it."""

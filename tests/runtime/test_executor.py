@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200
 from cuteblas.runtime import DriverError, Executor, executor, loading, warmup
 from cuteblas.runtime.executor import check_launch
+from cuteblas.runtime.overlap import LaunchError
 from tests.runtime.samples import (
     CLUSTER_RANK,
     COPY,
@@ -184,6 +186,141 @@ def test_the_workspace_is_cupys_and_outlives_a_capture(fake_cupy):
     assert ready._captured == fake_cupy.allocated[1:]
 
 
+class FakeGraph:
+    """Stands for a graph: its nodes copy their arguments when it is made and when they are told."""
+
+    def __init__(self, recorder, launches, parameters):
+        self.recorder, self.launches, self.parameters = recorder, launches, parameters
+        self.updated, self.refuses = [], None
+        self.nodes = [self._read(number) for number in range(len(launches))]
+
+    def _read(self, number):
+        before = len(self.recorder.calls)
+        self.launches[number](0xcafe)
+        (call,) = self.recorder.calls[before:]
+        del self.recorder.calls[before:]
+        return call
+
+    def update(self, number):
+        self._refuse()
+        self.updated.append(number)
+        self.nodes[number] = self._read(number)
+
+    def launch(self, stream):
+        self._refuse()
+        self.recorder.calls += [(*call[:4], stream, *call[5:]) for call in self.nodes]
+
+    def _refuse(self):
+        if self.refuses is not None:
+            raise LaunchError(self.refuses, "refused")
+
+
+class Graphs(list):
+    """Makes graphs, and has those that it made."""
+
+    def __init__(self, recorder):
+        self.recorder = recorder
+
+    def __call__(self, launches, parameters):
+        self.append(FakeGraph(self.recorder, launches, parameters))
+        return self[-1]
+
+
+def several(recorder, make, launches=3):
+    return Executor(multiply_plan(1000, launches=launches), 0, tuple(range(1, launches + 1)), recorder, graph_of=make)
+
+
+def test_several_launches_become_a_graph_on_each_stream(fake_cupy):
+    recorder = FakeLaunch()
+    graphs = Graphs(recorder)
+    ready, wanted = several(recorder, graphs), []
+    random = Random(0)
+    for _ in range(60):
+        addresses, stream = tuple(random.choice((8, 16, 24)) for _ in range(3)), random.choice((0, 7, 9))
+        alpha, beta = random.choice((0.0, -0.0, 2.5)), random.choice((1.0, 0.5))
+        ready.launch(addresses, stream, alpha, beta)
+        wanted += [(i, (8, 1, 1), (128, 1, 1), 0, stream, (*addresses, 1000, alpha, beta), 0) for i in (1, 2, 3)]
+    assert list(map(repr, recorder.calls)) == list(map(repr, wanted)) and len(graphs) == 3
+
+
+def test_one_launch_and_one_in_a_capture_are_no_graphs(fake_cupy):
+    recorder = FakeLaunch()
+    graphs = Graphs(recorder)
+    ready = several(recorder, graphs, launches=1)
+    for _ in range(9):
+        ready.launch((1, 2, 3), 0)
+    fake_cupy.capturing = True
+    ready = several(recorder, graphs)
+    for _ in range(9):
+        ready.launch((1, 2, 3), 0)
+    assert not graphs and len(recorder.calls) == 9 + 27
+
+
+def test_only_nodes_whose_arguments_changed_are_told(fake_cupy):
+    recorder = FakeLaunch()
+    recorder.types = (ctypes.c_uint64,) * 2
+    orders = ("src", "dst"), ("src", "src"), ("dst", "dst")
+    plan = Plan(COPY, H200, "test", None, tuple(Launch(REVERSE, (1, 1, 1), tuple(map(Argument, order))) for order in orders))
+    graphs = Graphs(recorder)
+    ready = Executor(plan, 0, (1, 2, 3), recorder, graph_of=graphs)
+    calls = [(8, 16)] * 4 + [(8, 24), (8, 24), (32, 24), (40, 16)]
+    for addresses in calls:
+        ready.launch(addresses, 0)
+    assert graphs[0].updated == [0, 2, 0, 1, 0, 1, 2]
+    assert [call[5] for call in recorder.calls] == [pair for s, d in calls for pair in ((s, d), (s, s), (d, d))]
+
+
+@pytest.mark.parametrize("status, stays", [(999, False), (201, True)])
+def test_a_graph_that_is_refused_is_launched_as_kernels(fake_cupy, status, stays):
+    recorder = FakeLaunch()
+    graphs = Graphs(recorder)
+    ready = several(recorder, graphs)
+    for i in range(4):
+        ready.launch((1, 2, i), 0)
+    graphs[0].refuses = status
+    ready.launch((1, 2, 9), 0)
+    graphs[0].refuses = None
+    ready.launch((1, 2, 9), 0)
+    ready.launch((1, 2, 10), 0)
+    assert [call[5][2] for call in recorder.calls[::3]] == [0, 1, 2, 3, 9, 9, 10] and len(graphs) == 1
+    assert (ready._streams[0].graph is graphs[0]) == stays
+
+
+def test_where_no_graph_can_be_made_kernels_are_launched(fake_cupy):
+    asked, recorder = [], FakeLaunch()
+    ready = several(recorder, lambda *given: asked.append(given))
+    for _ in range(9):
+        ready.launch((1, 2, 3), 0)
+    assert len(asked) == 1 and len(recorder.calls) == 27
+
+
+def test_streams_beyond_some_have_no_graph(fake_cupy):
+    recorder = FakeLaunch()
+    graphs = Graphs(recorder)
+    ready = several(recorder, graphs)
+    for stream in [*range(50)] * 4:
+        ready.launch((1, 2, stream), stream)
+    assert len(graphs) == 8 and [(call[4], call[5][2]) for call in recorder.calls[::3]] == [(i, i) for i in [*range(50)] * 4]
+
+
+def test_threads_share_a_stream(fake_cupy):
+    recorder = FakeLaunch(delay=0.0001)
+    ready = several(recorder, lambda launches, parameters: None)
+    start = threading.Barrier(4)
+
+    def work(thread):
+        start.wait()
+        for i in range(10):
+            ready.launch((thread, i, thread * i), 0)
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wanted = [(t, i, t * i) for t in range(4) for i in range(10) for _ in range(3)]
+    assert sorted(call[5][:3] for call in recorder.calls) == sorted(wanted)
+
+
 def test_a_plan_without_launches_does_nothing_anywhere(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     plan = Plan(GEMM, H200, "nothing", None, (), workspace_bytes=0)
@@ -193,6 +330,7 @@ def test_a_plan_without_launches_does_nothing_anywhere(monkeypatch):
 
 def test_nothing_is_compiled_while_a_stream_is_captured(fake_cupy, monkeypatch):
     fake_cupy.capturing = True
+    monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "compile", lambda *_: pytest.fail("compiled"))
     with pytest.raises(RuntimeError, match=r"kernel multiply is not loaded on device 0 yet .* call warmup, .* before the capture"):
         loading.load(MULTIPLY, 0)
