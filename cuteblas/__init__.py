@@ -38,6 +38,7 @@ from .functions import (
     moveaxis,
     outer,
     permute_dims,
+    record,
     reset_stats,
     rollaxis,
     set_workspace_limit,
@@ -48,6 +49,7 @@ from .functions import (
     vdot,
     vecdot,
     vecmat,
+    warmup,
 )
 
 if TYPE_CHECKING:
@@ -69,9 +71,9 @@ __version__ = "0.1.0"
 
 __all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend",
            "dot", "einsum", "einsum_path", "empty_pinned", "enabled", "epilogue", "explain", "explain_copy", "inner", "install",
-           "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "reset_stats",
+           "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "record", "reset_stats",
            "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot",
-           "vecmat"]
+           "vecmat", "warmup"]
 
 _SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "functions", "kernels", "layout", "linalg",
                           "planning", "runtime"})

@@ -24,6 +24,7 @@ COMMANDS = {
     "layout": "print and draw a layout: values, thread-value layouts, swizzles, bank conflicts",
     "bench": "measure against CuPy on this GPU, or the cost of a call against NumPy",
     "calibrate": "measure this GPU and fit the numbers that plans are chosen by",
+    "warmup": "compile and load what calls will run, before the first of them",
     "doctor": "say what this machine has, what is missing and how to get it",
     "cache": "show or clear the compiled kernels on disk",
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["CUDA", "Cuda", "current_device", "current_stream", "launcher_for", "on_device_of", "require_one_device",
+__all__ = ["CUDA", "Cuda", "current_device", "current_stream", "keep_in_pool", "launcher_for", "on_device_of", "require_one_device",
            "several_devices", "uploaded"]
 
 
@@ -161,6 +161,12 @@ class Cuda:
                 return cupy.linalg.inv(x)
         except np.linalg.LinAlgError:
             return np.linalg.inv(np.zeros((1, 1)))
+
+
+def keep_in_pool(nbytes: int) -> None:
+    """Let the pool of the current stream have so much memory for the next who asks."""
+    if nbytes:
+        cupy.cuda.alloc(nbytes)
 
 
 _captured: list[tuple[Any, Any]] = []           # tables that CUDA graphs copy again whenever they are launched, and where to

@@ -20,6 +20,7 @@ from .elementwise import cast_by_kernels, cast_of, elementwise_parts, flushed_by
 from .engine import Engine
 from .memory import Memory, overlap, strides_by_order, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
+from .recording import listeners
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
@@ -119,6 +120,8 @@ class Execution:
         If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of the product that need less take
         its place, or native arithmetic, and are counted under ``"workspace"``.
         """
+        for listener in listeners:
+            listener(plan)
         if self.recorder is not None:
             plain = type(alpha) is type(beta) is int and (alpha, beta) == (1, 0) and numbers is None
             self.recorder.note_step(plan, *(arrays[role] for role in plan.problem.roles), plain=plain)
@@ -136,6 +139,8 @@ class Execution:
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
+        for listener in listeners:
+            listener(plan)
         if self.recorder is not None:
             self.recorder.note_step(plan, *reached)
         self.engine.run_table(plan, table, reached)

@@ -22,6 +22,7 @@ from .counters import tally
 from .cuda import CUDA, current_device, current_stream, launcher_for, several_devices, uploaded
 from .dispatch import Repeat, register_repeater
 from .memory import Memory
+from .recording import listeners
 from .settings import planned_under_the_limit
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ _unknown: set[tuple] = set()
 
 def _of_another_process(key: tuple, head: Hashable, inputs: Sequence[Any], out: Any) -> _Ready | None:
     """A call that has not run in this process, if it has run in another one."""
-    if key in _unknown:
+    if key in _unknown or listeners:
         return None
     from .. import runtime
 

@@ -11,8 +11,9 @@ from .explain import Explanation, explain, explain_copy
 from .matmul import matmul
 from .transpose import matrix_transpose, moveaxis, permute_dims, rollaxis, swapaxes, transpose
 from .vecdot import matvec, vecdot, vecmat
+from .warmup import record, warmup
 
 __all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot",
            "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "kron", "matmul", "matrix_transpose",
-           "matvec", "moveaxis", "outer", "permute_dims", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes",
-           "tensordot", "transpose", "vdot", "vecdot", "vecmat"]
+           "matvec", "moveaxis", "outer", "permute_dims", "record", "reset_stats", "rollaxis", "set_workspace_limit", "stats",
+           "swapaxes", "tensordot", "transpose", "vdot", "vecdot", "vecmat", "warmup"]

@@ -14,7 +14,7 @@ from .errors import INSTALL, CompileError, MissingDependency, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["compile", "compiler_version", "cubin_name", "supported_architectures"]
+__all__ = ["compile", "compiler_version", "cubin_name", "is_compiled", "supported_architectures"]
 
 _OPTIONS = {"std": "c++17", "ftz": False, "prec_div": True, "prec_sqrt": True, "fma": True,
             "device_as_default_execution_space": True}
@@ -72,6 +72,15 @@ def cubin_name(kernel: GeneratedKernel, arch: str) -> str:
     """The name of a kernel's cubin in the cache: of its source, the options, the architecture and the compiler's version."""
     what = kernel.name, arch, kernel.assembler, _OPTIONS, compiler_version()
     return hashlib.sha256(f"{what!r}\n{kernel.cuda_source}".encode()).hexdigest()
+
+
+def is_compiled(kernel: GeneratedKernel, arch: str) -> bool:
+    """Whether the cache has a kernel's cubin."""
+    try:
+        stored = open_cache().get(cubin_name(kernel, arch))
+    except OSError:
+        return False
+    return stored is not None and is_whole_cubin(stored)
 
 
 def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes:

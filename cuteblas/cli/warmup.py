@@ -1,0 +1,51 @@
+"""Compile and load what calls will run: those that cuteblas.record() saved to a file, or products of two shapes each.
+
+  python -m cuteblas warmup calls.json                                  (for this machine's GPU)
+  python -m cuteblas warmup calls.json --device h200                    (into the cache on disk; needs no GPU)
+  python -m cuteblas warmup 4096x4096 4096x4096 1x4096 4096x512 --dtype float16 --order CF
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+
+from ..functions.algorithms import PRECISIONS
+from ..functions.warmup import warmup
+from ..planning.devices import DEVICES
+from .command import CommandError
+from .explain import shapes
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("calls", nargs="+", metavar="FILE|SHAPE", help="a file, or an even number of shapes: 64x32 32x48")
+    parser.add_argument("--dtype", default="float32", help="element type of the operands (default: %(default)s)")
+    parser.add_argument("--order", default="CC", metavar="ORDERS", help="of both operands, C or F: CF is a @ b.T (default: CC)")
+    parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
+                        help="as in cuteblas.matmul (default: %(default)s)")
+    parser.add_argument("--device", metavar="CARD", help=f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU")
+
+
+def run(options: Namespace) -> int:
+    """Print what was done.
+
+    Raises
+    ------
+    CommandError
+        If the file or the options are not understood, or there is no such device.
+    """
+    try:
+        for calls in options.calls if os.path.exists(options.calls[0]) else [_pairs(options.calls)]:
+            print(warmup(calls, dtype=options.dtype, order=options.order.upper(), precision=options.precision,
+                         device=options.device))
+    except (TypeError, ValueError, OSError) as error:
+        raise CommandError(" ".join(str(error).split())) from None
+    return 0
+
+
+def _pairs(words: list[str]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    found = [extents for extents, _axes in shapes(" ".join(words))]
+    if len(found) % 2:
+        raise ValueError(f"products have two shapes each, got {len(found)} shapes; {words[0]} is no file")
+    return list(zip(found[::2], found[1::2], strict=True))

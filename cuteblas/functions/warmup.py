@@ -1,0 +1,299 @@
+"""Programs that start ready: what calls will run is written down, and compiled and loaded before the first of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
+from operator import index
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engines.memory import Memory, contiguous_strides
+from ..engines.recording import listening
+from .explain import device_for
+from .gufunc import resolve_product
+
+if TYPE_CHECKING:
+    from ..planning.plan import Plan
+    from ..planning.problem import DeviceInfo, Problem
+
+__all__ = ["Recording", "Warmup", "record", "warmup"]
+
+_FORM = "cuteblas problems 1"
+
+
+@dataclass
+class Recording:
+    """What calls ran: the problems of their plans, each once.
+
+    They say what is computed, of which types, extents, strides and alignments; neither elements nor the card belong to them.
+
+    Attributes
+    ----------
+    problems : list
+        In the order in which they ran first.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write them to a file, as JSON.
+
+        Parameters
+        ----------
+        file : path
+            Replaced if it exists.
+        """
+        import json
+
+        text = json.dumps({"form": _FORM, "problems": [_written(problem) for problem in self.problems]}, indent=1)
+        Path(file).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> Recording:
+        """Read such a file.
+
+        Parameters
+        ----------
+        file : path
+            What :meth:`save` wrote.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        ValueError
+            If it is something else.
+        """
+        import json
+
+        try:
+            data = json.loads(Path(file).read_text(encoding="utf-8"))
+            if data["form"] != _FORM:
+                raise ValueError(f"its form is {data['form']!r}")
+            return cls([_read(problem, _classes()) for problem in data["problems"]])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(file)} is no recording of this version of cuteblas: {error}") from error
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """What :func:`warmup` did.
+
+    Attributes
+    ----------
+    device : str
+        The card.
+    plans, kernels : int
+        How many there are.
+    compiled : int
+        Kernels that the cache on disk did not have.
+    loaded : bool
+        Whether they are on the device.
+    workspace_bytes : int
+        Scratch memory that is in CuPy's pool now, of the current stream.
+    seconds : float
+        What it took.
+    """
+
+    device: str
+    plans: int
+    kernels: int
+    compiled: int
+    loaded: bool
+    workspace_bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        where = f"loaded, with {self.workspace_bytes / 2**20:.1f} MiB of workspace" if self.loaded else "in the cache on disk"
+        return (f"{self.plans} {'plan' if self.plans == 1 else 'plans'} for {self.device}: {self.kernels} "
+                f"{'kernel' if self.kernels == 1 else 'kernels'}, {self.compiled} compiled, {where}; {self.seconds:.2f} s")
+
+
+@contextmanager
+def record() -> Iterator[Recording]:
+    """Write down what calls run inside a ``with`` block, in all threads, so that :func:`warmup` prepares it elsewhere.
+
+    Returns
+    -------
+    context manager
+        It gives a ``Recording``, which has the ``problems`` of the calls, and ``save(file)``. Calls that NumPy computes have none.
+
+    See Also
+    --------
+    cuteblas.warmup : what makes them ready.
+
+    Examples
+    --------
+    >>> a = np.ones((40, 30), np.float32)
+    >>> with cuteblas.backend("emulator"), cuteblas.record() as calls:
+    ...     c = cuteblas.matmul(a, a.T)
+    >>> [(p.m, p.n, p.k) for p in calls.problems]
+    [(40, 40, 30)]
+    """
+    found: dict[Problem, None] = {}
+    recording = Recording()
+    with listening(lambda plan: found.setdefault(plan.problem)):
+        try:
+            yield recording
+        finally:
+            recording.problems.extend(found)
+
+
+def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]], *, dtype: Any = np.float32,
+           order: str = "CC", precision: str = "auto", device: str | DeviceInfo | None = None) -> Warmup:
+    """Compile and load what calls will run, so that the first of them waits for nothing and may be in a CUDA graph.
+
+    Kernels of the current device are loaded, and scratch memory for the largest of the calls is put into CuPy's pool, for the
+    current stream. For a card by name, kernels are compiled into the cache on disk, which needs no GPU.
+
+    Parameters
+    ----------
+    calls : Recording, path, or iterable of pairs of shapes
+        What :func:`record` wrote down, the file that it was saved to, or shapes of operands of ``matmul``.
+    dtype : dtype
+        Of operands that are given by their shapes; float32 by default.
+    order : str
+        The order of both, C or F for their last two axes: ``"CF"`` is ``matmul(a, b.T)`` of arrays in C order.
+    precision : str
+        As in :func:`matmul`, for shapes.
+    device : str or DeviceInfo, optional
+        A card by name instead of the current device: ``"h200"``, ``"a100"`` ...
+
+    Returns
+    -------
+    Warmup
+        What was done. ``print`` says it in a line.
+
+    Raises
+    ------
+    ValueError
+        For operands that ``matmul`` refuses, a file that is no recording, an unknown card, or without a GPU if no card is named.
+    RuntimeError
+        While CuPy's current stream is captured.
+    CompileError, MissingDependency
+        If a kernel does not compile, or NVRTC is missing.
+
+    See Also
+    --------
+    cuteblas.record : writes down what calls run.
+
+    Examples
+    --------
+    >>> done = cuteblas.warmup([((64, 32), (32, 48))], device="h200")
+    >>> done.plans, done.loaded
+    (1, False)
+    """
+    start = perf_counter()
+    from concurrent.futures import ThreadPoolExecutor
+
+    from .. import runtime
+    from ..engines.settings import limited
+    from ..runtime.architectures import target_architecture
+    from ..runtime.compiler import is_compiled
+
+    card = device_for(device)
+    here = card is None
+    if card is None:
+        if (reason := runtime.why_unavailable()) is not None:
+            raise ValueError(f"warmup needs a GPU or the name of a card, device='h200' for example: {reason}")
+        if runtime.capturing():
+            raise RuntimeError("warmup cannot load kernels while a stream is being captured: call it before the capture")
+        card = runtime.device_info()
+    target = limited(card)
+    problems = _problems(calls, np.dtype(dtype), order, precision)
+    plans = [_plan(problem, target) for problem in dict.fromkeys(problems)]
+    kernels = {(launch.kernel.name, launch.kernel.digest): launch.kernel for plan in plans for launch in plan.launches}
+
+    def compiled(kernel: Any) -> bool:
+        arch = target_architecture(kernel.arch, target.arch)
+        found = is_compiled(kernel, arch)
+        runtime.compile(kernel, arch)
+        return not found
+
+    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1) or 1) as pool:
+        new = sum(pool.map(compiled, kernels.values()))
+    workspace = max((plan.workspace_bytes for plan in plans), default=0) if here else 0
+    if here:
+        from ..engines.cuda import current_device, keep_in_pool, launcher_for
+
+        for plan in plans:
+            launcher_for(plan, current_device())
+        keep_in_pool(workspace)
+    return Warmup(target.name, len(plans), len(kernels), new, here, workspace, perf_counter() - start)
+
+
+def _plan(problem: Problem, device: DeviceInfo) -> Plan:
+    from ..engines.execution import plan_for
+    from ..planning.gemm.grouped import plan_grouped
+    from ..planning.problem import GroupedProblem
+
+    return plan_grouped(problem, device) if isinstance(problem, GroupedProblem) else plan_for(problem, device)
+
+
+def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[Problem]:
+    if isinstance(calls, Recording):
+        return calls.problems
+    if isinstance(calls, (str, os.PathLike)):
+        return Recording.load(calls).problems
+    from ..engines.problems import has_kernels
+    from .algorithms import checked_precision
+    from .staging import stage
+
+    if len(order) != 2 or set(order) - {"C", "F"}:
+        raise ValueError(f"warmup takes the order of both operands, two letters C or F, got {order!r}")
+    if not has_kernels(dtype):
+        raise ValueError(f"warmup prepares products of types that kernels multiply, and {dtype} is none")
+    problems: list[Problem] = []
+    for i, pair in enumerate(calls):
+        try:
+            first, second = pair
+            shapes = tuple(map(index, first)), tuple(map(index, second))
+        except (TypeError, ValueError):
+            raise ValueError(f"warmup takes pairs of shapes, ((m, k), (k, n)), got {pair!r}") from None
+        x1, x2 = (Memory(shape, _strides(shape, letter, dtype), dtype, (2 * i + j + 1) << 44)
+                  for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
+        problems.append(stage(x1, x2, None, resolve_product(x1, x2, None, {}), checked_precision(precision)).problem)
+    return problems
+
+
+def _strides(shape: tuple[int, ...], order: str, dtype: np.dtype) -> tuple[int, ...]:
+    axes = [*range(len(shape))]
+    if order == "F":
+        axes[-2:] = axes[:-3:-1]
+    return contiguous_strides(shape, dtype.itemsize, axes)
+
+
+def _classes() -> dict[str, type]:
+    """What problems consist of, by name."""
+    from ..codegen.epilogue import EpilogueGraph, Node
+    from ..planning import problem as p
+
+    kinds = (p.GemmProblem, p.GroupedProblem, p.CopyProblem, p.ContractionProblem, p.ReductionProblem, p.Operand, p.Storage,
+             p.Fusion, EpilogueGraph, Node)
+    return {kind.__name__: kind for kind in kinds}
+
+
+def _written(x: Any) -> Any:
+    """A problem as values that JSON has."""
+    if is_dataclass(x) and not isinstance(x, type):
+        return {"is": type(x).__name__} | {each.name: _written(getattr(x, each.name)) for each in fields(x) if each.init}
+    if isinstance(x, tuple):
+        return [_written(each) for each in x]
+    return {"complex": [x.real, x.imag]} if isinstance(x, complex) else x
+
+
+def _read(x: Any, classes: Mapping[str, type]) -> Any:
+    """The other way round."""
+    if isinstance(x, list):
+        return tuple(_read(each, classes) for each in x)
+    if not isinstance(x, dict):
+        return x
+    if "complex" in x:
+        return complex(*x["complex"])
+    return classes[x["is"]](**{name: _read(value, classes) for name, value in x.items() if name != "is"})
