@@ -29,7 +29,7 @@ SITE = DOCS / "site"
 ON_GITHUB = re.compile(r"https://(?:github\.com/cuteblas/cuteblas/(?:blob|tree)"
                        r"|raw\.githubusercontent\.com/cuteblas/cuteblas)/main/([^)#\"]*)")
 WITHOUT_EXAMPLES = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
-NAMED = re.compile(r"(?<![/\w])((?:cuteblas|layout|codegen|kernels|planning|runtime|emulator|functions|blas|array|cli|tests"
+NAMED = re.compile(r"(?<![/\w])((?:cuteblas|layout|codegen|kernels|planning|runtime|emulator|engines|functions|blas|array|cli|tests"
                    r"|conformance|docs)/[\w/]+\.(?:py|h|cuh|md|json|yml))\b")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
@@ -39,7 +39,8 @@ def available(needed):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_examples(path, monkeypatch):
+def test_examples(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)                               # where examples write files
     monkeypatch.setenv("CUTEBLAS_DEVICE", "cpu")              # as where there is no GPU
     text, names = path.read_text(encoding="utf-8"), {"__name__": path.stem}
     runner = DocTestRunner(optionflags=ELLIPSIS)
