@@ -10,12 +10,10 @@ NumPy and CuPy arrays and return what they were given; ``cuteblas.linalg`` has t
 layout algebra and the kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
 """
 
+import os as _os
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
-from .array import asarray, ndarray
-from .array.install import enabled, install, uninstall
-from .array.install import obey_environment as _obey_environment
 from .functions import (
     Explanation,
     ShardedArray,
@@ -58,6 +56,7 @@ if TYPE_CHECKING:
     from . import cli as cli
     from . import codegen as codegen
     from . import emulator as emulator
+    from . import engines as engines
     from . import epilogues as epilogues
     from . import functions as functions
     from . import kernels as kernels
@@ -65,6 +64,11 @@ if TYPE_CHECKING:
     from . import linalg as linalg
     from . import planning as planning
     from . import runtime as runtime
+    from .array import asarray as asarray
+    from .array import ndarray as ndarray
+    from .array.install import enabled as enabled
+    from .array.install import install as install
+    from .array.install import uninstall as uninstall
     from .epilogues import epilogue as epilogue
 
 __version__ = "0.1.0"
@@ -75,15 +79,18 @@ __all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfor
            "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot",
            "vecmat", "warmup"]
 
-_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "epilogues", "functions", "kernels", "layout", "linalg",
-                          "planning", "runtime"})
+_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "engines", "epilogues", "functions", "kernels", "layout",
+                          "linalg", "planning", "runtime"})
+_HOMES = {"asarray": "array", "enabled": "array.install", "epilogue": "epilogues", "install": "array.install", "ndarray": "array",
+          "uninstall": "array.install"}
 
 
 if not TYPE_CHECKING:                                   # which would take any name for an object
     def __getattr__(name: str) -> object:
-        """Import a subpackage, or the decorator of epilogues, when it is first used."""
-        if name == "epilogue":
-            return _import_module(f"{__name__}.epilogues").epilogue
+        """Import a subpackage, or a name of one that products do not need, when it is first used."""
+        if name in _HOMES:
+            globals()[name] = getattr(_import_module(f"{__name__}.{_HOMES[name]}"), name)
+            return globals()[name]
         if name in _SUBPACKAGES:
             return _import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -93,4 +100,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
-_obey_environment()
+if _os.environ.get("CUTEBLAS_INSTALL"):
+    from .array.install import obey_environment as _obey_environment
+
+    _obey_environment()

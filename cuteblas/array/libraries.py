@@ -53,7 +53,11 @@ def by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> A
     containers that are not known here.
     """
     ours = ours_by_numpys().get(function)
-    on_gpu = next((x for x in leaves((arguments, named)) if kind_of(x) == "cupy"), None)
+    first = arguments[0] if arguments else None
+    if len(arguments) == 1 and not named and type(first) is np.ndarray:
+        on_gpu = None
+    else:
+        on_gpu = first if kind_of(first) == "cupy" else next((x for x in leaves((arguments, named)) if kind_of(x) == "cupy"), None)
     if on_gpu is not None:
         from ._cupy_functions import by_cupy
 

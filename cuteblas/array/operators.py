@@ -17,6 +17,8 @@ from .wrapper import define, flatiter, ndarray, unwrapped, wrap, wrapped
 
 __all__ = ["define_operators"]
 
+_NUMBERS = frozenset({bool, int, float, complex})
+
 
 def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
     """``call`` on the data of ``x`` and another operand, which the library of the data may leave the answer to."""
@@ -44,9 +46,17 @@ def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> 
 def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
     """``x + y``, by the ufunc where ``y`` has an answer to that (NEP 13)."""
     def operate(self: ndarray, other: Any, /) -> Any:
-        if kind_of(other) == "foreign" and type(other) is not ndarray:
+        data, kind = self._data, type(other)
+        if kind is ndarray:
+            theirs = other._data
+            result = call(data, theirs) if type(data) is type(theirs) else _operated(call, self, other)
+        elif kind in _NUMBERS and (call is not operator.pow or type(data) is np.ndarray):
+            result = call(data, other)
+        elif kind_of(other) == "foreign":
             return NotImplemented if other.__array_ufunc__ is None else ufunc(self, other)
-        return wrapped(_operated(call, self, other))
+        else:
+            result = _operated(call, self, other)
+        return wrap(result) if type(result) is type(data) else wrapped(result)
 
     return operate
 

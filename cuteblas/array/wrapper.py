@@ -477,6 +477,9 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
 def call_on_data(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: dict[str, Any], *owner: ndarray) -> Any:
     """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments returned, and of the array whose
     method it is, the given array."""
+    if len(arguments) == 1 and not (named or owner) and type(x := arguments[0]) is ndarray:       # nothing to look for
+        result = call(x._data)
+        return x if result is x._data else as_given(result, [x]) if type(result) is tuple else wrapped(result)
     raw, raw_named = unwrapped(arguments), unwrapped(named)
     require_one_place(name, (*(x._data for x in owner), raw, raw_named))
     result = call(*raw, **raw_named)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +48,12 @@ def several_devices() -> bool:
     return cupy.cuda.runtime.getDeviceCount() > 1
 
 
-@contextmanager
-def on_device_of(x: Any) -> Iterator[None]:
+def on_device_of(x: Any) -> AbstractContextManager[Any]:
     """Make the device of a CuPy array the current one."""
-    if several_devices() and current_device() != x.data.device_id:
-        with cupy.cuda.Device(x.data.device_id):
-            yield
-    else:
-        yield
+    return cupy.cuda.Device(x.data.device_id) if several_devices() and current_device() != x.data.device_id else _HERE
+
+
+_HERE = nullcontext()
 
 
 def require_one_device(function: str, operands: Mapping[str, Any]) -> None:
