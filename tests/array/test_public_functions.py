@@ -65,6 +65,7 @@ def fill(function):
 
 
 matmul, explain = cuteblas.matmul, cuteblas.explain
+LETTERS = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}
 CALLS = [
     call("matmul", matmul, A, B), call("matmul", matmul, A, B, C, into=(2,)),
     call("matmul", lambda a, b: matmul(a, b, precision="ieee", order="F"), A, B),
@@ -109,6 +110,10 @@ CALLS = [
       for kind, dtype in zip("sdcz", ("f4", "f8", "c8", "c16"), strict=True)),
     *(call(name, lambda x, y, name=name: getattr(blas, name)(1, x, y), V.astype(dtype), V.astype(dtype))
       for name, dtype in (("sger", "f4"), ("dger", "f8"), ("cgeru", "c8"), ("cgerc", "c8"), ("zgeru", "c16"), ("zgerc", "c16"))),
+    *(call(name, lambda x, name=name: getattr(blas, name)(1, x), A.astype(LETTERS[name[0]]), by_cupy=False)
+      for name in ("ssyrk", "dsyrk", "csyrk", "zsyrk", "cherk", "zherk")),
+    *(call(name, lambda x, y, name=name: getattr(blas, name)(1, x, y), *2 * [A.astype(LETTERS[name[0]])], by_cupy=False)
+      for name in ("ssyr2k", "dsyr2k", "csyr2k", "zsyr2k", "cher2k", "zher2k")),
     call("dgemm", lambda alpha, a, b, beta, c: blas.dgemm(alpha, a, b, beta, c), TWO, A, B, ONE, C),
     call("dgemm", lambda a, b, out: blas.dgemm(1, a, b, out=out), A, B, C, into=(2,)),
     call("dgemm", lambda a, b: blas.dgemm(1, a, b, trans_a="T", trans_b="T"), B, A),
