@@ -58,6 +58,7 @@ _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
 _TRANSPOSE_SIZES, _PRODUCT_SIZES, _VARIANT_DTYPES = ((8192,),), ((5120, 5120, 4096), (1024, 1024, 8192)), ("float32",)
 _EPILOGUE_SIZES, _EPILOGUE_DTYPES, _EPILOGUES = ((1024,), (4096,)), ("float32", "float16"), 3
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
+_SEVERAL_LAUNCHES, _FEW_CALLS = (777, 1024, 4096), 20    # so few that the driver's queue takes them all at once
 _SAMPLED_ROWS, _SAMPLED_COLUMNS = 8, 32
 _TRUE = 0.1                          # of elements of bool
 
@@ -371,13 +372,23 @@ def _host_calls(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]
     }
 
 
+def _calls_of_several_launches(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """The same of products on a GPU that come to several kernels."""
+    def of(n: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        a, b, c = (_random(xp, (n, n), "float32", seed) for seed in range(3))
+        return lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)
+
+    return {f"matmul(a, b, out=c), {n} x {n}": of(n) for n in _SEVERAL_LAUNCHES}
+
+
 def _host(machine: Any, which: Selection) -> Iterator[Row]:
-    for case, calls in _host_calls(machine.rival).items():
+    several = {} if machine.rival is np else _calls_of_several_launches(machine.rival)
+    for case, calls in (_host_calls(machine.rival) | several).items():
+        turn = _FEW_CALLS if case in several else machine.host_turn
         for call in calls:
-            machine.host_interval(call, _HOST_CALLS)
+            machine.host_interval(call, _HOST_CALLS if case not in several else _FEW_CALLS)
         turns = max(1, _HOST_CALLS // machine.host_turn)
-        taken = [[machine.host_interval(call, machine.host_turn) / machine.host_turn for call in calls]
-                 for _ in range(turns * which.repeats)]
+        taken = [[machine.host_interval(call, turn) / turn for call in calls] for _ in range(turns * which.repeats)]
         ours, rival = (median(column) for column in zip(*taken, strict=True))
         yield {"case": case, "ours_s": ours, "rival_s": rival, "ratio": rival / ours}
 
