@@ -101,8 +101,8 @@ class ArgumentBlock:
     """The arguments of all launches of a plan, for one thread at a time.
 
     The driver takes an array of pointers to the arguments. An unshifted address is stored once, however many parameters point to
-    it, so that :meth:`write` is one assignment for a launch without scalars and tensor maps. Of anything else it writes what has
-    changed. Tensor maps are encoded when an address is new, and the latest few are kept.
+    it, so that :meth:`write` is one assignment for a launch without tensor maps. Of anything else it writes what has changed. Tensor
+    maps are encoded when an address is new, and the latest few are kept.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class ArgumentBlock:
         self._pointers = [self._point(launch) for launch in launches]
         self.parameters = tuple(ctypes.addressof(pointers) for pointers in self._pointers)
         self.reads = tuple(self._read_by(launch) for launch in launches)
-        self._plain = len(launches) == 1 and not (any(self._shifted) or any(self._maps) or self._scalars)
+        self._plain = len(launches) == 1 and not (any(self._shifted) or any(self._maps))
 
     def write(self, addresses: Sequence[int], alpha: complex = 1.0, beta: complex = 0.0,
               numbers: Mapping[str, complex] | None = None) -> int:
@@ -163,13 +163,18 @@ class ArgumentBlock:
         ValueError
             If there are more or fewer addresses than roles, or a number is missing.
         """
-        if self._plain:
-            self._addresses[:] = addresses     # type: ignore[call-overload]
-            return -1
         changed = 0
         if self._scalars:
             changed = SCALARS
-            self._write_scalars(alpha, beta, numbers)
+            for role, scalars in self._scalars.items():
+                value = alpha if role == "alpha" else beta if role == "beta" else (numbers or {}).get(role)
+                if value is None:
+                    raise ValueError(f"the plan takes a number {role!r} and the call gives {', '.join(numbers or ()) or 'none'}")
+                for scalar in scalars:
+                    scalar.store(value)
+        if self._plain:
+            self._addresses[:] = addresses     # type: ignore[call-overload]
+            return -1
         addresses, before = tuple(addresses), self._written
         if addresses != before:
             self._written = None
@@ -187,14 +192,6 @@ class ArgumentBlock:
     def forget(self) -> None:
         """Let the next call write everything."""
         self._written = None
-
-    def _write_scalars(self, alpha: complex, beta: complex, numbers: Mapping[str, complex] | None) -> None:
-        for role, scalars in self._scalars.items():
-            value = alpha if role == "alpha" else beta if role == "beta" else (numbers or {}).get(role)
-            if value is None:
-                raise ValueError(f"the plan takes a number {role!r} and the call gives {', '.join(numbers or ()) or 'none'}")
-            for scalar in scalars:
-                scalar.store(value)
 
     def _read_by(self, launch: Any) -> int:
         """What the arguments of a launch depend on."""
