@@ -25,6 +25,7 @@ _LUCK = 3.0
 _SAMPLED = {"emulator": 64, "cuda": 1024}
 _SMALL = (24, 20, 200)
 _LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
+_MOST_ELEMENTS = 2**25
 _DEPTHS = (1, 16, 64, 65, 127, 128, 256, 257, 1000, 16384, 65536)
 
 of_both_types = pytest.mark.parametrize("element", ["float32", "complex64"])
@@ -75,7 +76,6 @@ def not_worse(row: Row, allowance: float = 1.0) -> None:
 def test_small_products(backend: str, element: str, case: Case) -> None:
     precisions = ("fp16x3", "auto") if backend == "emulator" and "D^-1" not in case.name and "exp(4" not in case.name else ("auto",)
     for precision in precisions:
-        # Other libraries cut even a short K into slices, which is worth a factor; ours adds in the order of k.
         row = graded(backend, element, case, _SMALL, precision=precision)
         not_worse(row, allowance=5.0)
         assert not case.exact or row.ours == Grade(0.0, 0.0)
@@ -129,6 +129,26 @@ def test_depths(backend: str, element: str, k: int) -> None:
         pytest.skip("large products need a GPU")
     for case in CASES[:2]:
         not_worse(graded(backend, element, case, (1024, 1024, k)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@of_both_types
+def test_native_sums(backend: str, element: str, case: Case) -> None:
+    """Small and large results, and every depth: errors of native arithmetic are no larger than the other library's."""
+    if backend != "cuda":
+        return native(backend, element, case, _SMALL)
+    for extents in ((256, 192), (777, 1031), (1536, 1280), (64, 64)):
+        for k in (*_DEPTHS, 192, 512, 1024, 4096):
+            if max(extents) * k <= _MOST_ELEMENTS:
+                native(backend, element, case, (*extents, k))
+    return None
+
+
+def native(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
+    """The gate of precision ``"ieee"``."""
+    row = graded(backend, element, case, extents, precision="ieee")
+    assert row.ours.rms <= max(row.theirs.rms, _LUCK / 3) and row.ours.largest <= max(row.theirs.largest, _LUCK), row
+    assert not case.exact or row.ours == Grade(0.0, 0.0)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import gcd
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Ldmatrix, Vector
@@ -106,8 +107,8 @@ def _loader(extent: int, tile: MmaTile, access: OperandAccess) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a vector along it."""
     threads = tile.mma.threads
     along, across = (extent, tile.k) if access.unit == 0 else (tile.k, extent)
-    lanes = min(along // access.width, threads)
-    rows = min(across, threads // lanes)
+    lanes = gcd(along // access.width, threads)
+    rows = gcd(across, threads // lanes)
     lanes = threads // rows
     if access.unit == 0:
         return TiledCopy(Layout((lanes, rows)), (access.width, 1))

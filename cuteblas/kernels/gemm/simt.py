@@ -14,19 +14,22 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy, TiledMma
-from ...layout import Layout, _, make_layout
-from ...layout.symbolic import IntLike
+from ...layout import Layout, Tensor, _, make_layout, size
+from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
+
+_VECTORS = 4                         # of totals in shared memory that are in registers at once
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class TileShape:
         Blocks that should fit on a multiprocessor at once.
     in_order : bool
         Whether multiplications of float32 stay in the order in which they are written.
+    totals : {"registers", "shared"}, optional
+        Where sums of chunks along K are added up, of types that round; without, all of K is one chain of additions.
     """
 
     m: int
@@ -60,11 +65,23 @@ class TileShape:
     stages: int = 3
     min_blocks: int = 1
     in_order: bool = False
+    totals: str | None = None
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
         return 32 * self.warps[0] * self.warps[1]
+
+    def chunk(self, k_tiles: IntLike) -> IntLike:
+        """Of so many steps along K, those of a chunk, whose sums are one chain of additions; chunks are another one.
+
+        With totals in registers an eighth of K, from 16 to 128 elements, so that errors grow with some tens of additions and not
+        with K; beyond 32768 one of 256 chunks. With totals in shared memory each end costs more: 1024 elements.
+        """
+        if self.totals == "shared":
+            return 1024 // self.k
+        eighth = maximum(minimum(ceil_div(k_tiles, 8), 128 // self.k), max(1, 16 // self.k))
+        return maximum(eighth, ceil_div(k_tiles, 256))
 
     @property
     def mma(self) -> TiledMma:
@@ -98,7 +115,7 @@ class SimtConfig(GemmConfig):
         """The kernel's symbol."""
         t = self.tile
         return (f"gemm_simt_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
-                f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{self.traits}")
+                f"_{t.values[0]}x{t.values[1]}_s{t.stages}{f'_{t.totals}' if t.totals else ''}_{self.traits}")
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
@@ -114,6 +131,60 @@ def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: 
         lanes = tile.threads // along
         threads = Layout((along, lanes), (lanes, 1))
     return TiledCopy(threads, (width, 1))
+
+
+class _InRegisters:
+    """Totals of the sums of chunks in registers, as many as there are sums."""
+
+    def __init__(self, k: KernelBuilder, sums: Tensor, threads: int):
+        self._k, self._sums = k, sums
+        self._totals = k.registers("tCrT", sums.engine.dtype.name, sums.layout)
+        k.fill(self._totals)
+
+    def end_chunk(self) -> None:
+        """Add the sums to the totals and begin anew."""
+        self._k.comment("The end of a chunk")
+        self._k.fold(self._totals, self._sums)
+        self._k.fill(self._sums)
+
+    def finish(self) -> None:
+        """Add the totals to the last sums."""
+        self._k.fold(self._sums, self._totals)
+
+
+class _InShared:
+    """Totals in shared memory, of tiles whose sums leave no registers.
+
+    Vectors of 16 bytes of each thread follow those of the thread before; a few at a time are in registers.
+    """
+
+    def __init__(self, k: KernelBuilder, sums: Tensor, threads: int):
+        element = sums.engine.dtype
+        vector = 16 // element.bytes
+        pieces = size(sums.layout) // (vector * _VECTORS)
+        self._k, self._vector, self._pieces = k, Vector(vector), pieces
+        self._sums = Tensor(sums.engine, Layout((vector, _VECTORS, pieces)))
+        self._part = k.registers("tCrT", element.name, Layout((vector, _VECTORS)))
+        sT = k.shared("sT", element.name, Layout((vector, threads, _VECTORS, pieces)))
+        self._totals = k.pin("tCsT", sT[_, k.thread, _, _])
+        k.copy(self._vector, self._sums, self._totals)
+
+    def end_chunk(self) -> None:
+        """Add the sums to the totals and begin anew."""
+        k = self._k
+        k.comment("The end of a chunk")
+        with k.loops((self._pieces,), "p") as (piece,):
+            k.copy(self._vector, self._totals[_, _, piece], self._part)
+            k.fold(self._part, self._sums[_, _, piece])
+            k.copy(self._vector, self._part, self._totals[_, _, piece])
+        k.fill(self._sums)
+
+    def finish(self) -> None:
+        """Add the totals to the last sums."""
+        k = self._k
+        with k.loops((self._pieces,), "p") as (piece,):
+            k.copy(self._vector, self._totals[_, _, piece], self._part)
+            k.fold(self._sums[_, _, piece], self._part)
 
 
 @cache
@@ -186,7 +257,14 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     def multiply(buffer: IntLike) -> None:
         k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer])
 
-    main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+    if tile.totals is None or dtype(accumulator).kind not in "fc":
+        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+    else:
+        totals = (_InRegisters if tile.totals == "registers" else _InShared)(k, tCrC, tile.threads)
+        chunk = k.let("chunk_tiles", tile.chunk(block.k_tiles))
+        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply, chunk=chunk, end_chunk=totals.end_chunk)
+        with k.when(less(chunk, block.k_tiles)):
+            totals.finish()
 
     def runs(fragment: Layout) -> Layout:
         """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""

@@ -29,7 +29,7 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
 
 __all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma",
            "why_not_mma"]
@@ -55,6 +55,9 @@ _WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
 _FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1),
                                 ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2),
                                 ((32, 32), (2, 2), 2))
+_MORE = (((64, 48), (2, 2), 2), ((64, 80), (2, 2), 2), ((64, 96), (2, 2), 2), ((96, 64), (2, 2), 2), ((96, 48), (2, 2), 2),
+         ((96, 80), (2, 2), 2), ((96, 96), (2, 4), 1), ((128, 48), (2, 2), 2), ((128, 96), (4, 2), 1), ((64, 112), (2, 2), 2),
+         ((32, 48), (2, 2), 3), ((48, 48), (1, 2), 4))
 _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
     ("float64", "sm_80"): _FLOAT64_SHAPES,
     ("float64", "sm_90"): _FLOAT64_SHAPES,
@@ -181,9 +184,7 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 
 def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
-    numbers, slice_bytes = [1], p.m * p.n * prod(p.batch) * dtype(atom.accumulator).bytes
-    while may_split_k and p.k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
-        numbers.append(2 * numbers[-1])
+    numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device)) if may_split_k else [1]
     for tile in mma_tiles(atom, device):
         for split_k in numbers:
             yield _estimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)

@@ -29,7 +29,7 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
 
 __all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
            "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "types"]
@@ -74,15 +74,15 @@ class Candidate:
 _T = TileShape
 _TILES = {
     "float32": (
-        _T(256, 128, 8, warps=(4, 2), stages=4, in_order=True),
-        _T(128, 256, 8, stages=4),
-        _T(128, 128, 8, stages=4, min_blocks=2),
-        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3),
-        _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4),
-        _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4),
-        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8),
-        _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4),
-        _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4),
+        _T(256, 128, 8, warps=(4, 2), stages=4, in_order=True, totals="shared"),
+        _T(128, 256, 8, stages=4, totals="shared"),
+        _T(128, 128, 8, stages=4, totals="registers"),
+        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=2, totals="registers"),
+        _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4, totals="registers"),
+        _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4, totals="registers"),
+        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8, totals="registers"),
+        _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4, totals="registers"),
+        _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4, totals="registers"),
     ),
     "float64": (
         _T(128, 64, 8, warps=(2, 2), values=(2, 2), stages=3, min_blocks=2),
@@ -91,9 +91,9 @@ _TILES = {
         _T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2),
     ),
     "complex64": (
-        _T(128, 64, 8, values=(2, 2), stages=3, min_blocks=2),
-        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2),
-        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4),
+        _T(128, 64, 8, values=(2, 2), stages=3, totals="registers"),
+        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2, totals="registers"),
+        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4, totals="registers"),
     ),
     "complex128": (
         _T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2),
@@ -162,10 +162,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
 
 def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Into how many slices K may be split."""
-    k, slice_bytes, numbers = _depth(p), p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes, [1]
-    while k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
-        numbers.append(2 * numbers[-1])
-    return numbers
+    return list(numbers_of_slices(p, _depth(p), p.accumulator, device))
 
 
 def _depth(p: GemmProblem) -> int:
