@@ -408,6 +408,12 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "copies are not awaited": (r"cb::cp_async_wait<1>\(\);", NOTHING),
         "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
         "two blocks have one tile": (r"int const block = blockIdx.x;", "int const block = 0;"),
+        "totals are not set": (r"tCrT\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
+        "the sums of a chunk are lost": (r"tCrT\[[^;]*\] = cb::add[^;]*;", NOTHING),
+        "a chunk begins with the sums before it": (r"(?s)(// The end of a chunk.*?)tCrC\[[^;]*\] = cb::zero<float>\(\);", r"\1"),
+        "totals are left out": (r"tCrC\[[^;]*\] = cb::add[^;]*;", NOTHING),
+        "a chunk has a tile too few": (r"cb::min\(first \+ chunk_tiles", "cb::min(first + chunk_tiles - 1"),
+        "a chunk has a tile too many": (r"cb::min\(first \+ chunk_tiles", "cb::min(first + chunk_tiles + 1"),
     },
     "slices:1": {
         "the sum is not set": (r"total\[0\] = cb::zero<float>\(\);", NOTHING),

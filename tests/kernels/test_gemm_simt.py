@@ -297,6 +297,18 @@ def test_elements_of_8_bytes_are_stored_without_bank_conflicts(element, operand)
         assert all("no bank conflict" in facts[f"shared store s{name}"] for name in "AB"), candidate
 
 
+def test_tiles_fit_into_shared_memory():
+    """Where there is little, tiles with totals in shared memory are not chosen."""
+    operand = OperandAccess(0, 1)
+    for dtype, nbytes in itertools.product(FLOATS, (49152, 65536, H200.shared_bytes_per_block)):
+        fits = simt.fitting(dtype, replace(H200, shared_bytes_per_block=nbytes))
+        assert fits and (nbytes < 2**16 or fits[-1] == candidates(dtype)[-1])
+        for each in candidates(dtype):
+            kernel = gemm_simt(SimtConfig(dtype, dtype, each.tile, operand, operand, operand))
+            assert abs(kernel.shared_bytes - each.tile.shared_bytes(np.dtype(dtype).itemsize)) < 256
+            assert (each in fits) == (kernel.shared_bytes <= nbytes)
+
+
 def test_the_source_is_for_people():
     """Tiles, partitions and copies by name; no PTX; no address outside of the prelude's calls."""
     access = OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4)

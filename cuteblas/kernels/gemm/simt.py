@@ -29,6 +29,7 @@ from .main_loop import main_loop
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
 
+_PAD = 4                             # elements after a row of shared memory
 _VECTORS = 4                         # of totals in shared memory that are in registers at once
 
 
@@ -71,6 +72,11 @@ class TileShape:
     def threads(self) -> int:
         """Threads of a block."""
         return 32 * self.warps[0] * self.warps[1]
+
+    def shared_bytes(self, item: int) -> int:
+        """Shared memory of a block whose elements and sums have so many bytes."""
+        ring = (self.m + self.n + 2 * _PAD) * self.k * self.stages
+        return (ring + self.m * self.n * (self.totals == "shared")) * item
 
     def chunk(self, k_tiles: IntLike) -> IntLike:
         """Of so many steps along K, those of a chunk, whose sums are one chain of additions; chunks are another one.
@@ -221,9 +227,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
                         f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
     block = GemmBlock(k, config, accumulator)
     # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -----------------------------
-    pad = 4
-    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
-    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + pad, (tile.n + pad) * tile.k)))
+    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + _PAD, (tile.m + _PAD) * tile.k)))
+    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + _PAD, (tile.n + _PAD) * tile.k)))
 
     # -- thread-value layouts of copies and of the product ---------------------------------------------------------------------
     tid = k.thread

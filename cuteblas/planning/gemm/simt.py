@@ -31,7 +31,7 @@ from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
 
-__all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
+__all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "fitting", "plan_simt",
            "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
@@ -113,6 +113,11 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
     return _CANDIDATES["float64" if accumulator.bytes == 8 else "float32"]
 
 
+def fitting(sums: str, device: DeviceInfo) -> list[Candidate]:
+    """Those of :func:`candidates` for which a block has enough shared memory."""
+    return [each for each in candidates(sums) if each.tile.shared_bytes(dtype(sums).bytes) <= device.shared_bytes_per_block]
+
+
 def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
                   b: OperandAccess, *, aligned: bool = False) -> float:
     """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``."""
@@ -155,7 +160,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
     slices add the traffic of the workspace and a launch.
     """
-    tiles, numbers = candidates(p.accumulator), _numbers_of_slices(p, device) if may_split_k else [1]
+    tiles, numbers = fitting(p.accumulator, device), _numbers_of_slices(p, device) if may_split_k else [1]
     choices = (_estimated(p, device, a, b, tile, split_k, predicated) for tile in tiles for split_k in numbers)
     return min(choices, key=lambda choice: choice.seconds)
 
@@ -214,7 +219,7 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     """All that :func:`plan_simt` chooses among."""
     p = oriented(problem, 0).problem
     a, b = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
-    for candidate in candidates(p.accumulator):
+    for candidate in fitting(p.accumulator, device):
         for split_k in _numbers_of_slices(p, device):
             choice, t = _estimated(p, device, a, b, candidate, split_k), candidate.tile
 

@@ -90,7 +90,7 @@ def most_workspace(device: DeviceInfo) -> int:
 
 
 def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: DeviceInfo) -> Iterator[int]:
-    """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., so that blocks come near to full waves."""
+    """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
     most = min(depth // MIN_SLICE, most_workspace(device) // (prod((p.m, p.n, *p.batch)) * dtype(accumulator).bytes))
     yield 1
     count, after = 2, 3
