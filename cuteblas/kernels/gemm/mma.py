@@ -22,8 +22,8 @@ from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import MmaAtom, WarpMma, operand_tile
 from ...codegen.tiled import TiledCopy
-from ...layout import ComposedLayout, Layout, Tensor, _, domain_offset, make_layout, size
-from ...layout.symbolic import IntLike, less, maximum
+from ...layout import ComposedLayout, Layout, Tensor, _, make_layout, size
+from ...layout.symbolic import IntLike
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
@@ -31,7 +31,6 @@ from .main_loop import main_loop
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
 _MATRICES = 4                        # registers that one ldmatrix fills
-_AT_ONCE = 4                         # pairs of sums of another group of warps in registers
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,6 @@ class MmaTile:
         Stages of the shared-memory ring.
     min_blocks : int
         Blocks that should fit on a multiprocessor at once.
-    groups : int
-        Groups of so many warps, each of which multiplies its part of every step along K.
     """
 
     m: int
@@ -61,18 +58,12 @@ class MmaTile:
     warps: tuple[int, int] = (2, 2)
     stages: int = 4
     min_blocks: int = 1
-    groups: int = 1
 
     def __post_init__(self) -> None:
         m, n, k = self.atom.shape
-        if self.m % (m * self.warps[0]) or self.n % (n * self.warps[1]) or self.k % (k * self.groups) or self.stages < 2:
+        if self.m % (m * self.warps[0]) or self.n % (n * self.warps[1]) or self.k % k or self.stages < 2:
             raise CodegenError(f"{self.warps} warps of instructions {self.atom.shape} do not divide the tile "
                                f"{self.m}x{self.n}x{self.k} in {self.stages} stages")
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.mma.threads * self.groups
 
     @property
     def mma(self) -> WarpMma:
@@ -108,14 +99,13 @@ class MmaConfig(GemmConfig):
         """The kernel's symbol."""
         t = self.tile
         shape = "".join(f"{letter}{n}" for letter, n in zip("mnk", t.atom.shape, strict=True))
-        groups = f"x{t.groups}" if t.groups > 1 else ""
-        return (f"gemm_mma_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}{groups}_{shape}"
+        return (f"gemm_mma_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}_{shape}"
                 f"_s{t.stages}_{self.traits}")
 
 
 def _loader(extent: int, tile: MmaTile, access: OperandAccess) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a vector along it."""
-    threads = tile.threads
+    threads = tile.mma.threads
     along, across = (extent, tile.k) if access.unit == 0 else (tile.k, extent)
     lanes = gcd(along // access.width, threads)
     rows = gcd(across, threads // lanes)
@@ -135,7 +125,7 @@ def _ring(k: KernelBuilder, name: str, extent: int, tile: MmaTile, k_major: bool
 class _Fragment:
     """The registers of one operand, two buffers of them, and how they are loaded from shared memory."""
 
-    def __init__(self, k: KernelBuilder, name: str, config: MmaConfig, mode: int, ring: Tensor, k_major: bool, thread: IntLike):
+    def __init__(self, k: KernelBuilder, name: str, config: MmaConfig, mode: int, ring: Tensor, k_major: bool):
         tile, tiled = config.tile, config.tile.mma
         atom, atoms = tile.atom, tiled.atoms[mode]
         per_atom = atom.shape[mode] * atom.shape[2] // 32 // atom.per_register
@@ -146,10 +136,10 @@ class _Fragment:
         rows = tiled.matrices(mode, k_major)
         self._by_rows = rows is not None
         if rows is not None:
-            self._source = k.pin(f"tCs{name}", tiled.partition_rows(ring, mode, rows, thread))
+            self._source = k.pin(f"tCs{name}", tiled.partition_rows(ring, mode, rows, k.thread))
             self._target = Tensor(registers.engine, Layout((_MATRICES, count // _MATRICES, 2)))
         elif atom.per_register == 1:
-            part = (tiled.partition_a, tiled.partition_b)[mode](ring, thread)
+            part = (tiled.partition_a, tiled.partition_b)[mode](ring, k.thread)
             self._source = k.pin(f"tCs{name}", part.map_domain(lambda layout: make_layout(layout[0], *list(layout)[2:])))
             self._target = Tensor(registers.engine, Layout((count, 2)))
         else:
@@ -162,32 +152,6 @@ class _Fragment:
             self._k.copy(Ldmatrix(not self._k_major), self._source[_, _, step, stage], self._target[_, _, buffer])
         else:
             self._k.copy(Vector(1), self._source[_, step, stage], self._target[_, buffer])
-
-
-def _add_groups(k: KernelBuilder, tile: MmaTile, sums: Tensor, thread: IntLike, group: IntLike) -> None:
-    """Add the sums of the other groups of warps to those of the first, through the memory of the ring."""
-    threads, count, element = tile.mma.threads, size(sums.layout) // 2, sums.engine.dtype.name
-    at_once = gcd(count, _AT_ONCE)
-    pairs = Tensor(sums.engine, Layout((2, at_once, count // at_once)))
-    k.comment("Sums of groups of warps")
-    k.wait(0)
-    k.barrier()
-    sC = k.shared("sC", element, Layout((2, threads, at_once, count // at_once, tile.groups - 1)), over="sA")
-    with k.when(less(0, group)):
-        tCsC = k.pin("tCsC", sC[_, thread, _, _, maximum(group - 1, 0)])
-        k.copy(Vector(_pair(element)), pairs, tCsC)
-    k.barrier()
-    part = k.registers("part", element, Layout((2, at_once)))
-    with k.when(less(group, 1)), k.loop("other", tile.groups - 1) as other:
-        tOsC = k.pin("tOsC", sC[_, thread, _, _, other])
-        with k.loops((count // at_once,), "p") as (piece,):
-            k.copy(Vector(_pair(element)), tOsC[_, _, piece], part)
-            k.fold(pairs[_, _, piece], part)
-
-
-def _pair(element: str) -> int:
-    """Elements of a pair of sums that one access moves."""
-    return min(2, 16 // dtype(element).bytes)
 
 
 @cache
@@ -217,7 +181,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         if any(e % b for e, b in zip(extents, by, strict=True)):
             raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
 
-    k = builder(config, config.name, tile.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
+    k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
                 summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                         f"{config.element} to {config.output}, tile {tile}\n"
                         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
@@ -238,10 +202,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         k.copy(CpAsync(config.b.width), tBgB[here], tBsB[_, _, _, stage], guard=tBcB and tBcB[here], when=exists)
 
     k.comment("Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)")
-    thread, group = (tid, 0) if tile.groups == 1 else (k.let("thread", tid % tiled.threads), k.let("group", tid // tiled.threads))
-    first = (0, group * (tile.k // tile.groups), 0)
-    fragment_a = _Fragment(k, "A", config, 0, domain_offset(first, sA), majors[0], thread)
-    fragment_b = _Fragment(k, "B", config, 1, domain_offset(first, sB), majors[1], thread)
+    fragment_a = _Fragment(k, "A", config, 0, sA, majors[0])
+    fragment_b = _Fragment(k, "B", config, 1, sB, majors[1])
     pairs = 2 * atom.shape[0] // 8
     tCrC = k.registers("tCrC", atom.accumulator, Layout((pairs, *tiled.atoms)))
     k.fill(tCrC)
@@ -254,9 +216,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, fragment_a.registers[_, _, buffer],
                fragment_b.registers[_, _, buffer])
 
-    main_loop(block, tile.stages, tile.k // (atom.shape[2] * tile.groups), load=load, fetch=fetch, multiply=multiply, spelled=True)
-    if tile.groups > 1:
-        _add_groups(k, tile, tCrC, thread, group)
+    main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
     if config.a.conj and dtype(atom.element).is_complex:
         k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
         with k.loops((pairs, *tiled.atoms)) as at:
@@ -268,6 +228,5 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         return make_layout(*value, *atoms)
 
     accumulators = Tensor(tCrC.engine, Layout((2, pairs // 2, *tiled.atoms)))
-    with k.when(less(group, 1) if tile.groups > 1 else True):
-        block.store(accumulators, lambda tensor: tiled.partition_c(tensor, thread).map_domain(runs))
+    block.store(accumulators, lambda tensor: tiled.partition_c(tensor, tid).map_domain(runs))
     return k.build()
