@@ -212,7 +212,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         fragment_a.fetch(step, stage, buffer)
         fragment_b.fetch(step, stage, buffer)
 
-    def multiply(buffer: IntLike) -> None:
+    def multiply(step: IntLike) -> None:
+        buffer = step % 2
         k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, fragment_a.registers[_, _, buffer],
                fragment_b.registers[_, _, buffer])
 

@@ -44,7 +44,7 @@ _PER_CLOCK = {1: 2048, 2: 1024}
 # float64 and complex128.
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
-_WITHOUT_GATE = 128, 64, (2, 2)      # the tile of float64 whose registers a gate would spill
+_WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
 
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
@@ -52,15 +52,13 @@ _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64
 _WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
 # (M, N), warps along each, blocks on a multiprocessor; by type and oldest architecture of the instruction. The
 # step along K is 128 bytes, or two instructions if they need more.
-_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1),
-                                ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2),
-                                ((32, 32), (2, 2), 2))
-_MORE = (((64, 48), (2, 2), 2), ((64, 80), (2, 2), 2), ((64, 96), (2, 2), 2), ((96, 64), (2, 2), 2), ((96, 48), (2, 2), 2),
-         ((96, 80), (2, 2), 2), ((96, 96), (2, 4), 1), ((128, 48), (2, 2), 2), ((128, 96), (4, 2), 1), ((64, 112), (2, 2), 2),
-         ((32, 48), (2, 2), 3), ((48, 48), (1, 2), 4))
 _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
-    ("float64", "sm_80"): _FLOAT64_SHAPES,
-    ("float64", "sm_90"): _FLOAT64_SHAPES,
+    ("float64", "sm_80"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1),
+                           ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
+    ("float64", "sm_90"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((96, 96), (2, 4), 1),
+                           ((96, 80), (2, 2), 2), ((96, 64), (2, 2), 2), ((64, 80), (2, 2), 2), ((96, 48), (2, 2), 2),
+                           ((64, 64), (2, 2), 2), ((64, 48), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 48), (2, 2), 3),
+                           ((32, 32), (2, 2), 2)),
     ("complex128", "sm_80"): (((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2),
                               ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
     ("complex128", "sm_90"): (((64, 64), (4, 2), 1), ((64, 32), (4, 1), 2), ((32, 32), (2, 2), 2)),
@@ -170,7 +168,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k
     tile that leaves no registers for a gate is not for a kernel that is ``gated``.
     """
     def fits(tile: MmaTile) -> bool:
-        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) == _WITHOUT_GATE)
+        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _WITHOUT_GATE)
 
     return min((x for x in _choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
 
@@ -196,15 +194,28 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    narrow = sum(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
-                 for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
-    block = mma_block_seconds(tile, chunk, device) * (1 + narrow * device.fitted["gemm_mma"]["narrow reads of an operand: part"])
-    block += _writing(tile, device)
+    block = mma_block_seconds(tile, chunk, device) + _writing(tile, device)
+    costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
+    copied = [(_access(x, extents).width * dtype(x.dtype).bytes, rows) for x, extents, rows in read]
+    if _wide_shapes(tile.atom):
+        narrow = sum(rows for nbytes, rows in copied if nbytes < _VECTOR_BYTES)
+        block += device.seconds(narrow * chunk * costs["float64: narrow copy of an element: clocks"])
+        tile = _apart(tile, busiest, device)
+    else:
+        block *= 1 + sum(nbytes < _LEAST_COPIED for nbytes, _rows in copied) * costs["narrow reads of an operand: part"]
     seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)
-    if busiest == 1 and _wide_shapes(tile.atom) and tile.min_blocks > 1:
-        seconds /= device.fitted["gemm_mma"]["one block of two: rate"]
     seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)
     return Choice(tile, slices, chunk, blocks, seconds)
+
+
+def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
+    """The tile with so long a ring that no more blocks fit on a multiprocessor than the busiest one has to compute.
+
+    A launch begins while the one before it ends. Its blocks would go, several at once, where there is room first, and stay there.
+    """
+    if busiest > tile.min_blocks:
+        return tile
+    return replace(tile, stages=max(tile.stages, device.shared_bytes_per_block // ((busiest + 1) * tile.stage_bytes) + 1))
 
 
 def _facing(problem: GemmProblem) -> Oriented:

@@ -77,10 +77,10 @@ _TILES = {
         _T(256, 128, 8, warps=(4, 2), stages=4, in_order=True, totals="shared"),
         _T(128, 256, 8, stages=4, totals="shared"),
         _T(128, 128, 8, stages=4, totals="registers"),
-        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=2, totals="registers"),
+        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3, totals="shared"),
         _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4, totals="registers"),
         _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4, totals="registers"),
-        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8, totals="registers"),
+        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=6, totals="registers", chains=4),
         _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4, totals="registers"),
         _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4, totals="registers"),
     ),
@@ -93,7 +93,7 @@ _TILES = {
     "complex64": (
         _T(128, 64, 8, values=(2, 2), stages=3, totals="registers"),
         _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2, totals="registers"),
-        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4, totals="registers"),
+        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=3, totals="registers", chains=4),
     ),
     "complex128": (
         _T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2),
