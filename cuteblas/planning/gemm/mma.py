@@ -44,6 +44,7 @@ _PER_CLOCK = {1: 2048, 2: 1024}
 # float64 and complex128.
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
+_EVEN = 0.99                         # of all that busy multiprocessors could take: blocks that are as many for each
 _WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
 
 # (M, N), warps along each; the step along K is 64 bytes.
@@ -201,6 +202,8 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
         narrow = sum(rows for nbytes, rows in copied if nbytes < _VECTOR_BYTES)
         block += device.seconds(narrow * chunk * costs["float64: narrow copy of an element: clocks"])
         tile = _apart(tile, busiest, device)
+        # Where every multiprocessor would have the last block to take, one that is late leaves two to another one.
+        busiest += busiest > tile.min_blocks > 1 and blocks > _EVEN * busiest * device.multiprocessors
     else:
         block *= 1 + sum(nbytes < _LEAST_COPIED for nbytes, _rows in copied) * costs["narrow reads of an operand: part"]
     seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)
