@@ -2,7 +2,8 @@
 
 A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what is outside;
 both tiles are kept M- and N-major in shared memory whatever their order in global memory, so that one inner loop serves all of
-them. Each thread accumulates dense blocks of C in registers, in the order of k.
+them. Each thread accumulates dense blocks of C in registers, in the order of k; sums of float32 in chunks along K, whose totals are
+added up in registers or in shared memory.
 
 Which strides are 1, how wide the vectors are and whether offsets need 64 bits are fixed when the kernel is generated; extents and
 strides are arguments.
@@ -86,10 +87,10 @@ class TileShape:
         """Of so many steps along K, those of a chunk, whose sums are chains of additions; the totals of chunks are another one.
 
         With totals in registers a chain is an eighth of K, from 16 to 128 elements, so that errors grow with some tens of additions
-        and not with K; beyond 32768 there are 256 chunks. With totals in shared memory each end costs more: two chunks, of 256 to
+        and not with K; beyond 32768 there are 256 chunks. With totals in shared memory each end costs more: two chunks, of 128 to
         1024 elements.
         """
-        few, most, parts = (256, 1024, 2) if self.totals == "shared" else (16, 128, 8)
+        few, most, parts = (128, 1024, 2) if self.totals == "shared" else (16, 128, 8)
         chain = minimum(maximum(ceil_div(k_tiles, parts), max(1, few // self.k)), most // self.k)
         return maximum(chain * self.chains, ceil_div(k_tiles, 256))
 

@@ -44,7 +44,9 @@ _PER_CLOCK = {1: 2048, 2: 1024}
 # float64 and complex128.
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
-_EVEN = 0.99                         # of all that busy multiprocessors could take: blocks that are as many for each
+_EVEN = 0.96                         # of all that busy multiprocessors could take: blocks that are as many for each
+_THREE_FIT = 64 * 64                 # the largest tile of float64 of which a multiprocessor has room for three
+_ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
 _WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
 
 # (M, N), warps along each; the step along K is 64 bytes.
@@ -199,11 +201,16 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
     copied = [(_access(x, extents).width * dtype(x.dtype).bytes, rows) for x, extents, rows in read]
     if _wide_shapes(tile.atom):
-        narrow = sum(rows for nbytes, rows in copied if nbytes < _VECTOR_BYTES)
-        block += device.seconds(narrow * chunk * costs["float64: narrow copy of an element: clocks"])
+        narrow = costs["float64: narrow copy of an element: clocks"]
+        narrow *= sum(rows for nbytes, rows in copied if nbytes < _VECTOR_BYTES)
+        if busiest == 1 and tile.mma.threads < _ENOUGH_THREADS:
+            block *= 1 + costs["float64: four warps alone: part"]
+            narrow *= 1 + costs["float64: four warps alone: part of narrow copies"]
+        block += device.seconds(narrow * chunk)
         tile = _apart(tile, busiest, device)
-        # Where every multiprocessor would have the last block to take, one that is late leaves two to another one.
-        busiest += busiest > tile.min_blocks > 1 and blocks > _EVEN * busiest * device.multiprocessors
+        # Where each multiprocessor would have one of the last blocks, one that is late leaves two to another one.
+        if busiest % tile.min_blocks and tile.m * tile.n > _THREE_FIT and blocks > _EVEN * busiest * device.multiprocessors:
+            busiest += busiest > 1
     else:
         block *= 1 + sum(nbytes < _LEAST_COPIED for nbytes, _rows in copied) * costs["narrow reads of an operand: part"]
     seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)

@@ -31,8 +31,8 @@ from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
 
-__all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "fitting", "plan_simt",
-           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "types"]
+__all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
+           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 _HIDDEN_BELOW = 128                  # extent up to which many small blocks hide the time of element-wise copies
@@ -103,6 +103,7 @@ _TILES = {
 }
 _CANDIDATES = {sums: tuple(Candidate(tile, sums) for tile in tiles) for sums, tiles in _TILES.items()}
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
+_LONGEST_CHAIN, _FEW = 4096, 2        # elements of K; blocks for each multiprocessor
 
 
 def candidates(sums: str) -> tuple[Candidate, ...]:
@@ -113,9 +114,15 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
     return _CANDIDATES["float64" if accumulator.bytes == 8 else "float32"]
 
 
-def fitting(sums: str, device: DeviceInfo) -> list[Candidate]:
-    """Those of :func:`candidates` for which a block has enough shared memory."""
-    return [each for each in candidates(sums) if each.tile.shared_bytes(dtype(sums).bytes) <= device.shared_bytes_per_block]
+def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo) -> TileShape:
+    """The tile as so many blocks add along a depth: large ones have totals where few blocks have a long K, and room for them.
+
+    There, other libraries cut K; elsewhere they add in one chain as well, and totals in shared memory take 3 % of the time.
+    """
+    deep = depth > _LONGEST_CHAIN and blocks <= _FEW * device.multiprocessors
+    if tile.totals != "shared" or tile.m * tile.n < _ALONE or (deep and tile.shared_bytes(item) <= device.shared_bytes_per_block):
+        return tile
+    return replace(tile, totals=None)
 
 
 def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
@@ -160,7 +167,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
     slices add the traffic of the workspace and a launch.
     """
-    tiles, numbers = fitting(p.accumulator, device), _numbers_of_slices(p, device) if may_split_k else [1]
+    tiles, numbers = candidates(p.accumulator), _numbers_of_slices(p, device) if may_split_k else [1]
     choices = (_estimated(p, device, a, b, tile, split_k, predicated) for tile in tiles for split_k in numbers)
     return min(choices, key=lambda choice: choice.seconds)
 
@@ -185,6 +192,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     busiest = -(-blocks // device.multiprocessors)
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
     seconds = block * (busiest + candidate.ramp(device.fitted)) + _latency(t, chunk, device) + device.seconds(launches=1)
+    t = summing(t, chunk, blocks, accumulator.bytes, device)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
 
 
@@ -219,7 +227,7 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     """All that :func:`plan_simt` chooses among."""
     p = oriented(problem, 0).problem
     a, b = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
-    for candidate in fitting(p.accumulator, device):
+    for candidate in candidates(p.accumulator):
         for split_k in _numbers_of_slices(p, device):
             choice, t = _estimated(p, device, a, b, candidate, split_k), candidate.tile
 
