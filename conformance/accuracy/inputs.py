@@ -96,6 +96,26 @@ def _outliers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndar
     return a, b
 
 
+def _along_k(first: float, last: float) -> Generator:
+    """Of one sign, from 2^first to 2^last along K: sums that grow to the end, or that get nothing but rounding after the start."""
+    def make(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.random((m, k)) * np.exp2(np.linspace(first, last, k)), rng.random((k, n))
+    return make
+
+
+def _large_first(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of one sign, the first product 2^12 times larger than the others, which are added to it one by one."""
+    a, b = _uniform(rng, m, n, k)
+    a[:, :1] *= 2.0**12
+    return a, b
+
+
+def _blocks_of_zeros(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two of three blocks of 64 along K are zero, and half of the rows; rows range over 2^20."""
+    a, b = _normal(rng, m, n, k)
+    return a * (np.arange(k) // 64 % 3 == 0) * np.exp2(rng.integers(-10, 11, (m, 1))) * (rng.random((m, 1)) < 0.5), b
+
+
 def _integers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     """No sum reaches 2^24, of real or imaginary parts neither."""
     most = max(1, int(np.sqrt(2.0**23 / k)))
@@ -113,6 +133,10 @@ def _cases() -> Iterator[Case]:
     yield Case("heavy cancellation", _cancelling)
     yield Case("half zeros", _sparse)
     yield Case("outliers of 2^20", _outliers)
+    yield Case("growing along k", _along_k(-12, 12))
+    yield Case("shrinking along k", _along_k(12, -12))
+    yield Case("the first is 2^12 larger", _large_first)
+    yield Case("rows over 2^20, blocks of zeros", _blocks_of_zeros)
     yield Case("small integers", _integers, exact=True, parts=True)
 
 

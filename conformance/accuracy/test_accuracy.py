@@ -20,11 +20,13 @@ from .grades import ROWS, Grade, Row, grade
 from .inputs import CASES, Case
 
 # A product of few terms is rounded a few times by either library; which of them has the smaller error is chance.
-_LUCK = 3.0
+_LUCK, _LUCK_OF_MANY = 3.0, 4.5
+_GROWING = 3.0
 # Rows that are compared: with few rows, the errors of products in native arithmetic would be a matter of chance too.
 _SAMPLED = {"emulator": 64, "cuda": 1024}
 _SMALL = (24, 20, 200)
 _LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
+_MOST_ELEMENTS = 2**25
 _DEPTHS = (1, 16, 64, 65, 127, 128, 256, 257, 1000, 16384, 65536)
 
 of_both_types = pytest.mark.parametrize("element", ["float32", "complex64"])
@@ -75,7 +77,7 @@ def not_worse(row: Row, allowance: float = 1.0) -> None:
 def test_small_products(backend: str, element: str, case: Case) -> None:
     precisions = ("fp16x3", "auto") if backend == "emulator" and "D^-1" not in case.name and "exp(4" not in case.name else ("auto",)
     for precision in precisions:
-        # Other libraries cut even a short K into slices, which is worth a factor; ours adds in the order of k.
+        # Other libraries cut even a short K into slices, which is worth a factor; tensor cores add in the order of k.
         row = graded(backend, element, case, _SMALL, precision=precision)
         not_worse(row, allowance=5.0)
         assert not case.exact or row.ours == Grade(0.0, 0.0)
@@ -129,6 +131,32 @@ def test_depths(backend: str, element: str, k: int) -> None:
         pytest.skip("large products need a GPU")
     for case in CASES[:2]:
         not_worse(graded(backend, element, case, (1024, 1024, k)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@of_both_types
+def test_native_sums(backend: str, element: str, case: Case) -> None:
+    """Small and large results, and every depth: errors of native arithmetic are no larger than the other library's."""
+    if backend != "cuda":
+        return native(backend, element, case, _SMALL)
+    for extents in ((256, 192), (777, 1031), (1536, 1280), (64, 64)):
+        for k in (*_DEPTHS, 192, 512, 1024, 4096):
+            if max(extents) * k <= _MOST_ELEMENTS:
+                native(backend, element, case, (*extents, k))
+    return None
+
+
+def native(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
+    """The gate of precision ``"ieee"``.
+
+    Of few terms, each result is rounded a few times by either library; the largest of a hundred thousand errors is chance then.
+    Sums that grow to the end of K are rounded less by chains that take turns than by chunks.
+    """
+    row = graded(backend, element, case, extents, precision="ieee")
+    allowance = _GROWING if "growing" in case.name else 1.0
+    assert row.ours.rms <= max(1.05 * allowance * row.theirs.rms, 1.0), row
+    assert row.ours.largest <= max(1.5 * allowance * row.theirs.largest, _LUCK_OF_MANY), row
+    assert not case.exact or row.ours == Grade(0.0, 0.0)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

@@ -161,7 +161,10 @@ def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
 
 @dataclass(frozen=True)
 class WarpMma:
-    """The warps of a block, each multiplying a compact block of atoms: block tile, warp tile and atom as one nested layout.
+    """The warps of a block, each multiplying a block of atoms: block tile, warp tile and atom as one nested layout.
+
+    The block is compact along a mode, unless a warp has an odd number of atoms there: then atoms of the warps follow each other, so
+    that all of a warp are equally far from a multiple of two atoms, as swizzled rows of two atoms need.
 
     Attributes
     ----------
@@ -202,20 +205,26 @@ class WarpMma:
         """Extents (M, N) of the tile of C."""
         return self.warp_tile[0] * self.warps[0], self.warp_tile[1] * self.warps[1]
 
+    def _steps(self, mode: int) -> tuple[int, int]:
+        """Rows (or columns) from a warp to the next, and from an atom of a warp to its next."""
+        step, warps, atoms = self.atom.shape[mode], self.warps[mode], self.atoms[mode]
+        return (step, step * warps) if atoms % 2 and atoms > 1 else (step * atoms, step)
+
     @cached_property
     def tv_c(self) -> Layout:
         """((lane, warp m, warp n), (atom value, atom m, atom n)) -> position in the (M, N) tile."""
-        (m, n, _), (tile_m, _), (warp_m, warp_n) = self.atom.shape, self.tile, self.warp_tile
+        (m, n, _), (tile_m, _) = self.atom.shape, self.tile
+        (warp_m, atom_m), (warp_n, atom_n) = self._steps(0), self._steps(1)
         tv = _placed(self.atom.tv_c, (m, n), tile_m)
         return make_layout(make_layout(tv[0], Layout(self.warps, (warp_m, warp_n * tile_m))),
-                           make_layout(tv[1], Layout(self.atoms, (m, n * tile_m))))
+                           make_layout(tv[1], Layout(self.atoms, (atom_m, atom_n * tile_m))))
 
     def _operand(self, mode: int) -> Layout:
         """((lane, warp m, warp n), (atom value, atom)) -> position in the (M, k) or (N, k) tile; warps of the other mode share."""
-        depth, rows, step, atoms = self.atom.shape[2], self.tile[mode], self.atom.shape[mode], self.atoms[mode]
-        tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (step, depth), rows)
-        warps = tuple(self.warp_tile[mode] if i == mode else 0 for i in range(2))
-        return make_layout(make_layout(tv[0], Layout(self.warps, warps)), make_layout(tv[1], Layout(atoms, step)))
+        depth, rows, (of_warp, of_atom) = self.atom.shape[2], self.tile[mode], self._steps(mode)
+        tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (self.atom.shape[mode], depth), rows)
+        warps = tuple(of_warp if i == mode else 0 for i in range(2))
+        return make_layout(make_layout(tv[0], Layout(self.warps, warps)), make_layout(tv[1], Layout(self.atoms[mode], of_atom)))
 
     @cached_property
     def tv_a(self) -> Layout:

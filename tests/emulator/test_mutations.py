@@ -25,7 +25,7 @@ from cuteblas.layout import Layout
 from cuteblas.planning import H200, CopyProblem, Plan, plan_copy
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.packing import packed_problem, plan_packed
-from cuteblas.planning.gemm.simt import plan_simt
+from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt
 from cuteblas.planning.gemm.skinny import plan_skinny
 from cuteblas.planning.gemm.split import plan_guarded, plan_split
 from cuteblas.planning.gemm.thin import choices, plan_thin
@@ -155,6 +155,11 @@ def _on(multiprocessors: int):
     return replace(H200, multiprocessors=multiprocessors)
 
 
+def _undivided(p, tile: int) -> Choice:
+    """A tile of float32 for a product that is one block."""
+    return Choice(candidates("float32")[tile].tile, 1, p.k, 1, 0.0)
+
+
 TRIALS: dict[str, Callable[[], Trial]] = {
     # Two blocks, which work on two tiles each; nine steps along K in a ring of three stages.
     "wgmma": lambda: product(lambda p: plan_wgmma(p, _on(2), WgmmaTile(1, 64, 3)), 64, 256, 576, "f2", "f4"),
@@ -174,6 +179,8 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "mma": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 168, "f2", "f4"),
     "mma64": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 72, "f8"),
     "simt": lambda: product(lambda p: plan_simt(p, H200), 30, 44, 100, "f4"),
+    # Three chunks, whose totals are in shared memory.
+    "simt_shared": lambda: product(lambda p: plan_simt(p, H200, choice=_undivided(p, 3)), 20, 24, 2100, "f4"),
     "slices": lambda: product(lambda p: plan_simt(p, H200), 16, 16, 1024, "f4"),
     # Six columns by a ring of stages, shared by lanes along K; three by warps and slices.
     "thin": lambda: product(lambda p: plan_thin(p, H200, choice=_sharing(p, lanes=8, stages=4)), 30, 6, 1300, "f4"),
@@ -408,6 +415,21 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "copies are not awaited": (r"cb::cp_async_wait<1>\(\);", NOTHING),
         "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
         "two blocks have one tile": (r"int const block = blockIdx.x;", "int const block = 0;"),
+        "totals are not set": (r"tCrT\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
+        "the sums of a chunk are lost": (r"tCrT\[[^;]*\] = cb::add[^;]*;", NOTHING),
+        "a chunk begins with the sums before it": (r"(?s)(// The end of a chunk.*?)tCrC\[[^;]*\] = cb::zero<float>\(\);", r"\1"),
+        "totals are left out": (r"tCrC\[[^;]*\] = cb::add[^;]*;", NOTHING),
+        "a chunk has a tile too few": (r"cb::min\(first \+ chunk_tiles", "cb::min(first + chunk_tiles - 1"),
+        "a chunk has a tile too many": (r"cb::min\(first \+ chunk_tiles", "cb::min(first + chunk_tiles + 1"),
+    },
+    "simt_shared": {
+        "the sums of the first chunk are lost": (r"(?s)(else \{\s*#pragma unroll.*?)cb::store_shared<4>\(&tCsT[^;]*;", r"\1"),
+        "the sums of a chunk are lost": (r"tCrT\[[^;]*\] = cb::add[^;]*;", NOTHING),
+        "a total is not written": (r"cb::store_shared<4>\(&tCsT[^;]*&tCrT[^;]*;", NOTHING),
+        "totals are left out": (r"tCrC\[[^;]*\] = cb::add[^;]*;", NOTHING),
+        "a chunk begins with the sums before it": (r"(?s)(// The end of a chunk.*?)tCrC\[[^;]*\] = cb::zero<float>\(\);", r"\1"),
+        "the second chunk is taken for the first": (r"chunk_tiles < first", "2 * chunk_tiles < first"),
+        "threads have one total": (r"(tCsT = &sT\[)[^\]]*", r"\g<1>0"),
     },
     "slices:1": {
         "the sum is not set": (r"total\[0\] = cb::zero<float>\(\);", NOTHING),

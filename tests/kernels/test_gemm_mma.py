@@ -170,7 +170,7 @@ def test_batches(engine, batch, dtype):
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
 @pytest.mark.parametrize("c_order", "CF")
 def test_slices_of_k_are_added_in_order(engine, monkeypatch, dtype, c_order):
-    monkeypatch.setattr(planning, "MIN_SLICE", 32)
+    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
     rng = np.random.default_rng(8)
     k = {"int8": 16_000, "complex128": 1500}.get(dtype, 4000)
     plan = run(engine, values(rng, (33, k), dtype), values(rng, (k, 40), dtype), alpha=3, beta=2, b_order="F", c_order=c_order)
@@ -206,7 +206,7 @@ def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, monkeypa
 @pytest.mark.parametrize("k, without", [(976, True), (968, False)])
 def test_slices_of_k_without_predicates(engine, monkeypatch, k, without):
     tile = next(mma_tiles(mma_atom("complex128", "sm_90"), H200))
-    monkeypatch.setattr(planning, "MIN_SLICE", 32)
+    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
     monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter([tile]))
     rng = np.random.default_rng(18)
     plan = run(engine, values(rng, (tile.m, k), "complex128"), values(rng, (k, tile.n), "complex128"), b_order="F")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...codegen.engine import CodegenError
 from ...codegen.pipeline import RingIndex
-from ...layout.symbolic import IntLike
+from ...layout.symbolic import IntLike, less, minimum
 from .block import GemmBlock
 
 __all__ = ["main_loop"]
@@ -14,7 +14,7 @@ __all__ = ["main_loop"]
 
 def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLike, IntLike], None],
               fetch: Callable[[IntLike, IntLike, IntLike], None], multiply: Callable[[IntLike], None],
-              spelled: bool = False) -> None:
+              spelled: bool = False, chunk: IntLike | None = None, end_chunk: Callable[[IntLike], None] | None = None) -> None:
     """Three streams of instructions, each a step ahead of the next.
 
     Tiles are copied from global to shared memory ``stages - 1`` steps along K ahead; fragments from shared memory into one of two
@@ -33,10 +33,14 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
     fetch : callable
         Loads the fragments of (step, stage) into the registers of a buffer.
     multiply : callable
-        Multiplies the fragments of a buffer.
+        Multiplies the fragments of a step, which are in the buffer ``step % 2``.
     spelled : bool
         Whether the steps of a tile are written one after the other instead of as an unrolled loop: in a swizzled address, a step
         that is a constant costs nothing.
+    chunk : IntLike, optional
+        Tiles after which ``end_chunk`` is called, unless they were the last.
+    end_chunk : callable, optional
+        Takes the sums of a chunk away, before the tile whose index it is given.
 
     Raises
     ------
@@ -66,9 +70,9 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
 
     def step(i: IntLike) -> None:
         fetch(i + 1, read.index, (i + 1) % 2)
-        multiply(i % 2)
+        multiply(i)
 
-    with k.loop("k_tile", k_tiles) as k_tile:
+    def tile(k_tile: IntLike) -> None:
         start(k_tile + ahead, write.index)
         if spelled:
             for constant in range(last):
@@ -81,4 +85,14 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
         read.advance()
         write.advance()
         fetch(0, read.index, (last + 1) % 2)
-        multiply(last % 2)
+        multiply(last)
+
+    if end_chunk is None or chunk is None:
+        with k.loop("k_tile", k_tiles) as k_tile:
+            tile(k_tile)
+        return
+    with k.loop("first", k_tiles, step=chunk) as first:
+        with k.when(less(0, first)):
+            end_chunk(first)
+        with k.loop("k_tile", minimum(first + chunk, k_tiles), start=first) as k_tile:
+            tile(k_tile)

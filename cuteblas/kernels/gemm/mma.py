@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import gcd
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Ldmatrix, Vector
@@ -106,8 +107,8 @@ def _loader(extent: int, tile: MmaTile, access: OperandAccess) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a vector along it."""
     threads = tile.mma.threads
     along, across = (extent, tile.k) if access.unit == 0 else (tile.k, extent)
-    lanes = min(along // access.width, threads)
-    rows = min(across, threads // lanes)
+    lanes = gcd(along // access.width, threads)
+    rows = gcd(across, threads // lanes)
     lanes = threads // rows
     if access.unit == 0:
         return TiledCopy(Layout((lanes, rows)), (access.width, 1))
@@ -211,7 +212,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         fragment_a.fetch(step, stage, buffer)
         fragment_b.fetch(step, stage, buffer)
 
-    def multiply(buffer: IntLike) -> None:
+    def multiply(step: IntLike) -> None:
+        buffer = step % 2
         k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, fragment_a.registers[_, _, buffer],
                fragment_b.registers[_, _, buffer])
 

@@ -2,7 +2,8 @@
 
 A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what is outside;
 both tiles are kept M- and N-major in shared memory whatever their order in global memory, so that one inner loop serves all of
-them. Each thread accumulates dense blocks of C in registers, in the order of k.
+them. Each thread accumulates dense blocks of C in registers, in the order of k; sums of float32 in chunks along K, whose totals are
+added up in registers or in shared memory.
 
 Which strides are 1, how wide the vectors are and whether offsets need 64 bits are fixed when the kernel is generated; extents and
 strides are arguments.
@@ -10,23 +11,28 @@ strides are arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.tiled import TiledCopy, TiledMma
-from ...layout import Layout, _, make_layout
-from ...layout.symbolic import IntLike
+from ...layout import Layout, Tensor, _, make_layout, size
+from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
+
+_PAD = 4                             # elements after a row of shared memory
+_VECTORS = 8                         # of totals in shared memory that are in registers at once
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,10 @@ class TileShape:
         Blocks that should fit on a multiprocessor at once.
     in_order : bool
         Whether multiplications of float32 stay in the order in which they are written.
+    totals : {"registers", "shared"}, optional
+        Where sums of chunks along K are added up, of types that round; without, all of K is one chain of additions.
+    chains : int
+        Chains of additions of each element, among which steps along K take turns, of types that round.
     """
 
     m: int
@@ -60,11 +70,29 @@ class TileShape:
     stages: int = 3
     min_blocks: int = 1
     in_order: bool = False
+    totals: str | None = None
+    chains: int = 1
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
         return 32 * self.warps[0] * self.warps[1]
+
+    def shared_bytes(self, item: int) -> int:
+        """Shared memory of a block whose elements and sums have so many bytes."""
+        ring = (self.m + self.n + 2 * _PAD) * self.k * self.stages
+        return (ring + self.m * self.n * (self.totals == "shared")) * item
+
+    def chunk(self, k_tiles: IntLike) -> IntLike:
+        """Of so many steps along K, those of a chunk, whose sums are chains of additions; the totals of chunks are another one.
+
+        With totals in registers a chain is an eighth of K, from 16 to 128 elements, so that errors grow with some tens of additions
+        and not with K; beyond 32768 there are 256 chunks. With totals in shared memory each end costs more: two chunks, of 128 to
+        1024 elements.
+        """
+        few, most, parts = (128, 1024, 2) if self.totals == "shared" else (16, 128, 8)
+        chain = minimum(maximum(ceil_div(k_tiles, parts), max(1, few // self.k)), most // self.k)
+        return maximum(chain * self.chains, ceil_div(k_tiles, 256))
 
     @property
     def mma(self) -> TiledMma:
@@ -98,7 +126,7 @@ class SimtConfig(GemmConfig):
         """The kernel's symbol."""
         t = self.tile
         return (f"gemm_simt_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
-                f"_{t.values[0]}x{t.values[1]}_s{t.stages}_{self.traits}")
+                f"_{t.values[0]}x{t.values[1]}_s{t.stages}{f'_{t.totals}{t.chains}' if t.totals else ''}_{self.traits}")
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
@@ -114,6 +142,68 @@ def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: 
         lanes = tile.threads // along
         threads = Layout((along, lanes), (lanes, 1))
     return TiledCopy(threads, (width, 1))
+
+
+class _Totals:
+    """The sums of chunks along K, added up.
+
+    In registers there are as many totals as sums. In shared memory, of tiles whose sums leave no registers, vectors of 16 bytes of
+    each thread follow those of the thread before; a few at a time are in registers.
+    """
+
+    def __init__(self, k: KernelBuilder, tile: TileShape, sums: Tensor, k_tiles: IntLike):
+        element, self._sums = sums.engine.dtype, sums
+        self._k, self._tile, self._k_tiles, self.chunk = k, tile, k_tiles, k.let("chunk_tiles", tile.chunk(k_tiles))
+        vector = 16 // element.bytes
+        shape = vector, _VECTORS, size(sums.layout) // (vector * _VECTORS * tile.chains)
+        self._pieces = Tensor(sums.engine, Layout(shape)) if tile.totals == "shared" else sums[_, _, _, 0]
+        self._vector = Vector(vector)
+        self._part = k.registers("tCrT", element.name, Layout(shape[:2]) if tile.totals == "shared" else self._pieces.layout)
+        if tile.totals == "shared":
+            sT = k.shared("sT", element.name, Layout((vector, tile.threads, *shape[1:])))
+            self._totals = k.pin("tCsT", sT[_, k.thread, _, _])
+        else:
+            k.fill(self._part)
+
+    def _join(self) -> None:
+        """The sums of all chains, in the first of them."""
+        stride = self._tile.chains // 2
+        while stride:
+            for chain in range(stride):
+                self._k.fold(self._sums[_, _, _, chain], self._sums[_, _, _, chain + stride])
+            stride //= 2
+
+    def end_chunk(self, first: IntLike) -> None:
+        """Add the sums to the totals and begin anew; of the first chunk, they are the totals."""
+        k = self._k
+        k.comment("The end of a chunk")
+        self._join()
+        if self._tile.totals == "registers":
+            k.fold(self._part, self._pieces)
+        else:
+            with k.when(less(self.chunk, first)):
+                self._each(lambda piece: k.fold(self._part, piece), lambda total: k.copy(self._vector, self._part, total))
+            with k.otherwise():
+                k.copy(self._vector, self._pieces, self._totals)
+        k.fill(self._sums)
+
+    def _each(self, add: Callable[[Tensor], None], end: Callable[[Tensor], None] = lambda _total: None) -> None:
+        """For each piece of the totals, in registers, and of the sums."""
+        with self._k.loops((size(self._pieces.layout[2]),), "p") as (p,):
+            self._k.copy(self._vector, self._totals[_, _, p], self._part)
+            add(self._pieces[_, _, p])
+            end(self._totals[_, _, p])
+
+    def finish(self) -> Tensor:
+        """The sums of all of K."""
+        k = self._k
+        self._join()
+        with k.when(less(self.chunk, self._k_tiles)):
+            if self._tile.totals == "registers":
+                k.fold(self._pieces, self._part)
+            else:
+                self._each(lambda piece: k.fold(piece, self._part))
+        return self._sums[_, _, _, 0]
 
 
 @cache
@@ -150,9 +240,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
                         f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
     block = GemmBlock(k, config, accumulator)
     # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -----------------------------
-    pad = 4
-    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + pad, (tile.m + pad) * tile.k)))
-    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + pad, (tile.n + pad) * tile.k)))
+    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + _PAD, (tile.m + _PAD) * tile.k)))
+    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + _PAD, (tile.n + _PAD) * tile.k)))
 
     # -- thread-value layouts of copies and of the product ---------------------------------------------------------------------
     tid = k.thread
@@ -172,7 +261,9 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     (vm, vn), rest_m, rest_n = tile.values, tile.m // mma.tile[0], tile.n // mma.tile[1]
     tCrA = k.registers("tCrA", element_a, Layout((vm, rest_m, 2)))
     tCrB = k.registers("tCrB", element_b, Layout((vn, rest_n, 2)))
-    tCrC = k.registers("tCrC", accumulator, Layout(((vm, vn), rest_m, rest_n)))
+    rounds = tile.totals is not None and dtype(accumulator).kind in "fc"
+    chains = tile.chains if rounds else 1
+    tCrC = k.registers("tCrC", accumulator, Layout(((vm, vn), rest_m, rest_n, chains)))
     k.fill(tCrC)
     width_a, width_b = _vector(vm, item_a), _vector(vn, item_b)
 
@@ -183,16 +274,24 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     plain = {element_a, element_b, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
     in_order = tile.in_order and plain
 
-    def multiply(buffer: IntLike) -> None:
-        k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC, tCrA[_, _, buffer], tCrB[_, _, buffer])
+    def multiply(step: IntLike) -> None:
+        buffer = step % 2
+        k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[_, _, _, step % chains], tCrA[_, _, buffer], tCrB[_, _, buffer])
 
-    main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+    if rounds:
+        totals = _Totals(k, tile, tCrC, block.k_tiles)
+        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply, chunk=totals.chunk,
+                  end_chunk=totals.end_chunk)
+        sums = totals.finish()
+    else:
+        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+        sums = tCrC[_, _, _, 0]
 
     def runs(fragment: Layout) -> Layout:
         """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""
         return make_layout(*fragment[0], fragment[1], fragment[2])
 
-    block.store(tCrC.map_domain(runs), lambda tensor: mma.partition_c(tensor, tid).map_domain(runs))
+    block.store(sums.map_domain(runs), lambda tensor: mma.partition_c(tensor, tid).map_domain(runs))
     return k.build()
 
 

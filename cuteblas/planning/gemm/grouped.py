@@ -29,7 +29,7 @@ from ..plan import Argument, Plan
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .dispatch import plan_gemm
 from .mma import mma_block_seconds, mma_ramp, mma_tiles, why_not_mma
-from .simt import MAX_VECTOR, block_seconds, candidates
+from .simt import MAX_VECTOR, block_seconds, candidates, summing
 
 __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
 
@@ -404,7 +404,7 @@ class _Simt:
         accumulator = dtype(p.accumulator)
         for candidate in candidates(accumulator.name):
             of_block = partial(block_seconds, candidate, element=p.a.dtype, accumulator=accumulator, device=device, a=a, b=b)
-            yield candidate.tile, candidate.ramp(device.fitted), of_block
+            yield summing(candidate.tile, 0, 0, accumulator.bytes, device), candidate.ramp(device.fitted), of_block
 
     def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
         """One of the products, and how A and B of all are read."""

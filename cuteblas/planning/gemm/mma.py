@@ -29,7 +29,7 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
 
 __all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma",
            "why_not_mma"]
@@ -44,7 +44,10 @@ _PER_CLOCK = {1: 2048, 2: 1024}
 # float64 and complex128.
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
-_WITHOUT_GATE = 128, 64, (2, 2)      # the tile of float64 whose registers a gate would spill
+_EVEN = 0.96                         # of all that busy multiprocessors could take: blocks that are as many for each
+_THREE_FIT = 64 * 64                 # the largest tile of float64 of which a multiprocessor has room for three
+_ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
+_WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
 
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
@@ -52,12 +55,13 @@ _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64
 _WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
 # (M, N), warps along each, blocks on a multiprocessor; by type and oldest architecture of the instruction. The
 # step along K is 128 bytes, or two instructions if they need more.
-_FLOAT64_SHAPES: _WideShapes = (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1),
-                                ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2),
-                                ((32, 32), (2, 2), 2))
 _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
-    ("float64", "sm_80"): _FLOAT64_SHAPES,
-    ("float64", "sm_90"): _FLOAT64_SHAPES,
+    ("float64", "sm_80"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1),
+                           ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
+    ("float64", "sm_90"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((96, 96), (2, 4), 1),
+                           ((96, 80), (2, 2), 2), ((96, 64), (2, 2), 2), ((64, 80), (2, 2), 2), ((96, 48), (2, 2), 2),
+                           ((64, 64), (2, 2), 2), ((64, 48), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 48), (2, 2), 3),
+                           ((32, 32), (2, 2), 2)),
     ("complex128", "sm_80"): (((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2),
                               ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
     ("complex128", "sm_90"): (((64, 64), (4, 2), 1), ((64, 32), (4, 1), 2), ((32, 32), (2, 2), 2)),
@@ -167,7 +171,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k
     tile that leaves no registers for a gate is not for a kernel that is ``gated``.
     """
     def fits(tile: MmaTile) -> bool:
-        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) == _WITHOUT_GATE)
+        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _WITHOUT_GATE)
 
     return min((x for x in _choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
 
@@ -181,9 +185,7 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 
 def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
-    numbers, slice_bytes = [1], p.m * p.n * prod(p.batch) * dtype(atom.accumulator).bytes
-    while may_split_k and p.k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
-        numbers.append(2 * numbers[-1])
+    numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device)) if may_split_k else [1]
     for tile in mma_tiles(atom, device):
         for split_k in numbers:
             yield _estimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
@@ -195,15 +197,35 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    narrow = sum(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
-                 for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
-    block = mma_block_seconds(tile, chunk, device) * (1 + narrow * device.fitted["gemm_mma"]["narrow reads of an operand: part"])
-    block += _writing(tile, device)
+    block = mma_block_seconds(tile, chunk, device) + _writing(tile, device)
+    costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
+    copied = [(_access(x, extents).width * dtype(x.dtype).bytes, rows) for x, extents, rows in read]
+    if _wide_shapes(tile.atom):
+        narrow = costs["float64: narrow copy of an element: clocks"]
+        narrow *= sum(rows for nbytes, rows in copied if nbytes < _VECTOR_BYTES)
+        if busiest == 1 and tile.mma.threads < _ENOUGH_THREADS:
+            block *= 1 + costs["float64: four warps alone: part"]
+            narrow *= 1 + costs["float64: four warps alone: part of narrow copies"]
+        block += device.seconds(narrow * chunk)
+        tile = _apart(tile, busiest, device)
+        # Where each multiprocessor would have one of the last blocks, one that is late leaves two to another one.
+        if busiest % tile.min_blocks and tile.m * tile.n > _THREE_FIT and blocks > _EVEN * busiest * device.multiprocessors:
+            busiest += busiest > 1
+    else:
+        block *= 1 + sum(nbytes < _LEAST_COPIED for nbytes, _rows in copied) * costs["narrow reads of an operand: part"]
     seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)
-    if busiest == 1 and _wide_shapes(tile.atom) and tile.min_blocks > 1:
-        seconds /= device.fitted["gemm_mma"]["one block of two: rate"]
     seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)
     return Choice(tile, slices, chunk, blocks, seconds)
+
+
+def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
+    """The tile with so long a ring that no more blocks fit on a multiprocessor than the busiest one has to compute.
+
+    A launch begins while the one before it ends. Its blocks would go, several at once, where there is room first, and stay there.
+    """
+    if busiest > tile.min_blocks:
+        return tile
+    return replace(tile, stages=max(tile.stages, device.shared_bytes_per_block // ((busiest + 1) * tile.stage_bytes) + 1))
 
 
 def _facing(problem: GemmProblem) -> Oriented:

@@ -29,10 +29,10 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
 
 __all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
-           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "types"]
+           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 _HIDDEN_BELOW = 128                  # extent up to which many small blocks hide the time of element-wise copies
@@ -74,15 +74,15 @@ class Candidate:
 _T = TileShape
 _TILES = {
     "float32": (
-        _T(256, 128, 8, warps=(4, 2), stages=4, in_order=True),
-        _T(128, 256, 8, stages=4),
-        _T(128, 128, 8, stages=4, min_blocks=2),
-        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3),
-        _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4),
-        _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4),
-        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=8),
-        _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4),
-        _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4),
+        _T(256, 128, 8, warps=(4, 2), stages=4, in_order=True, totals="shared"),
+        _T(128, 256, 8, stages=4, totals="shared"),
+        _T(128, 128, 8, stages=4, totals="registers"),
+        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3, totals="shared"),
+        _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4, totals="registers"),
+        _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4, totals="registers"),
+        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=6, totals="registers", chains=4),
+        _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4, totals="registers"),
+        _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4, totals="registers"),
     ),
     "float64": (
         _T(128, 64, 8, warps=(2, 2), values=(2, 2), stages=3, min_blocks=2),
@@ -91,9 +91,9 @@ _TILES = {
         _T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2),
     ),
     "complex64": (
-        _T(128, 64, 8, values=(2, 2), stages=3, min_blocks=2),
-        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2),
-        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=4),
+        _T(128, 64, 8, values=(2, 2), stages=3, totals="registers"),
+        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2, totals="registers"),
+        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=3, totals="registers", chains=4),
     ),
     "complex128": (
         _T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2),
@@ -103,6 +103,7 @@ _TILES = {
 }
 _CANDIDATES = {sums: tuple(Candidate(tile, sums) for tile in tiles) for sums, tiles in _TILES.items()}
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
+_LONGEST_CHAIN, _FEW = 4096, 2        # elements of K; blocks for each multiprocessor
 
 
 def candidates(sums: str) -> tuple[Candidate, ...]:
@@ -111,6 +112,17 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
     if accumulator.is_complex:
         return _CANDIDATES["complex128" if accumulator.bytes == 16 else "complex64"]
     return _CANDIDATES["float64" if accumulator.bytes == 8 else "float32"]
+
+
+def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo) -> TileShape:
+    """The tile as so many blocks add along a depth: large ones have totals where few blocks have a long K, and room for them.
+
+    There, other libraries cut K; elsewhere they add in one chain as well, and totals in shared memory take 3 % of the time.
+    """
+    deep = depth > _LONGEST_CHAIN and blocks <= _FEW * device.multiprocessors
+    if tile.totals != "shared" or tile.m * tile.n < _ALONE or (deep and tile.shared_bytes(item) <= device.shared_bytes_per_block):
+        return tile
+    return replace(tile, totals=None)
 
 
 def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
@@ -162,10 +174,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
 
 def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Into how many slices K may be split."""
-    k, slice_bytes, numbers = _depth(p), p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes, [1]
-    while k // (2 * numbers[-1]) >= MIN_SLICE and 2 * numbers[-1] * slice_bytes <= most_workspace(device):
-        numbers.append(2 * numbers[-1])
-    return numbers
+    return list(numbers_of_slices(p, _depth(p), p.accumulator, device))
 
 
 def _depth(p: GemmProblem) -> int:
@@ -183,6 +192,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     busiest = -(-blocks // device.multiprocessors)
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
     seconds = block * (busiest + candidate.ramp(device.fitted)) + _latency(t, chunk, device) + device.seconds(launches=1)
+    t = summing(t, chunk, blocks, accumulator.bytes, device)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Generic, TypeVar
@@ -29,7 +30,7 @@ from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
 from ..quantities import duration
 
-__all__ = ["MIN_SLICE", "Choice", "adding_seconds", "most_workspace", "reduction", "sliced", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "Choice", "adding_seconds", "most_workspace", "numbers_of_slices", "reduction", "sliced", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
@@ -86,6 +87,16 @@ def _slice_of_workspace(p: GemmProblem) -> Operand:
 def most_workspace(device: DeviceInfo) -> int:
     """Bytes that slices may take."""
     return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES, device.workspace_limit)
+
+
+def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: DeviceInfo) -> Iterator[int]:
+    """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
+    most = min(depth // MIN_SLICE, most_workspace(device) // (prod((p.m, p.n, *p.batch)) * dtype(accumulator).bytes))
+    yield 1
+    count, after = 2, 3
+    while count <= most:
+        yield count
+        count, after = after, 2 * count
 
 
 def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
