@@ -13,7 +13,7 @@ import numpy as np
 
 from ..functions import ascontiguousarray, backend, matmul
 from ..planning.cost.hosts import HOST, HostCosts
-from ..runtime.ring import Piece, processors
+from ..runtime.ring import processors
 
 __all__ = ["measured"]
 
@@ -109,7 +109,7 @@ def _link(x: np.ndarray) -> tuple[float, float]:
     there, pinned = cupy.cuda.alloc(x.nbytes), ring.link.pinned(x.nbytes)
 
     def staged() -> None:
-        ring.upload([Piece(x[at:at + ring.slot_bytes], there.ptr + at) for at in range(0, x.nbytes, ring.slot_bytes)]).wait()
+        ring.upload(x, there.ptr, True).wait()
         ring.link.synchronize()
 
     def direct() -> None:

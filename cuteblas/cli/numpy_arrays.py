@@ -164,18 +164,14 @@ def _close(x: np.ndarray, y: np.ndarray) -> bool:
 def link(machine: Any, which: Selection) -> Iterator[Row]:
     """The rates of the ring, and of pinned memory, one way and both ways."""
     from ..functions.engines.host_cuda import current_ring
-    from ..runtime.ring import Piece
 
     xp, ring, link = machine.rival, current_ring(), current_ring().link
     host = [np.ones(_BLOCK, np.uint8) for _ in range(2)]
     pinned = [link.pinned(_BLOCK) for _ in range(2)]
     there = [xp.cuda.alloc(_BLOCK) for _ in range(2)]
 
-    def pieces(i: int) -> list[Piece]:
-        return [Piece(host[i][at:at + ring.slot_bytes], there[i].ptr + at) for at in range(0, _BLOCK, ring.slot_bytes)]
-
     def staged(up: bool, down: bool) -> None:
-        transfers = [ring.upload(pieces(0))] * up + [ring.download(pieces(1))] * down
+        transfers = [ring.upload(host[0], there[0].ptr, True)] * up + [ring.download(host[1], there[1].ptr, None, True)] * down
         for transfer in transfers:
             transfer.wait()
         link.synchronize()

@@ -29,10 +29,10 @@ def small(*shape, dtype=np.float32):
     return RNG.integers(-4, 5, shape).astype(dtype)
 
 
-@pytest.fixture
-def link():
+@pytest.fixture(params=["Python's threads", "compiled threads"])
+def link(request):
     cuteblas.reset_stats()
-    with linked() as made:
+    with linked(native=request.param == "compiled threads") as made:
         yield made
 
 
@@ -327,7 +327,7 @@ def test_an_interrupt_leaves_nothing_behind(link, short, monkeypatch):
 
 def test_a_broken_link_is_an_error(link):
     link.fail_at = 3
-    with pytest.raises(RuntimeError, match="the link is down"):
+    with pytest.raises(RuntimeError, match="the link is down|the CUDA driver refuses a copy"):
         cuteblas.dot(A, B)
     link.fail_at = None
     assert (cuteblas.dot(A, B) == A @ B).all()

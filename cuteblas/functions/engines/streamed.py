@@ -17,7 +17,6 @@ import numpy as np
 
 from ...codegen.dtypes import accumulator_of
 from ...planning.streaming import Extents, Schedule, Tile, schedule
-from ...runtime.ring import Transfer
 from ..algorithms import Algorithm
 from ..counters import tally
 from ..expressions import Expression
@@ -335,9 +334,9 @@ class _Panels:
 
     def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
         self._way, self._operands = way, operands
-        self._there: dict[tuple[Any, ...], tuple[Any, list[Transfer]]] = {}
+        self._there: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
         self._whole: list[Any] = []
-        self._first: list[Transfer] = []
+        self._first: list[Any] = []
         if together:                                    # A and B are one memory, which moves once
             self._whole, self._first = way.begin([operand.array for operand in operands[:2]])
 
