@@ -1,6 +1,12 @@
 """The ring of pinned slots, over a link whose copies happen as late as may be."""
 
+import os
+import signal
+import subprocess
+import sys
 from math import prod
+from threading import Event, Timer
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -11,6 +17,7 @@ from cuteblas.runtime import mover
 from cuteblas.runtime.mover import SOURCE, Mover
 from cuteblas.runtime.ring import Ring
 
+from . import late_link
 from .late_link import LateLink
 
 
@@ -148,3 +155,40 @@ def test_a_transfer_that_is_dropped_ends_first():
     ring.link.synchronize()
     assert set(device.view(float).tolist()) <= {0.0, 1.0}
     ring.close()
+
+
+def test_who_waits_hears_of_signals(ring, short_pieces, monkeypatch):
+    """A link that never answers: Ctrl-C ends the waiting, and leaving the call waits for what is under way."""
+    x, device = np.ones(1 << 18), np.zeros(1 << 21, np.uint8)
+    goes_on, synchronize = Event(), late_link.Event.synchronize
+    monkeypatch.setattr(late_link.Event, "synchronize", lambda self: goes_on.wait(20) and synchronize(self))
+    transfer = ring.upload(x, device.ctypes.data)
+    Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    begin = monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        transfer.wait()
+    assert monotonic() - begin < 5
+    Timer(0.2, goes_on.set).start()
+    transfer.cancel()
+    assert goes_on.is_set()
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_threads_that_wait_keep_no_process_alive(forks):
+    compiled()
+    program = f"""
+import os
+import numpy as np
+from cuteblas.runtime.mover import Mover
+from tests.runtime.late_link import LateLink
+from tests.runtime.test_ring import compiled
+
+ring = Mover(LateLink(), compiled(), 3)
+x = np.ones(1 << 20)
+ring.upload(x, np.zeros_like(x).ctypes.data).wait()
+if {forks} and (child := os.fork()):
+    assert os.waitpid(child, 0)[1] == 0
+print("ended", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.split() == ["ended"] * (1 + forks), ended.stderr
