@@ -111,7 +111,7 @@ class _Workers:
     """Threads that take one piece after another."""
 
     def __init__(self, name: str, count: int, enter: Callable[[], None]):
-        self._jobs: SimpleQueue[tuple[Transfer, Callable[[_Piece], None], Piece] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Transfer, Callable[[_Piece], None], _Piece] | None] = SimpleQueue()
         self._enter = enter
         self._threads = [Thread(target=self._work, name=f"cuteblas {name} {i}", daemon=True) for i in range(count)]
         for thread in self._threads:

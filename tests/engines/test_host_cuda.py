@@ -328,7 +328,7 @@ def test_an_interrupt_leaves_nothing_behind(link, short, monkeypatch):
 
 def test_a_broken_link_is_an_error(link):
     link.fail_at = 3
-    with pytest.raises(RuntimeError, match="the link is down|the CUDA driver refuses a copy"):
+    with pytest.raises(RuntimeError, match=r"the link is down|the CUDA driver refuses a copy"):
         cuteblas.dot(A, B)
     link.fail_at = None
     assert (cuteblas.dot(A, B) == A @ B).all()
