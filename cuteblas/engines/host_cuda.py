@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 from .._forks import forget_in_children, surviving, use_cuda
-from ..emulator.compiler import available, build
+from ..emulator.compiler import build
 from ..emulator.errors import CompilerError
 from ..runtime.link import Link
 from ..runtime.mover import SOURCE, Mover
@@ -46,13 +46,16 @@ def current_ring() -> Ring | Mover:
 
 
 def new_ring(link: Any, **sizes: int) -> Ring | Mover:
-    """Slots and threads: those of a compiler, where there is one, else Python's."""
-    if available() and link.driver() is not None:
+    """Slots and threads: those that a C++ compiler makes, or Python's, which is counted."""
+    if link.driver() is None:
+        reason = "the driver is not found by its name"
+    else:
         try:
             return Mover(link, build(SOURCE.read_text(), "threads that move NumPy arrays", optimize="-O3", headers=(),
                                      flags=("-pthread",)), **sizes)
         except CompilerError as error:
-            tally("threads", "calls", f"Python's: {error}").tick()
+            reason = str(error)
+    tally("threads", "moved", f"by Python's threads: {reason}").tick()
     return Ring(link, **sizes)
 
 

@@ -17,8 +17,10 @@ from cuteblas.planning import streaming
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
+from cuteblas.emulator.errors import CompilerError
 from cuteblas.engines import cuda, host_cuda, streamed
 from cuteblas.functions import tiles
+from cuteblas.runtime.ring import Ring
 
 from ..functions.comparisons import check_same_refusal, check_same_strides
 from ..functions.host_link import linked
@@ -276,6 +278,17 @@ def test_what_is_no_plain_array_is_left_to_numpy(link):
     assert cuteblas.matmul(np.eye(2, dtype=object), np.eye(2, dtype=object)).dtype == object
     assert cuteblas.matmul(np.eye(2, dtype=np.longdouble), np.eye(2)).dtype == np.longdouble
     assert link.moved == {"up": 0, "down": 0}
+
+
+def test_without_a_compiler_pythons_threads_move_arrays(monkeypatch):
+    def refused(*arguments, **options):
+        raise CompilerError("there is no compiler")
+
+    monkeypatch.setattr(host_cuda, "build", refused)
+    cuteblas.reset_stats()
+    with linked():
+        assert type(host_cuda.current_ring()) is Ring and (cuteblas.matmul(A, B) == A @ B).all()
+    assert cuteblas.stats()["threads"]["moved"] == {"by Python's threads: there is no compiler": 1}
 
 
 def test_files_and_unaligned_records(link, tmp_path):
