@@ -297,6 +297,7 @@ EXPORTED Mover *mover_new(const Driver *driver, char *up, char *down, int64_t sl
 
 EXPORTED Job *mover_begin(Mover *mover, const Array *array, int up) {
     Job *job = new Job(*array);
+    size_t pieces = job->left;
     Lane &lane = up ? mover->up : mover->down;
     ++mover->open;
     {
@@ -304,9 +305,10 @@ EXPORTED Job *mover_begin(Mover *mover, const Array *array, int up) {
         lane.jobs.push_back(job);
     }
     {
-        std::lock_guard<std::mutex> lock(mover->mutex);
+        std::lock_guard<std::mutex> lock(mover->mutex);         // who is about to sleep sees the job
     }
-    mover->wake.notify_all();
+    if (pieces > mover->threads.size()) mover->wake.notify_all();
+    else while (--pieces) mover->wake.notify_one();             // who waits moves one, too
     return job;
 }
 
