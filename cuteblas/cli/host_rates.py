@@ -61,7 +61,7 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
         with backend("numpy"):
             seconds = _seconds(lambda a=a, b=b: matmul(a, b))           # type: ignore[misc]
         here[name] = n**3 / max(seconds - 3 * a.nbytes / (costs.product_bytes * count), seconds / 2) / count
-        there[name] = _on_gpu(a, b)
+        there[name] = _on_gpu(*(_matrix(extent, name, seed) for seed in range(2)))
     x = np.ones((copied, copied), np.float32)
     vector, into = x[0].copy(), np.zeros_like(x)
     with backend("numpy"):

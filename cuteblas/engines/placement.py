@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "host_engine", "offload", "require_cuda", "stays", "told",
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "offload", "require_cuda", "stays", "told",
            "work_of"]
 
 FEW = 1 << 17
@@ -82,6 +82,11 @@ def _costs() -> HostCosts:
     from ..runtime.costs import host_costs
 
     return host_costs()
+
+
+def gpu_seconds(dtype: np.dtype, products: float) -> float:
+    """The expected time of a sum of products of what is on the GPU."""
+    return _costs().gpu_product(dtype.name, products)
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------

@@ -36,39 +36,71 @@ struct Driver {
 struct Array {
     char *host;
     uint64_t device;
-    int64_t nbytes, run, piece;         // a piece is a multiple of a run, or a part of one
+    int64_t nbytes, run;
+    int64_t piece, chunk;               // bytes that a thread moves at once: a multiple of short runs; and of a copy, some pieces
     int32_t modes, swapped;             // swapped: bytes of a number whose order is to be reversed, or 0
+    int32_t past_cache;                 // whether long stores go past the cache
     int64_t shape[MODES], strides[MODES];
 };
 
 struct Job {
     Array array;
-    int64_t next = 0;                   // byte that nobody has taken
-    std::atomic<int64_t> left;          // pieces
+    int64_t next = 0;                   // byte that no chunk has
+    std::atomic<int64_t> left;          // chunks
     std::atomic<int> status{0};
     std::atomic<bool> cancelled{false};
 
-    explicit Job(const Array &x) : array(x), left((x.nbytes + x.piece - 1) / x.piece) {}
+    explicit Job(const Array &x) : array(x), left((x.nbytes + x.chunk - 1) / x.chunk) {}
+
+    bool wanted() const { return !cancelled && !status; }
 };
 
 struct Slot {
     char *memory;
     void *event;
-    bool used;
+    bool used = false;                  // whether the event says when its copy has ended
+
+    // What is in it, or on its way.
+    Job *job = nullptr;
+    int64_t at = 0, nbytes = 0, taken = 0;
+    std::atomic<int64_t> left{0};       // bytes that are not moved yet
+
+    Slot(char *x, void *e) : memory(x), event(e) {}
 };
 
-struct Flight {
-    Slot *slot;
-    Job *job;
-    int64_t at, nbytes;
-};
+using Clock = std::chrono::steady_clock;
 
+// One direction.
 struct Lane {
     std::mutex mutex;
     std::deque<Job *> jobs;
-    std::deque<Slot *> free;
-    std::deque<Flight> flying;
-    std::vector<Slot> slots;
+    std::deque<Slot> slots;
+    std::deque<Slot *> free, flying;
+    Slot *open = nullptr;               // of which pieces are to be had
+    bool asking = false;                // whether a thread is asking for the next chunk of a result
+    std::atomic<int> pending{0};        // jobs of which no more has been begun, and chunks that fly or are open
+    std::atomic<int64_t> look{0};       // when the driver is to be asked again: each question keeps it from its work
+
+    bool quiet() const { return !pending || Clock::now().time_since_epoch().count() < look; }
+    void later() { look = (Clock::now() + std::chrono::microseconds(2)).time_since_epoch().count(); }
+
+    // The next chunk of a job, in a slot.
+    void begin(Slot *slot) {
+        Job *job = jobs.front();
+        int64_t left = job->array.nbytes - job->next;
+        slot->job = job, slot->at = job->next, slot->taken = 0;
+        slot->left = slot->nbytes = left < job->array.chunk ? left : job->array.chunk;
+        if ((job->next += slot->nbytes) == job->array.nbytes) jobs.pop_front();
+        else ++pending;
+    }
+
+    // The next piece of the slot that is open.
+    int64_t take(int64_t &nbytes) {
+        int64_t at = open->taken, left = open->nbytes - at;
+        nbytes = left < open->job->array.piece ? left : open->job->array.piece;
+        if ((open->taken += nbytes) == open->nbytes) open = nullptr;
+        return at;
+    }
 };
 
 void rest_a_moment() {
@@ -123,11 +155,11 @@ void swap_bytes(char *x, int64_t nbytes, int unit) {
 }
 
 // Bytes [at, at + nbytes) of the elements to or from a slot.
-void pack(const Array &x, int64_t at, int64_t nbytes, char *slot, bool up, bool past_cache) {
+void pack(const Array &x, int64_t at, int64_t nbytes, char *slot, bool up) {
     auto move = [&](char *host, int64_t n) {
         char *to = up ? slot : host;
         const char *from = up ? host : slot;
-        if (past_cache) stream_bytes(to, from, n);
+        if (x.past_cache) stream_bytes(to, from, n);
         else std::memcpy(to, from, n);
     };
     if (!x.modes) return move(x.host + at, nbytes);
@@ -167,96 +199,107 @@ struct Mover {
     std::condition_variable wake;
     std::atomic<int> open{0};           // jobs that have not ended
     std::atomic<bool> stopping{false};
-    bool up_past_cache = false, down_past_cache = true;
 
     explicit Mover(const Driver &calls) : driver(calls) {}
 
-    // The next piece of a lane's jobs, which has some.
-    Flight next_piece(Lane &lane) {
-        Job *job = lane.jobs.front();
-        int64_t at = job->next, left = job->array.nbytes - at, n = left < job->array.piece ? left : job->array.piece;
-        if ((job->next += n) == job->array.nbytes) lane.jobs.pop_front();
-        return {nullptr, job, at, n};
-    }
-
-    static bool wanted(const Flight &piece) { return !piece.job->cancelled && !piece.job->status; }
-
-    void ended(const Flight &piece, int status) {
-        if (status) piece.job->status = status;
-        if (piece.job->left.fetch_sub(1) == 1) --open;          // who waits may free the job from now on
-    }
-
-    bool send() {
-        std::unique_lock<std::mutex> lock(up.mutex, std::try_to_lock);
-        if (!lock || up.jobs.empty() || up.free.empty()) return false;
-        Slot *slot = up.free.front();
-        int status = slot->used ? driver.query(slot->event) : 0;
-        if (status == NOT_READY) return false;
-        slot->used = false;
-        Flight piece = next_piece(up);
-        if (wanted(piece) && !status) {
-            up.free.pop_front();
-            lock.unlock();
-            const Array &x = piece.job->array;
-            pack(x, piece.at, piece.nbytes, slot->memory, true, up_past_cache);
-            if (x.swapped) swap_bytes(slot->memory, piece.nbytes, x.swapped);
-            status = driver.copy(x.device + piece.at, reinterpret_cast<uint64_t>(slot->memory), piece.nbytes, driver.up);
-            if (!status) status = driver.record(slot->event, driver.up);
-            slot->used = !status;
-            lock.lock();
-            up.free.push_back(slot);
+    // A chunk has been moved, or never will be.
+    void ended(Lane &lane, Slot *slot, int status) {
+        Job *job = slot->job;
+        {
+            std::lock_guard<std::mutex> lock(lane.mutex);
+            lane.free.push_back(slot);
         }
+        --lane.pending;
+        if (status) job->status = status;
+        if (job->left.fetch_sub(1) == 1) --open;        // who waits may free the job from now on
+    }
+
+    int copy(uint64_t target, uint64_t source, Slot *slot, void *stream) {
+        int status = driver.copy(target, source, slot->nbytes, stream);
+        if (!status) status = driver.record(slot->event, stream);
+        slot->used = !status;
+        return status;
+    }
+
+    // Packs a piece; the last one of a chunk hands it over.
+    bool send() {
+        if (up.quiet()) return false;
+        std::unique_lock<std::mutex> lock(up.mutex, std::try_to_lock);
+        if (!lock) return false;
+        if (!up.open) {
+            if (up.jobs.empty() || up.free.empty()) return false;
+            Slot *slot = up.free.front();
+            int status = slot->used ? driver.query(slot->event) : 0;
+            if (status == NOT_READY) return up.later(), false;
+            slot->used = false;
+            up.free.pop_front();
+            up.begin(slot);
+            if (status || !slot->job->wanted()) {
+                lock.unlock();
+                ended(up, slot, status);
+                return true;
+            }
+            up.open = slot;
+        }
+        Slot *slot = up.open;
+        int64_t nbytes, at = up.take(nbytes);
         lock.unlock();
-        ended(piece, status);
+        const Array &x = slot->job->array;
+        pack(x, slot->at + at, nbytes, slot->memory + at, true);
+        if (x.swapped) swap_bytes(slot->memory + at, nbytes, x.swapped);
+        if (slot->left.fetch_sub(nbytes) == nbytes)
+            ended(up, slot, copy(x.device + slot->at, reinterpret_cast<uint64_t>(slot->memory), slot, driver.up));
         return true;
     }
 
+    // Unpacks a piece of what has arrived, or asks for the next chunk.
     bool bring() {
+        if (down.quiet()) return false;
         std::unique_lock<std::mutex> lock(down.mutex, std::try_to_lock);
         if (!lock) return false;
-        bool begun = false;
-        if (!down.jobs.empty() && !down.free.empty()) {
-            Flight piece = next_piece(down);
-            begun = true;
-            if (!wanted(piece)) {
+        if (!down.open && !down.jobs.empty() && !down.free.empty() && !down.asking) {
+            Slot *slot = down.free.front();
+            down.free.pop_front();
+            down.begin(slot);
+            down.asking = true;                         // one thread at a time: chunks arrive in their order
+            lock.unlock();
+            bool wanted = slot->job->wanted();
+            int status = wanted ? copy(reinterpret_cast<uint64_t>(slot->memory), slot->job->array.device + slot->at, slot,
+                                       driver.down) : 0;
+            lock.lock();
+            down.asking = false;
+            if (wanted && !status) {
+                down.flying.push_back(slot);
+            } else {
                 lock.unlock();
-                ended(piece, 0);
-                return true;
+                ended(down, slot, status);
             }
-            piece.slot = down.free.front();
-            int status = driver.copy(reinterpret_cast<uint64_t>(piece.slot->memory), piece.job->array.device + piece.at,
-                                     piece.nbytes, driver.down);
-            if (!status) status = driver.record(piece.slot->event, driver.down);
+            return true;
+        }
+        if (!down.open) {
+            if (down.flying.empty()) return false;
+            Slot *slot = down.flying.front();
+            int status = driver.query(slot->event);
+            if (status == NOT_READY) return down.later(), false;
+            down.flying.pop_front();
             if (status) {
                 lock.unlock();
-                ended(piece, status);
+                ended(down, slot, status);
                 return true;
             }
-            down.free.pop_front();
-            down.flying.push_back(piece);
+            down.open = slot;
         }
-        if (down.flying.empty()) return begun;
-        Flight piece = down.flying.front();
-        int status = driver.query(piece.slot->event);
-        if (status == NOT_READY) return begun;
-        down.flying.pop_front();
+        Slot *slot = down.open;
+        int64_t nbytes, at = down.take(nbytes);
         lock.unlock();
-        if (!status) {
-            const Array &x = piece.job->array;
-            if (x.swapped) swap_bytes(piece.slot->memory, piece.nbytes, x.swapped);
-            pack(x, piece.at, piece.nbytes, piece.slot->memory, false, down_past_cache);
-        }
-        lock.lock();
-        down.free.push_back(piece.slot);
-        lock.unlock();
-        ended(piece, status);
+        const Array &x = slot->job->array;
+        if (x.swapped) swap_bytes(slot->memory + at, nbytes, x.swapped);
+        pack(x, slot->at + at, nbytes, slot->memory + at, false);
+        if (slot->left.fetch_sub(nbytes) == nbytes) ended(down, slot, 0);
         return true;
     }
 
-    bool step() {
-        bool brought = bring();
-        return send() || brought;
-    }
+    bool step() { return bring() || send(); }
 
     void work() {
         driver.enter(driver.context);
@@ -277,7 +320,7 @@ struct Mover {
 };
 
 void add_slots(Lane &lane, char *memory, int64_t nbytes, void **events, int count) {
-    for (int i = 0; i < count; ++i) lane.slots.push_back({memory + i * nbytes, events[i], false});
+    for (int i = 0; i < count; ++i) lane.slots.emplace_back(memory + i * nbytes, events[i]);
     for (Slot &slot : lane.slots) lane.free.push_back(&slot);
 }
 
@@ -286,9 +329,8 @@ void add_slots(Lane &lane, char *memory, int64_t nbytes, void **events, int coun
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 EXPORTED Mover *mover_new(const Driver *driver, char *up, char *down, int64_t slot_bytes, void **up_events, void **down_events,
-                          int slots, int threads, int past_cache) {
+                          int slots, int threads) {
     Mover *mover = new Mover(*driver);
-    mover->up_past_cache = past_cache & 1, mover->down_past_cache = past_cache & 2;
     add_slots(mover->up, up, slot_bytes, up_events, slots);
     add_slots(mover->down, down, slot_bytes, down_events, slots);
     for (int i = 0; i < threads; ++i) mover->threads.emplace_back([mover] { mover->work(); });
@@ -297,12 +339,13 @@ EXPORTED Mover *mover_new(const Driver *driver, char *up, char *down, int64_t sl
 
 EXPORTED Job *mover_begin(Mover *mover, const Array *array, int up) {
     Job *job = new Job(*array);
-    size_t pieces = job->left;
+    size_t pieces = (array->nbytes + array->piece - 1) / array->piece;
     Lane &lane = up ? mover->up : mover->down;
     ++mover->open;
     {
         std::lock_guard<std::mutex> lock(lane.mutex);
         lane.jobs.push_back(job);
+        ++lane.pending;
     }
     {
         std::lock_guard<std::mutex> lock(mover->mutex);         // who is about to sleep sees the job
@@ -314,7 +357,7 @@ EXPORTED Job *mover_begin(Mover *mover, const Array *array, int up) {
 
 // Moves pieces until the job has ended or some milliseconds have gone by: 0 for the latter, else 1.
 EXPORTED int mover_wait(Mover *mover, Job *job, int milliseconds) {
-    auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+    auto until = Clock::now() + std::chrono::milliseconds(milliseconds);
     for (int idle = 0; job->left;) {
         if (mover->step()) {
             idle = 0;
@@ -323,7 +366,7 @@ EXPORTED int mover_wait(Mover *mover, Job *job, int milliseconds) {
         } else {
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
-        if (std::chrono::steady_clock::now() > until) return !job->left;
+        if (Clock::now() > until) return !job->left;
     }
     return 1;
 }

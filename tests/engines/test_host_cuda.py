@@ -280,6 +280,17 @@ def test_what_is_no_plain_array_is_left_to_numpy(link):
     assert link.moved == {"up": 0, "down": 0}
 
 
+@pytest.mark.parametrize("order", ["CC", "FC", "CF"])
+def test_what_takes_long_is_computed_in_blocks(link, short, monkeypatch, order):
+    monkeypatch.setattr(streaming, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(streaming, "_LONG", 0.0)
+    x, y = (x.copy(order=kind) for x, kind in zip((small(71, 51), small(51, 62)), order, strict=True))
+    assert (cuteblas.matmul(x, y) == x @ y).all() and link.moved == {"up": x.nbytes + y.nbytes, "down": 71 * 62 * 4}
+    assert sum(cuteblas.stats()["matmul: tiles"]["calls"].values()) == 16
+    residual = cuteblas.epilogues.residual_add(residual=small(71, 62))
+    assert (cuteblas.matmul(x, y, epilogue=residual) == x @ y + residual.operands["residual"]).all()
+
+
 def test_without_a_compiler_pythons_threads_move_arrays(monkeypatch):
     def refused(*arguments, **options):
         raise CompilerError("there is no compiler")

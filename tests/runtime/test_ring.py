@@ -29,7 +29,7 @@ def compiled():
 
 @pytest.fixture(params=["Python's", "compiled"])
 def ring(request):
-    made = Ring(LateLink(), 3, 1 << 12) if request.param == "Python's" else Mover(LateLink(), compiled(), 3, 1 << 12, 4, 3)
+    made = Ring(LateLink(), 3, 1 << 12) if request.param == "Python's" else Mover(LateLink(), compiled(), 3, 1 << 12, 4)
     yield made
     made.close()
 
@@ -37,6 +37,8 @@ def ring(request):
 @pytest.fixture
 def short_pieces(monkeypatch):
     monkeypatch.setattr(mover, "_LEAST_PIECE", 1 << 10)
+    monkeypatch.setattr(mover, "_LEAST_CHUNK", 1 << 11)
+    monkeypatch.setattr(mover, "_MOST_PIECE", 1 << 13)
 
 
 @pytest.mark.parametrize(("shape", "most"), [((), 8), ((5,), 8), ((3, 4, 5), 40), ((3, 4, 5), 39), ((7, 3), 1),
@@ -85,15 +87,15 @@ def test_types_and_byte_orders(ring, short_pieces, dtype):
     check(ring, np.arange(30_000).astype(dtype).reshape(100, 300)[:, 5::2])
 
 
-@pytest.mark.parametrize("past_cache", range(4))
-def test_long_runs_at_any_address(short_pieces, past_cache):
+@pytest.mark.parametrize("streams", [False, True])
+def test_long_runs_at_any_address(short_pieces, streams):
     """Stores past the cache are aligned, and what comes before and after them is not forgotten."""
-    ring = Mover(LateLink(), compiled(), 2, 1 << 15, 3, past_cache)
+    ring = Mover(LateLink(), compiled(), 2, 1 << 15, 3)
     x = np.random.default_rng(0).integers(0, 256, (3, 100_003), np.uint8)
     for first, last in ((0, 100_003), (1, 100_002), (7, 90_001), (15, 77_777)):
         device, back = np.zeros(x.size + 16, np.uint8), np.full(x.shape, 7, np.uint8)
         part, into = x[:, first:last], back[:, first:last]
-        ring.upload(part, device.ctypes.data).wait()
+        ring.upload(part, device.ctypes.data, streams).wait()
         ring.link.synchronize()
         assert (device[:part.size] == part.ravel()).all()
         ring.download(into, device.ctypes.data).wait()
