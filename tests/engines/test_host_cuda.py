@@ -417,15 +417,48 @@ def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
     monkeypatch.setattr(placement, "_saved", 0.0)
     monkeypatch.setattr(placement, "_start", lambda: started.append(1) or False)
     monkeypatch.setattr(placement, "_started", False)
-    work = placement.work_of(1e12, np.float64, [], None, (1000, 1000))
+    work = placement.work_of(1e10, np.float64, [], None, (1000, 1000))
     here, there = work.seconds()
     times = int(placement._cost_of_start() / (here - there))
     with cuteblas.backend("auto"):
-        assert not any(placement._pays(work) for _ in range(times)) and not started
-        placement._pays(work)
+        assert {placement._pays(work, ()) for _ in range(times)} == {"CUDA is not started yet"} and not started
+        placement._pays(work, ())
         assert started
         tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
-        assert not placement._pays(tiny)
+        assert placement._pays(tiny, ())
+
+
+def test_what_was_compiled_is_paid_for_before_more_is(monkeypatch):
+    """A call that took longer than was saved so far keeps others that are unlike it on the host, until that has been made good."""
+    costs = replace(placement._costs(), multiplications={"float32": 1e5}, call=1e-4)
+    monkeypatch.setattr(placement, "_costs", lambda: costs)
+    x, y = small(300, 300), small(310, 310)
+    took = 0.0
+    with linked(backend="auto"):
+        monkeypatch.setattr(placement, "_saved", 0.0)
+        monkeypatch.setattr(placement, "perf_counter", lambda: took)
+
+        def moved():
+            return cuteblas.stats()["matmul"]["moved"]
+
+        cuteblas.reset_stats()
+        here, _there = placement.work_of(300**3, "float32", [x, x], None, x.shape).seconds()
+
+        def slow(*arguments, before=tiles.product_in_tiles):
+            nonlocal took
+            took += 2.5 * here
+            return before(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tiles, "product_in_tiles", slow)
+            cuteblas.matmul(x, x)
+        assert moved() == {"to cuda:0": 1} and placement._saved == pytest.approx(-1.5 * here)
+        assert (cuteblas.matmul(y, y) == y @ y).all()
+        assert moved() == {"to cuda:0": 1, "stayed: it might compile kernels, and those so far are not paid for": 1}
+        cuteblas.matmul(x, x)
+        assert moved()["to cuda:0"] == 2 and placement._saved > 0
+        cuteblas.matmul(y, y)
+        assert moved()["to cuda:0"] == 3
 
 
 def test_auto_takes_the_faster_one(monkeypatch):
