@@ -21,7 +21,7 @@ namespace {
 constexpr int NOT_READY = 600;          // CUDA_ERROR_NOT_READY
 constexpr int MODES = 64;               // as many as NumPy has
 constexpr int64_t SHORT = 64;           // bytes that are not worth a call of memcpy
-constexpr int64_t LONG = 4096;          // bytes from which stores go past the cache
+constexpr int64_t LONG = 2048;          // bytes from which stores go past the cache
 constexpr int PATIENCE = 2000;          // looks, of about a tenth of a microsecond, until a thread sleeps
 
 struct Driver {
@@ -126,10 +126,16 @@ void stream_bytes(char *to, const char *from, int64_t n) {
             _mm_stream_si128(target, a), _mm_stream_si128(target + 1, b), _mm_stream_si128(target + 2, c),
                 _mm_stream_si128(target + 3, d);
         }
-        _mm_sfence();
     }
 #endif
     std::memcpy(to, from, n);
+}
+
+// Lets others see such copies.
+void end_of_stream() {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
 }
 
 template <int N>
@@ -246,6 +252,7 @@ struct Mover {
         lock.unlock();
         const Array &x = slot->job->array;
         pack(x, slot->at + at, nbytes, slot->memory + at, true);
+        end_of_stream();
         if (x.swapped) swap_bytes(slot->memory + at, nbytes, x.swapped);
         if (slot->left.fetch_sub(nbytes) == nbytes)
             ended(up, slot, copy(x.device + slot->at, reinterpret_cast<uint64_t>(slot->memory), slot, driver.up));
@@ -295,6 +302,7 @@ struct Mover {
         const Array &x = slot->job->array;
         if (x.swapped) swap_bytes(slot->memory + at, nbytes, x.swapped);
         pack(x, slot->at + at, nbytes, slot->memory + at, false);
+        end_of_stream();
         if (slot->left.fetch_sub(nbytes) == nbytes) ended(down, slot, 0);
         return true;
     }
