@@ -65,11 +65,12 @@ class Work:
     def seconds(self) -> tuple[float, float]:
         """The expected times by NumPy and by the GPU."""
         count, costs = _processors(), _costs()
+        name = _name(self.dtype)
         if self.products:
-            here = costs.host_product(self.dtype.name, self.products / (1 + self.symmetric), self.up + self.down, count)
+            here = costs.host_product(name, self.products / (1 + self.symmetric), self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
-        return here, costs.gpu_call(self.dtype.name, self.products, self.up, self.down, count)
+        return here, costs.gpu_call(name, self.products, self.up, self.down, count)
 
 
 @cache
@@ -77,6 +78,11 @@ def _processors() -> int:
     from ..runtime.ring import processors
 
     return processors()
+
+
+@cache
+def _name(dtype: np.dtype) -> str:
+    return dtype.name                       # which NumPy puts together anew each time
 
 
 @cache

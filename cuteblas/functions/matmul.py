@@ -195,11 +195,12 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
         if len(_staying) < _MOST_KNOWN and work.never_moves():
             _staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
-        if not arguments and variant is out is None and precision == "auto":
+        if not arguments and variant is None and precision == "auto":
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
-                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = product, work
+                new = product if out is None else resolve_product(first, second, None, {})
+                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = new, work
         return _offloaded(product, work, a, b, out, precision, variant, arguments)
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)

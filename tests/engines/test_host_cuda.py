@@ -291,6 +291,18 @@ def test_what_takes_long_is_computed_in_blocks(link, short, monkeypatch, order):
     assert (cuteblas.matmul(x, y, epilogue=residual) == x @ y + residual.operands["residual"]).all()
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_products_into_arrays_are_known_again(link, monkeypatch, order):
+    """With ``out`` and without, in whatever order that is."""
+    x, y, out = small(33, 44), small(44, 55), np.zeros((33, 55), np.float32, order)
+    assert cuteblas.matmul(x, y, out) is out and (out == x @ y).all()
+    monkeypatch.setattr(sys.modules["cuteblas.functions.matmul"], "resolve_matmul", lambda *arguments: pytest.fail("not known"))
+    again = cuteblas.matmul(x, y)
+    check_same_strides(again, np.matmul(x, y))
+    into = np.zeros((33, 55), np.float32, order)
+    assert cuteblas.matmul(x, y, into) is into and (into == x @ y).all() and (again == into).all()
+
+
 def test_without_a_compiler_pythons_threads_move_arrays(monkeypatch):
     def refused(*arguments, **options):
         raise CompilerError("there is no compiler")
