@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "kernels": {"codegen", "layout"},
     "planning": BELOW_PLANNING,
     "runtime": {"codegen.architectures", "codegen.dtypes", "codegen.kernel", "planning.cost",
-                "planning.plan", "planning.problem"},
+                "planning.plan", "planning.problem", "planning.streaming"},
     "emulator": {"codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
     "engines": BELOW_ENGINES,
     "functions": BELOW_FUNCTIONS,

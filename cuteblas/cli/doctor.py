@@ -155,7 +155,8 @@ def _installed(name: str) -> Iterator[Finding]:
 
 def _compiler(name: str) -> Iterator[Finding]:
     reason = emulator.why_unavailable()
-    yield Finding(name, "the emulator is ready" if reason is None else "the emulator cannot run", reason or "")
+    yield Finding(name, "the emulator is ready, and threads that move NumPy arrays to a GPU are compiled" if reason is None else
+                  "the emulator cannot run, and Python's threads move NumPy arrays to a GPU", reason or "")
 
 
 def _cache(name: str) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..functions import ascontiguousarray, backend, matmul
 from ..planning.cost.hosts import HOST, HostCosts
-from ..runtime.ring import Piece, processors
+from ..runtime.ring import processors
 
 __all__ = ["measured"]
 
@@ -61,7 +61,7 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
         with backend("numpy"):
             seconds = _seconds(lambda a=a, b=b: matmul(a, b))           # type: ignore[misc]
         here[name] = n**3 / max(seconds - 3 * a.nbytes / (costs.product_bytes * count), seconds / 2) / count
-        there[name] = _on_gpu(a, b)
+        there[name] = _on_gpu(*(_matrix(extent, name, seed) for seed in range(2)))
     x = np.ones((copied, copied), np.float32)
     vector, into = x[0].copy(), np.zeros_like(x)
     with backend("numpy"):
@@ -109,7 +109,7 @@ def _link(x: np.ndarray) -> tuple[float, float]:
     there, pinned = cupy.cuda.alloc(x.nbytes), ring.link.pinned(x.nbytes)
 
     def staged() -> None:
-        ring.upload([Piece(x[at:at + ring.slot_bytes], there.ptr + at) for at in range(0, x.nbytes, ring.slot_bytes)]).wait()
+        ring.upload(x, there.ptr, True).wait()
         ring.link.synchronize()
 
     def direct() -> None:

@@ -118,7 +118,8 @@ def _header_digest(names: tuple[str, ...]) -> str:
     return hashlib.sha256(b"\0".join((_FOLDER / name).read_bytes() for name in names)).hexdigest()
 
 
-def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, ...] = _HEADERS) -> ctypes.CDLL:
+def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, ...] = _HEADERS,
+          flags: tuple[str, ...] = ()) -> ctypes.CDLL:
     """Compile a C++ source into a shared library and load it.
 
     Parameters
@@ -131,6 +132,8 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
         The compiler's level of optimization.
     headers : tuple of str
         The headers that the library depends on.
+    flags : tuple of str
+        More of the compiler's.
 
     Raises
     ------
@@ -142,7 +145,7 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
     if reason is not None or found is None:
         raise CompilerError(reason)
     path, version = found
-    command = [path, *_COMMON_FLAGS, *_machine_flags(), optimize, "-w", f"-I{_FOLDER}"]
+    command = [path, *_COMMON_FLAGS, *flags, *_machine_flags(), optimize, "-w", f"-I{_FOLDER}"]
     key = hashlib.sha256("\0".join((source, _header_digest(headers), version, *command)).encode()).hexdigest()[:40]
     library = _cache_folder() / f"{key}.so"
     if not library.exists():

@@ -21,11 +21,13 @@ import numpy as np
 from .counters import tally
 from .memory import contiguous_strides, shadow
 
-__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "WITHOUT_BLAS", "dot", "inner", "matmul", "matvec", "product_of", "tensordot", "vecmat",
-           "words_for"]
+__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "SMALL", "WITHOUT_BLAS", "dot", "inner", "matmul", "matvec", "product_of", "tensordot",
+           "vecmat", "words_for"]
 
 WITHOUT_BLAS = frozenset("?bBhHiIlLqQe")
 """The types by their characters."""
+SMALL = 256
+"""Elements of both operands that NumPy's loop has multiplied before a call of anything else."""
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 """Most calls are of these: to see that takes a third of the time that a look at the character takes."""
 

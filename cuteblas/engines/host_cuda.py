@@ -15,9 +15,11 @@ import cupy
 import numpy as np
 
 from .._forks import forget_in_children, surviving, use_cuda
-from ..planning.streaming import boxes
+from ..emulator.compiler import build
+from ..emulator.errors import CompilerError
 from ..runtime.link import Link
-from ..runtime.ring import Piece, Ring, Transfer
+from ..runtime.mover import SOURCE, Mover
+from ..runtime.ring import Ring
 from .counters import tally
 from .cuda import CUDA, current_device
 from .emulator import HOST_CUDA
@@ -29,18 +31,32 @@ __all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "native", "
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
 
 _lock = surviving(RLock())              # of the rings
-_rings: dict[int, Ring] = {}
-_orphans: list[Ring] = []               # of the parent process: to free their memory would be a call of its driver
+_rings: dict[int, Ring | Mover] = {}
+_orphans: list[Ring | Mover] = []               # of the parent process: to free their memory would be a call of its driver
 
 
-def current_ring() -> Ring:
+def current_ring() -> Ring | Mover:
     """The slots and threads of the current device, which stay."""
     ordinal = current_device()
     with _lock:
         if ordinal not in _rings:
             use_cuda()
-            _rings[ordinal] = Ring(Link(ordinal))
+            _rings[ordinal] = new_ring(Link(ordinal))
         return _rings[ordinal]
+
+
+def new_ring(link: Any, **sizes: int) -> Ring | Mover:
+    """Slots and threads: those that a C++ compiler makes, or Python's, which is counted."""
+    if link.driver() is None:
+        reason = "the driver is not found by its name"
+    else:
+        try:
+            return Mover(link, build(SOURCE.read_text(), "threads that move NumPy arrays", optimize="-O3", headers=(),
+                                     flags=("-pthread",)), **sizes)
+        except CompilerError as error:
+            reason = str(error)
+    tally("threads", "moved", f"by Python's threads: {reason}").tick()
+    return Ring(link, **sizes)
 
 
 def _forget() -> None:
@@ -125,16 +141,16 @@ class Crossing:
 
     Attributes
     ----------
-    ring : Ring
+    ring : Ring or Mover
         What moves arrays.
     streams : bool
         Whether other arrays follow soon, so that long pieces keep all threads busy.
     """
 
-    def __init__(self, ring: Ring):
+    def __init__(self, ring: Ring | Mover):
         self.ring, self.streams = ring, False
-        self.uploads: list[Transfer] = []
-        self.downloads: list[Transfer] = []
+        self.uploads: list[Any] = []
+        self.downloads: list[Any] = []
         self._pairs: list[tuple[np.ndarray, Any]] = []          # of operands that were moved
         self._targets: list[tuple[np.ndarray, Any]] = []        # and of results
         self._kept: list[Any] = []
@@ -150,14 +166,14 @@ class Crossing:
         self.arrived(transfers, helps=True)
         return found
 
-    def arrived(self, transfers: Sequence[Transfer], helps: bool = False) -> None:
+    def arrived(self, transfers: Sequence[Any], helps: bool = False) -> None:
         """Let kernels that are launched from now on find what these transfers bring."""
         for transfer in transfers:
             transfer.wait(helps)
             self.uploads.remove(transfer)
         self.ring.link.kernels_follow_uploads()
 
-    def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[Any], list[Transfer]]:
+    def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
         """The same without waiting: the arrays, and what is to be passed to :meth:`arrived` before kernels are launched."""
         before = len(self.uploads)
         images = [_image(x) for x in arrays]
@@ -202,12 +218,7 @@ class Crossing:
     def _send(self, x: np.ndarray, memory: Any) -> None:
         """Begin to move elements, which lie side by side on the device."""
         self.bytes_up += x.nbytes
-        self.uploads.append(self.ring.upload(self.pieces(x, memory.ptr)))
-
-    def pieces(self, x: np.ndarray, address: int) -> list[Piece]:
-        """An array in pieces, with their addresses in a copy in C order."""
-        most = self.ring.slot_bytes if self.streams else self.ring.piece_bytes(x.nbytes)
-        return [Piece(x[box], address + offset) for box, offset in boxes(x.shape, x.itemsize, most)]
+        self.uploads.append(self.ring.upload(x, memory.ptr, self.streams))
 
     # -- and back -----------------------------------------------------------------------------------------------------------------
     def target(self, out: np.ndarray) -> Any:
@@ -264,7 +275,7 @@ class Crossing:
             self.fetch_bytes(there, *_span(view))
             return
         self.bytes_down += here.nbytes
-        self.downloads.append(self.ring.download(self.pieces(view, there.data.ptr), there))
+        self.downloads.append(self.ring.download(view, there.data.ptr, there, self.streams))
 
     def fetch_bytes(self, there: Any, low: int, high: int) -> None:
         """Begin to bring the memory of an array to a region of the host."""
@@ -274,7 +285,7 @@ class Crossing:
             self._direct = True
             self._kept.append(there)
         else:
-            self.downloads.append(self.ring.download(self.pieces(bytes_at(low, high - low), there.data.ptr), there))
+            self.downloads.append(self.ring.download(bytes_at(low, high - low), there.data.ptr, there, self.streams))
 
     def abandon(self) -> None:
         """Leave nothing under way after an error."""

@@ -2,7 +2,8 @@
 
 ``backend("auto")`` compares the times that both are expected to take. As long as CUDA has not been started, what the GPU would have
 saved is added up, and CUDA is started when that reaches what starting it costs: so a program never takes more than twice the time
-of the better choice (the ski-rental rule).
+of the better choice (the ski-rental rule). From then on it is what the GPU has saved less what it took, kernels that were compiled
+among it, and while that is less than nothing, calls unlike any before stay on the host: they might compile more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "host_engine", "offload", "require_cuda", "stays", "told",
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "offload", "require_cuda", "stays", "told",
            "work_of"]
 
 FEW = 1 << 17
@@ -63,11 +65,12 @@ class Work:
     def seconds(self) -> tuple[float, float]:
         """The expected times by NumPy and by the GPU."""
         count, costs = _processors(), _costs()
+        name = _name(self.dtype)
         if self.products:
-            here = costs.host_product(self.dtype.name, self.products / (1 + self.symmetric), self.up + self.down, count)
+            here = costs.host_product(name, self.products / (1 + self.symmetric), self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
-        return here, costs.gpu_call(self.dtype.name, self.products, self.up, self.down, count)
+        return here, costs.gpu_call(name, self.products, self.up, self.down, count)
 
 
 @cache
@@ -78,14 +81,26 @@ def _processors() -> int:
 
 
 @cache
+def _name(dtype: np.dtype) -> str:
+    return dtype.name                       # which NumPy puts together anew each time
+
+
+@cache
 def _costs() -> HostCosts:
     from ..runtime.costs import host_costs
 
     return host_costs()
 
 
+def gpu_seconds(dtype: np.dtype, products: float) -> float:
+    """The expected time of a sum of products of what is on the GPU."""
+    return _costs().gpu_product(dtype.name, products)
+
+
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
 _saved = 0.0                            # seconds
+_ran: set[tuple[Any, ...]] = set()      # kinds of calls on the GPU, whose kernels are there
+_MOST_KINDS = 4096
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
 
@@ -175,18 +190,33 @@ def _cost_of_start() -> float:
     return _costs().started if "cupy" in sys.modules else _costs().start
 
 
-def _pays(work: Work) -> bool:
-    """Whether the GPU is worth its while, now that a call is about to run; what it would have saved is noted."""
+def _pays(work: Work, kind: tuple[Any, ...]) -> str | None:
+    """Why the GPU is not worth its while, now that a call is about to run; ``None`` if it is. What it would save is noted."""
     global _saved
     if current_backend() == "cuda":
-        return True
+        return None
     here, there = work.seconds()
     if there >= here:
-        return False
-    if not _started:
-        _saved += here - there
-        return _saved >= _cost_of_start() and _start()
-    return True
+        return "NumPy is expected to be faster" if _started else "CUDA is not started yet"
+    if _started and (_saved >= 0 or kind in _ran):
+        return None
+    _saved += here - there
+    if _started:
+        return "it might compile kernels, and those so far are not paid for"
+    begin = perf_counter()
+    if _saved < _cost_of_start() or not _start():
+        return "CUDA is not started yet"
+    _saved -= perf_counter() - begin
+    return None
+
+
+def _note(work: Work, kind: tuple[Any, ...], seconds: float) -> None:
+    """Note what a call on the GPU took."""
+    global _saved
+    _saved += work.seconds()[0] - seconds
+    if len(_ran) >= _MOST_KINDS:
+        _ran.clear()
+    _ran.add(kind)
 
 
 def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None,
@@ -208,20 +238,20 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     stream : callable, optional
         Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it cannot.
     """
-    if _pays(work):
+    kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
+    why = _pays(work, kind)
+    if why is None:
         from .host_cuda import carry
 
-        limit = workspace_limit()
-        if stream is not None and (result := stream()) is not None:
-            return result
-        if limit is None or work.up + work.down <= limit:
+        limit, begin = workspace_limit(), perf_counter()
+        result = None if stream is None else stream()
+        if result is None and (limit is None or work.up + work.down <= limit):
             result = carry(function, run, arrays, out, written)
-            if result is not None:
-                return result
-        tally(function, "moved", "stayed: no memory on the GPU").tick()
-    elif current_backend() == "auto":
-        why = "NumPy is expected to be faster" if _started else "CUDA is not started yet"
-        tally(function, "moved", f"stayed: {why}").tick()
+        if result is not None:
+            _note(work, kind, perf_counter() - begin)
+            return result
+        why = "no memory on the GPU"
+    tally(function, "moved", f"stayed: {why}").tick()
     with backend("numpy"):
         return stay()
 

@@ -16,12 +16,12 @@ import cupy
 import numpy as np
 
 from ..planning.streaming import Extents, Schedule, Tile, schedule
-from ..runtime.ring import Transfer
 from .counters import tally
 from .cuda import CUDA
 from .execution import Execution
 from .host_cuda import Crossing, crossing, current_ring, dense, native
 from .memory import Memory
+from .placement import gpu_seconds
 from .settings import workspace_limit
 
 __all__ = ["Operand", "Tiled", "stream_copy", "stream_product", "stream_tiles"]
@@ -117,7 +117,7 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, o
     moved = sum(x.itemsize for x in others.values() if x.ndim and all(x.strides[-2:]))
     extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize, c.itemsize + moved,
                       _has_batch(a, c), _has_batch(b, c), np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
-                      add is not None)
+                      add is not None, seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]))
     operands = (Operand(a, (0 if _has_batch(a, c) else None, a.ndim - 2, None, a.ndim - 1)),
                 Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)), *over_c.values())
     result = Operand(c, (0 if c.ndim > 2 else None, c.ndim - 2, c.ndim - 1, None))
@@ -220,9 +220,9 @@ class _Panels:
 
     def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
         self._way, self._operands = way, operands
-        self._there: dict[tuple[Any, ...], tuple[Any, list[Transfer]]] = {}
+        self._there: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
         self._whole: list[Any] = []
-        self._first: list[Transfer] = []
+        self._first: list[Any] = []
         if together:                                    # A and B are one memory, which moves once
             self._whole, self._first = way.begin([operand.array for operand in operands[:2]])
 

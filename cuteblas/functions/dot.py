@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
-from ..engines.exact import FLOAT32, FLOAT64, WITHOUT_BLAS
+from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import dot as dot_by_blas
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
@@ -63,7 +63,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
             and (current_backend() == "numpy" or stays(a, b)):
         dtype = a.dtype
         if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
-                and (result := dot_by_blas("dot", a, b, out)) is not None:
+                and (a.size > SMALL or b.size > SMALL) and (result := dot_by_blas("dot", a, b, out)) is not None:
             return result
         result = np.dot(a, b, out)
         _by_numpy.tick()

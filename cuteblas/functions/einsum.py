@@ -94,9 +94,13 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
                 break
             most *= x.size
         else:
-            if out is None and optimize is False and ((most <= SMALL and len(operands) <= _MOST_OPERANDS)
-                                                      or _programs.get(_key_of_arrays(operands)) is _LOOP):
-                result = np.einsum(*operands)
+            if out is None and optimize is False:
+                if most <= SMALL and len(operands) <= _MOST_OPERANDS:
+                    result = np.einsum(*operands)
+                else:
+                    program = _programs.get(_key_of_arrays(operands))
+                    result = np.einsum(*operands) if program is _LOOP else \
+                        _on_host(operands, *operands[1:]) if program is None else program.run(operands[1:])
             else:
                 result = _on_host(operands, *operands[1:], optimize=optimize, out=out)
             _by_numpy.tick()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import fast_paths, kind_of, own_call, repeaters
-from ..engines.exact import FLOAT32, FLOAT64, WITHOUT_BLAS
+from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, stays, work_of
 from ..engines.repeaters import repeater_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["in_tiles", "matmul", "multiply_tile", "rehearse_matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
-_SMALL = 256                            # elements of both operands that NumPy's loop has multiplied before a call of anything else
 _MANY = (FEW // 2)**2                   # of the sizes of operands that may be worth the way to a GPU
 _count = tally("matmul", "calls", "numpy").tick
 
@@ -100,7 +99,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
                                                              or (x1.shape, x1.dtype.char, x2.shape, x2.dtype.char) in _staying)):
                     dtype = x1.dtype
                     if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
-                            and (x1.size > _SMALL or x2.size > _SMALL) \
+                            and (x1.size > SMALL or x2.size > SMALL) \
                             and (result := matmul_by_blas("matmul", x1, x2, out)) is not None:
                         return result
                     result = np.matmul(x1, x2, out)
@@ -199,11 +198,12 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
         if len(_staying) < _MOST_KNOWN and work.never_moves():
             _staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
-        if not arguments and variant is out is None and precision == "auto":
+        if not arguments and variant is None and precision == "auto":
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
-                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = product, work
+                new = product if out is None else resolve_product(first, second, None, {})
+                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = new, work
         return _offloaded(product, work, a, b, out, precision, variant, arguments)
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)

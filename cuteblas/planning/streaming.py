@@ -84,6 +84,8 @@ class Extents:
         Whether parts of the sum may be added up.
     grain : int
         Panels have a multiple of so many rows or columns, where they have more; 0 for what products of matrices like.
+    seconds : float
+        That the device is expected to compute.
     """
 
     m: int
@@ -100,6 +102,7 @@ class Extents:
     by_rows: bool = True
     may_divide_k: bool = True
     grain: int = 0
+    seconds: float = 0.0
 
     @property
     def a(self) -> int:
@@ -146,6 +149,8 @@ class Schedule:
 
 _PANEL_BYTES = 32 << 20                 # at least, unless there is less: shorter ones keep kernels and threads waiting
 _MOST_PANELS = 8
+_BLOCKS, _BLOCK_ROWS = 4, 2048          # of rows and of columns, where computing takes long; and rows of each at least
+_LONG = 1.3e-11                         # seconds for each byte of A and B: more than half of what it takes to move
 _ROWS = 128                             # of which panels have a multiple: a tile of most kernels
 _SHARE = 0.7                            # of the memory, for panels and tiles: kernels want a workspace
 
@@ -207,12 +212,22 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
         moved = x.c + (x.a if x.a_batch else 0) + (x.b if x.b_batch else 0)
         count = min(_MOST_PANELS, max(1, moved // least))
         return tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, max(1, ceil(x.batch / count))))
+    if not x.shared and min(x.m, x.n) >= _BLOCKS * _BLOCK_ROWS and x.seconds > _LONG * (x.a + x.b):
+        return _blocks(x)
     grain = _grain(x)
     by_rows = x.by_rows if min(x.m, x.n) >= 2 * grain else x.m >= x.n
     extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
     count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
     step = _step(x, extent, count)
     return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL) for part in parts(extent, step))
+
+
+def _blocks(x: Extents) -> tuple[Tile, ...]:
+    """Blocks of C in the order in which what they need arrives, rows of A and columns of B in turns: with panels of rows alone,
+    nothing is computed before all of B is there."""
+    rows, columns = (parts(extent, _step(x, extent, _BLOCKS)) for extent in (x.m, x.n))
+    order = sorted(((i, j) for i in range(len(rows)) for j in range(len(columns))), key=lambda at: (max(at), at[1], at[0]))
+    return tuple(Tile(_ALL, rows[i], columns[j], _ALL) for i, j in order)
 
 
 def _rows_pass(x: Extents, limit: int) -> Schedule | None:
@@ -240,7 +255,9 @@ def _one_stays(x: Extents, limit: int) -> Schedule | None:
         stays = min(stay, stays // grain * grain if stays >= grain else stays)
         if stays < 1:
             continue
-        stays = _step(x, stay, ceil(stay / stays)) if stays < stay else stays
+        if stays < stay:
+            count = ceil(stay / stays)
+            stays = _step(x, stay, count) if stays >= grain else ceil(stay / count)
         tiles = []
         for i, outer in enumerate(parts(stay, stays)):
             inner = parts(passing, passes)

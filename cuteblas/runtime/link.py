@@ -12,13 +12,20 @@ import numpy as np
 
 from .errors import DriverError, require
 
-__all__ = ["Link"]
+__all__ = ["Driver", "Link"]
+
+
+class Driver(ctypes.Structure):
+    """Functions of the driver, and what they work on, for threads that are not Python's."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("enter", "copy", "record", "query", "context", "up", "down"))
 
 
 class _Driver(NamedTuple):
     """Functions of the driver that take a microsecond or two. They are called without giving the interpreter's lock away: a thread
     that gives it away gets it back when all others that wait for it have had it, each woken by the system."""
 
+    library: ctypes.PyDLL
     copy: Callable[[int, int, int, int], int]
     record: Callable[[int, int], int]
     query: Callable[[int], int]
@@ -34,7 +41,7 @@ class _Driver(NamedTuple):
         library.cuMemcpyAsync.argtypes = word, word, ctypes.c_size_t, handle
         library.cuEventRecord.argtypes = handle, handle
         library.cuEventQuery.argtypes = handle,
-        return cls(library.cuMemcpyAsync, library.cuEventRecord, library.cuEventQuery)
+        return cls(library, library.cuMemcpyAsync, library.cuEventRecord, library.cuEventQuery)
 
 
 def _checked(status: int) -> None:
@@ -87,9 +94,20 @@ class Link:
         with self._cupy.cuda.Device(self.ordinal), self._compute:
             yield
 
-    def event(self) -> Any:
-        """A new event; who waits for it leaves the processor to others."""
-        return self._cupy.cuda.Event(block=True, disable_timing=True)
+    def event(self, block: bool = True) -> Any:
+        """A new event; who waits for it leaves the processor to others, unless it is only asked whether it has happened."""
+        return self._cupy.cuda.Event(block=block, disable_timing=True)
+
+    def driver(self) -> Driver | None:
+        """What threads call that are not Python's; ``None`` where the driver is not found in this way."""
+        if self._driver is None:
+            return None
+        library, context = self._driver.library, ctypes.c_void_p()
+        with self._cupy.cuda.Device(self.ordinal):
+            _checked(library.cuCtxGetCurrent(ctypes.byref(context)))
+        calls = [ctypes.cast(call, ctypes.c_void_p) for call in (library.cuCtxSetCurrent, library.cuMemcpyAsync,
+                                                                library.cuEventRecord, library.cuEventQuery)]
+        return Driver(*calls, context, self._up.ptr, self._down.ptr)
 
     def uploads_follow_kernels(self) -> None:
         """Let uploads from now on begin when the kernels that were launched have ended."""

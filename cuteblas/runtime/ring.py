@@ -1,4 +1,4 @@
-"""A ring of pinned slots, and the threads that fill and empty them: NumPy arrays to the GPU and back at the speed of the link.
+"""A ring of pinned slots, and the threads that fill and empty them where there is no compiler for those of :mod:`.mover`.
 
 Each thread takes a whole slot, packs a piece of an array into it (NumPy's copies let other threads run), and begins its copy by the
 driver, which is recorded. Who takes the slot next waits for that. Results take the same way back: so it is these threads that touch
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Piece", "Ring", "Transfer", "processors"]
+from ..planning.streaming import boxes
+
+__all__ = ["Ring", "processors"]
 
 SLOT_BYTES = 4 << 20
 _MOST_THREADS = 12                      # with more, they wait for each other
@@ -32,7 +34,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-class Piece(NamedTuple):
+class _Piece(NamedTuple):
     """A part of an array of the host, at most a slot long, and the device address of its elements, which lie there side by side."""
 
     array: np.ndarray
@@ -65,7 +67,7 @@ class Transfer:
         if count:
             self._done.acquire()
 
-    def take(self, move: Callable[[Piece], None], piece: Piece) -> None:
+    def take(self, move: Callable[[_Piece], None], piece: _Piece) -> None:
         """Move one piece, unless there is no use in it any more."""
         try:
             if not self._cancelled:
@@ -109,7 +111,7 @@ class _Workers:
     """Threads that take one piece after another."""
 
     def __init__(self, name: str, count: int, enter: Callable[[], None]):
-        self._jobs: SimpleQueue[tuple[Transfer, Callable[[Piece], None], Piece] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Transfer, Callable[[_Piece], None], _Piece] | None] = SimpleQueue()
         self._enter = enter
         self._threads = [Thread(target=self._work, name=f"cuteblas {name} {i}", daemon=True) for i in range(count)]
         for thread in self._threads:
@@ -124,8 +126,8 @@ class _Workers:
             transfer.take(move, piece)
             transfer = move = piece = None              # type: ignore[assignment]
 
-    def start(self, move: Callable[[Piece], None], pieces: Sequence[Piece], kept: Any = None,
-              move_now: Callable[[Piece], None] | None = None) -> Transfer:
+    def start(self, move: Callable[[_Piece], None], pieces: Sequence[_Piece], kept: Any = None,
+              move_now: Callable[[_Piece], None] | None = None) -> Transfer:
         """Move pieces; short ones are moved when this returns."""
         transfer = Transfer(len(pieces), kept, self)
         if sum(piece.array.nbytes for piece in pieces) <= _INLINE_BYTES:
@@ -184,19 +186,21 @@ class Ring:
             slots.put(_Slot(memory[i * self.slot_bytes:(i + 1) * self.slot_bytes], self.link.event()))
         return slots
 
-    def piece_bytes(self, nbytes: int) -> int:
-        """The size of the pieces of a transfer that is alone: several threads have one, and Python's time does not count."""
-        return min(self.slot_bytes, max(-(-nbytes // _PIECES), _LEAST_PIECE))
+    def upload(self, x: np.ndarray, address: int, streams: bool = False) -> Transfer:
+        """Begin to copy the elements of an array, in C order, to the device; ``streams``: others follow soon."""
+        return self._uploads.start(self._upload, self._pieces(x, address, streams))
 
-    def upload(self, pieces: Sequence[Piece]) -> Transfer:
-        """Begin to copy pieces to the device."""
-        return self._uploads.start(self._upload, pieces)
+    def download(self, x: np.ndarray, address: int, kept: Any = None, streams: bool = False) -> Transfer:
+        """Begin to copy elements of the device into an array; what is kept lives as long as the transfer."""
+        return self._downloads.start(self._download, self._pieces(x, address, streams), kept, self._download_now)
 
-    def download(self, pieces: Sequence[Piece], kept: Any = None) -> Transfer:
-        """Begin to copy pieces from the device; what is kept lives as long as the transfer."""
-        return self._downloads.start(self._download, pieces, kept, self._download_now)
+    def _pieces(self, x: np.ndarray, address: int, streams: bool) -> list[_Piece]:
+        """An array in pieces. Those of a transfer that is alone are fewer: several threads have one, and Python's time does not
+        count."""
+        most = self.slot_bytes if streams else min(self.slot_bytes, max(-(-x.nbytes // _PIECES), _LEAST_PIECE))
+        return [_Piece(x[(*box, ...)], address + offset) for box, offset in boxes(x.shape, x.itemsize, most)] if x.size else []
 
-    def _upload(self, piece: Piece) -> None:
+    def _upload(self, piece: _Piece) -> None:
         slot = self._filled.get()
         try:
             if slot.used:
@@ -208,7 +212,7 @@ class Ring:
         finally:
             self._filled.put(slot)
 
-    def _download(self, piece: Piece) -> None:
+    def _download(self, piece: _Piece) -> None:
         slot = self._emptied.get()
         try:
             x = piece.array
@@ -218,7 +222,7 @@ class Ring:
         finally:
             self._emptied.put(slot)
 
-    def _download_now(self, piece: Piece) -> None:
+    def _download_now(self, piece: _Piece) -> None:
         """The same for one who has nothing else to do: waiting by asking again takes the processor, and less time."""
         slot = self._emptied.get()
         try:

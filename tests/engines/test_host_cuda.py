@@ -17,8 +17,10 @@ from cuteblas.planning import streaming
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
+from cuteblas.emulator.errors import CompilerError
 from cuteblas.engines import cuda, host_cuda, streamed
 from cuteblas.functions import tiles
+from cuteblas.runtime.ring import Ring
 
 from ..functions.comparisons import check_same_refusal, check_same_strides
 from ..functions.host_link import linked
@@ -30,10 +32,10 @@ def small(*shape, dtype=np.float32):
     return RNG.integers(-4, 5, shape).astype(dtype)
 
 
-@pytest.fixture
-def link():
+@pytest.fixture(params=["Python's threads", "compiled threads"])
+def link(request):
     cuteblas.reset_stats()
-    with linked() as made:
+    with linked(native=request.param == "compiled threads") as made:
         yield made
 
 
@@ -278,6 +280,40 @@ def test_what_is_no_plain_array_is_left_to_numpy(link):
     assert link.moved == {"up": 0, "down": 0}
 
 
+@pytest.mark.parametrize("order", ["CC", "FC", "CF"])
+def test_what_takes_long_is_computed_in_blocks(link, short, monkeypatch, order):
+    monkeypatch.setattr(streaming, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(streaming, "_LONG", 0.0)
+    x, y = (x.copy(order=kind) for x, kind in zip((small(71, 51), small(51, 62)), order, strict=True))
+    assert (cuteblas.matmul(x, y) == x @ y).all() and link.moved == {"up": x.nbytes + y.nbytes, "down": 71 * 62 * 4}
+    assert sum(cuteblas.stats()["matmul: tiles"]["calls"].values()) == 16
+    residual = cuteblas.epilogues.residual_add(residual=small(71, 62))
+    assert (cuteblas.matmul(x, y, epilogue=residual) == x @ y + residual.operands["residual"]).all()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_products_into_arrays_are_known_again(link, monkeypatch, order):
+    """With ``out`` and without, in whatever order that is."""
+    x, y, out = small(33, 44), small(44, 55), np.zeros((33, 55), np.float32, order)
+    assert cuteblas.matmul(x, y, out) is out and (out == x @ y).all()
+    monkeypatch.setattr(sys.modules["cuteblas.functions.matmul"], "resolve_matmul", lambda *arguments: pytest.fail("not known"))
+    again = cuteblas.matmul(x, y)
+    check_same_strides(again, np.matmul(x, y))
+    into = np.zeros((33, 55), np.float32, order)
+    assert cuteblas.matmul(x, y, into) is into and (into == x @ y).all() and (again == into).all()
+
+
+def test_without_a_compiler_pythons_threads_move_arrays(monkeypatch):
+    def refused(*arguments, **options):
+        raise CompilerError("there is no compiler")
+
+    monkeypatch.setattr(host_cuda, "build", refused)
+    cuteblas.reset_stats()
+    with linked():
+        assert type(host_cuda.current_ring()) is Ring and (cuteblas.matmul(A, B) == A @ B).all()
+    assert cuteblas.stats()["threads"]["moved"] == {"by Python's threads: there is no compiler": 1}
+
+
 def test_files_and_unaligned_records(link, tmp_path):
     file = np.memmap(tmp_path / "a", np.float32, "w+", shape=(50, 70))
     file[:] = A
@@ -328,7 +364,7 @@ def test_an_interrupt_leaves_nothing_behind(link, short, monkeypatch):
 
 def test_a_broken_link_is_an_error(link):
     link.fail_at = 3
-    with pytest.raises(RuntimeError, match="the link is down"):
+    with pytest.raises(RuntimeError, match=r"the link is down|the CUDA driver refuses a copy"):
         cuteblas.dot(A, B)
     link.fail_at = None
     assert (cuteblas.dot(A, B) == A @ B).all()
@@ -393,15 +429,48 @@ def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
     monkeypatch.setattr(placement, "_saved", 0.0)
     monkeypatch.setattr(placement, "_start", lambda: started.append(1) or False)
     monkeypatch.setattr(placement, "_started", False)
-    work = placement.work_of(1e12, np.float64, [], None, (1000, 1000))
+    work = placement.work_of(1e10, np.float64, [], None, (1000, 1000))
     here, there = work.seconds()
     times = int(placement._cost_of_start() / (here - there))
     with cuteblas.backend("auto"):
-        assert not any(placement._pays(work) for _ in range(times)) and not started
-        placement._pays(work)
+        assert {placement._pays(work, ()) for _ in range(times)} == {"CUDA is not started yet"} and not started
+        placement._pays(work, ())
         assert started
         tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
-        assert not placement._pays(tiny)
+        assert placement._pays(tiny, ())
+
+
+def test_what_was_compiled_is_paid_for_before_more_is(monkeypatch):
+    """A call that took longer than was saved so far keeps others that are unlike it on the host, until that has been made good."""
+    costs = replace(placement._costs(), multiplications={"float32": 1e5}, call=1e-4)
+    monkeypatch.setattr(placement, "_costs", lambda: costs)
+    x, y = small(300, 300), small(310, 310)
+    took = 0.0
+    with linked(backend="auto"):
+        monkeypatch.setattr(placement, "_saved", 0.0)
+        monkeypatch.setattr(placement, "perf_counter", lambda: took)
+
+        def moved():
+            return cuteblas.stats()["matmul"]["moved"]
+
+        cuteblas.reset_stats()
+        here, _there = placement.work_of(300**3, "float32", [x, x], None, x.shape).seconds()
+
+        def slow(*arguments, before=tiles.product_in_tiles):
+            nonlocal took
+            took += 2.5 * here
+            return before(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tiles, "product_in_tiles", slow)
+            cuteblas.matmul(x, x)
+        assert moved() == {"to cuda:0": 1} and placement._saved == pytest.approx(-1.5 * here)
+        assert (cuteblas.matmul(y, y) == y @ y).all()
+        assert moved() == {"to cuda:0": 1, "stayed: it might compile kernels, and those so far are not paid for": 1}
+        cuteblas.matmul(x, x)
+        assert moved()["to cuda:0"] == 2 and placement._saved > 0
+        cuteblas.matmul(y, y)
+        assert moved()["to cuda:0"] == 3
 
 
 def test_auto_takes_the_faster_one(monkeypatch):

@@ -11,18 +11,18 @@ import pytest
 import cuteblas
 from cuteblas.engines import host_cuda, placement, settings, streamed
 from cuteblas.functions import tiles
-from cuteblas.runtime.ring import Ring
 from tests.runtime.late_link import LateLink
 
 from . import host_cupy, reference
 
 
 @contextmanager
-def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, backend: str = "cuda") -> Iterator[LateLink]:
+def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, backend: str = "cuda",
+           native: bool = True) -> Iterator[LateLink]:
     """The backend "cuda" on such a device while this lasts."""
     with pytest.MonkeyPatch.context() as patch, host_cupy.installed():
         reference.install(patch)
-        ring = Ring(LateLink(free=free), threads, slot_bytes)
+        ring = host_cuda.new_ring(LateLink(free=free, native=native), threads=threads, slot_bytes=slot_bytes)
 
         def executor(plan):
             ready = host_cupy.executor(plan)
@@ -33,12 +33,19 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
 
             return SimpleNamespace(launch=launch)
 
+        def download(*arguments, begin=ring.download):
+            assert not ring.link.kernels_are_new, "a download may begin before the kernel has ended"
+            return begin(*arguments)
+
+        patch.setattr(ring, "download", download)
         patch.setattr("cuteblas.runtime.executor", executor)
         for module in (host_cuda, streamed, tiles):
             patch.setattr(module, "current_ring", lambda: ring)
         patch.setattr(settings, "driver_is_there", lambda: True)
         patch.setattr(placement, "_possible", lambda: True)
         patch.setattr(placement, "_started", True)
+        patch.setattr(placement, "_saved", 1e9)
+        patch.setattr(placement, "_ran", set())
         try:
             with cuteblas.backend(backend):
                 yield ring.link

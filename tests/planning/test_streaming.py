@@ -1,5 +1,6 @@
 """Products in tiles: every element once, within the memory, and few bytes moved."""
 
+from dataclasses import replace
 from itertools import pairwise, product
 from random import Random
 
@@ -22,12 +23,14 @@ def some_products(count=150):
         yield Extents(m, m if shared else random.choice((1, 100, 777, 3000)), k, random.choice((1, 1, 1, 7)),
                       random.choice((1, 1, 3)), *random.choice(((4, 4, 4), (8, 8, 8), (1, 1, 4), (2, 2, 2))),
                       random.random() < 0.8, random.random() < 0.5,
-                      shared, random.random() < 0.5, random.random() < 0.7), random.choice((1 << 40, 1 << 26, 1 << 24, 1 << 22))
+                      shared, random.random() < 0.5, random.random() < 0.7, 0, random.choice((0.0, 1.0))), \
+            random.choice((1 << 40, 1 << 26, 1 << 24, 1 << 22))
 
 
 @pytest.fixture(autouse=True)
 def short_panels(monkeypatch):
     monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 18)
+    monkeypatch.setattr(streaming, "_BLOCK_ROWS", 150)
 
 
 def test_every_product_of_elements_is_in_one_tile():
@@ -85,6 +88,16 @@ def test_what_fits_moves_once():
         found = schedule(x, 1 << 50)
         assert (found.up, found.down) == (x.a + x.b, x.c)
         assert found.ahead == len(found.tiles)
+
+
+def test_what_takes_long_to_compute_begins_early():
+    """Blocks: of each quarter of A and B that arrives, all products with what is there; the first one needs a sixteenth."""
+    x = Extents(1 << 13, 1 << 13, 1 << 13, seconds=1.0)
+    tiles = schedule(x, 1 << 40).tiles
+    assert len(tiles) == 16
+    needed = [sum(len({str(panel_of(operand, t)) for t in tiles[:count]}) for operand in "ab") for count in (1, 2, 4, 6, 9, 12, 16)]
+    assert needed == [2, 3, 4, 5, 6, 7, 8]
+    assert len({str(t.n) for t in schedule(replace(x, seconds=0.0), 1 << 40).tiles}) == 1
 
 
 def test_three_matrices_of_16_gib_in_8():

@@ -8,6 +8,8 @@ from threading import RLock
 
 import numpy as np
 
+from cuteblas.runtime.link import Driver
+
 
 def at(address: int, nbytes: int) -> np.ndarray:
     """Bytes of this process."""
@@ -19,6 +21,8 @@ class Event:
 
     def __init__(self, link):
         self.link, self.stream, self.place = link, None, 0
+        self.ptr = len(link.events) + 1
+        link.events.append(self)
 
     def synchronize(self):
         self.link.run(self.stream, self.place)
@@ -35,13 +39,14 @@ class LateLink:
         Whether a kernel was launched that downloads have not been told to follow.
     """
 
-    def __init__(self, ordinal=0, free=1 << 40):
-        self.ordinal, self.free = ordinal, free
+    def __init__(self, ordinal=0, free=1 << 40, native=True):
+        self.ordinal, self.free, self.native = ordinal, free, native
         self._lock = RLock()
         self._copies = {"up": [], "down": []}
         self._ended = {"up": 0, "down": 0}
         self.log, self.pinned_ranges, self.kernels_are_new = [], [], False
         self.fail_at = None
+        self.events = []
 
     def pinned(self, nbytes):
         memory = np.full(nbytes, 0xA5, np.uint8)
@@ -60,8 +65,40 @@ class LateLink:
     def computing(self):
         return nullcontext()
 
-    def event(self):
+    def event(self, block=True):
         return Event(self)
+
+    def driver(self):
+        """What threads call that are not Python's: the same, by callbacks. A copy that is asked for twice has happened."""
+        word, handle = ctypes.c_uint64, ctypes.c_void_p
+
+        def copy(target, source, nbytes, stream):
+            try:
+                self._begin("up" if stream == 1 else "down", target, source, nbytes, None)
+            except Exception:
+                return 999
+            return 0
+
+        def record(event, stream):
+            done = self.events[event - 1]
+            done.stream = "up" if stream == 1 else "down"
+            done.place, done.asked = len(self._copies[done.stream]), 0
+            return 0
+
+        def query(event):
+            done = self.events[event - 1]
+            done.asked += 1
+            if done.asked < 3:
+                return 600
+            done.synchronize()
+            return 0
+
+        if not self.native:
+            return None
+        self._calls = (ctypes.CFUNCTYPE(ctypes.c_int, handle)(lambda context: 0),
+                       ctypes.CFUNCTYPE(ctypes.c_int, word, word, ctypes.c_size_t, handle)(copy),
+                       ctypes.CFUNCTYPE(ctypes.c_int, handle, handle)(record), ctypes.CFUNCTYPE(ctypes.c_int, handle)(query))
+        return Driver(*(ctypes.cast(call, handle) for call in self._calls), None, 1, 2)
 
     def uploads_follow_kernels(self):
         self.log.append("uploads follow kernels")

@@ -85,21 +85,24 @@ class HostCosts:
         """The seconds of a copy on the host."""
         return nbytes / (self.transposed_bytes * min(processors, 16) if transposed else self.copied_bytes)
 
+    def gpu_product(self, dtype: str, products: float) -> float:
+        """The seconds of a sum of products on the GPU of what is there."""
+        return products / self.gpu_multiplications.get(dtype, min(self.gpu_multiplications.values()))
+
     def gpu_call(self, dtype: str, products: float, up: float, down: float, processors: int) -> float:
-        """The seconds of a call on the GPU, with the way there and back."""
-        rate = self.gpu_multiplications.get(dtype, min(self.gpu_multiplications.values()))
-        return self.call + (up + down) / self.link(processors) + products / rate
+        """The seconds of a call on the GPU, with the way there and back, where half of the results go while operands arrive."""
+        return self.call + (up + down / 2) / self.link(processors) + self.gpu_product(dtype, products)
 
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
 HOST = HostCosts(
-    multiplications={"float32": 38e9, "float64": 18e9, "complex64": 9.5e9, "complex128": 5e9, "float16": 2e9,
-                     **dict.fromkeys(_INTEGERS, 10e9)},
-    gpu_multiplications={"float32": 60e12, "float64": 20e12, "complex64": 15e12, "complex128": 5e12, "float16": 200e12,
+    multiplications={"float32": 36e9, "float64": 13.4e9, "complex64": 7.9e9, "complex128": 3.9e9, "float16": 2e9,
+                     **dict.fromkeys(_INTEGERS, 6e9)},
+    gpu_multiplications={"float32": 89e12, "float64": 29.6e12, "complex64": 26.6e12, "complex128": 9.9e12, "float16": 200e12,
                          **dict.fromkeys(_INTEGERS, 5e12)},
-    product_bytes=8e9, copied_bytes=4e9, transposed_bytes=5e9, packed_bytes=4e9, link_bytes=50e9, call=400e-6, start=2.0,
-    started=0.8)
+    product_bytes=6.4e9, copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9, call=400e-6, start=1.9,
+    started=1.45)
 """Of the host of an H200."""
 
 

@@ -1,0 +1,159 @@
+"""Threads that move NumPy arrays to a GPU and back without the interpreter: the other side of ``mover.cpp``.
+
+They do what :class:`cuteblas.runtime.ring.Ring` does, in less time: no thread waits for the interpreter's lock, and which piece is
+next is decided in a fraction of a microsecond, so that pieces are short.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from .errors import DriverError
+from .ring import processors
+
+__all__ = ["SOURCE", "Mover"]
+
+SOURCE = Path(__file__).with_name("mover.cpp")
+
+_MODES = 64
+_SLOT_BYTES = 2 << 20                   # and more: the driver's part of a copy takes some 10 us
+_SLOTS = 16
+_CHUNKS, _LEAST_CHUNK = 4, 1 << 19      # of a short transfer, and bytes
+_LEAST_PIECE, _MOST_PIECE = 1 << 17, 1 << 19
+_SHORT = 64                             # bytes of runs that pieces do not divide
+_MOST_THREADS = 16
+_PATIENCE = 100                         # milliseconds until signals are looked at
+
+
+class _Array(ctypes.Structure):
+    _fields_ = (("host", ctypes.c_void_p), ("device", ctypes.c_uint64), ("nbytes", ctypes.c_int64), ("run", ctypes.c_int64),
+                ("piece", ctypes.c_int64), ("chunk", ctypes.c_int64), ("modes", ctypes.c_int32), ("swapped", ctypes.c_int32),
+                ("past_cache", ctypes.c_int32),
+                ("shape", ctypes.c_int64 * _MODES), ("strides", ctypes.c_int64 * _MODES))
+
+
+def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int, past_cache: bool) -> _Array:
+    """An array whose elements lie side by side on the device, in C order; ``slot_bytes``: the most of a chunk."""
+    modes: list[tuple[int, int]] = []                       # from the last axis
+    run = x.itemsize
+    for n, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if n == 1:
+            continue
+        if not modes and stride == run:
+            run *= n
+        elif modes and stride == modes[-1][0] * modes[-1][1]:
+            modes[-1] = modes[-1][0] * n, modes[-1][1]
+        else:
+            modes.append((n, stride))
+    swapped = 0 if x.dtype.isnative else 4 if x.dtype.kind == "U" else x.itemsize // (2 if x.dtype.kind == "c" else 1)
+    piece = min(max(-(-x.nbytes // (2 * threads)), _LEAST_PIECE), _MOST_PIECE, slot_bytes)
+    piece -= piece % (run if run <= _SHORT else swapped or 1)
+    chunk = min(max(-(-x.nbytes // _CHUNKS), _LEAST_CHUNK, piece), slot_bytes)
+    found = _Array(x.__array_interface__["data"][0], device, x.nbytes, run, piece, chunk - chunk % piece, len(modes), swapped,
+                   past_cache)
+    for i, (n, stride) in enumerate(reversed(modes)):
+        found.shape[i], found.strides[i] = n, stride
+    return found
+
+
+class _Transfer:
+    """An array on its way."""
+
+    __slots__ = ("_job", "_kept", "_library", "_mover")
+
+    def __init__(self, library: ctypes.CDLL, mover: int, kept: Any):
+        self._library, self._mover, self._kept, self._job = library, mover, kept, None
+
+    def begin(self, x: _Array, up: bool) -> None:
+        """Let threads begin."""
+        self._job = self._library.mover_begin(self._mover, ctypes.byref(x), up)
+
+    def wait(self, helps: bool = False) -> None:
+        """Move pieces until the last one is handed over to its stream, or in its array.
+
+        Raises
+        ------
+        DriverError
+            If the driver refused a copy.
+        """
+        while self._job is not None:
+            if self._library.mover_wait(self._mover, self._job, _PATIENCE):
+                job, self._job = self._job, None
+                if status := self._library.mover_end(job):
+                    raise DriverError(f"the CUDA driver refuses a copy between host and device: CUresult {status}")
+
+    def cancel(self) -> None:
+        """Leave out what has not begun, and wait for what has, whatever else is asked for meanwhile."""
+        while self._job is not None:
+            try:
+                self._library.mover_cancel(self._job)
+                self.wait()
+            except (DriverError, KeyboardInterrupt):
+                pass
+
+    __del__ = cancel
+
+
+class Mover:
+    """Slots and threads of one device; they stay until :meth:`close`.
+
+    Parameters
+    ----------
+    link : Link
+        The device.
+    library : ctypes.CDLL
+        ``mover.cpp``.
+    threads : int, optional
+        Three quarters of the processors, at most 16 of which count, with the one that helps while it waits: with more, they wait
+        for each other and for the driver.
+    slot_bytes, slots : int
+        The most of a copy by the driver, and how many may be under way in each direction.
+
+    Attributes
+    ----------
+    lock : RLock
+        Of the call that has the link: one at a time.
+    """
+
+    def __init__(self, link: Any, library: ctypes.CDLL, threads: int | None = None, slot_bytes: int = _SLOT_BYTES,
+                 slots: int = _SLOTS):
+        self.link, self.slot_bytes = link, slot_bytes
+        self.lock = RLock()
+        self.threads = max(1, min(processors(), _MOST_THREADS) * 3 // 4 - 1) if threads is None else threads
+        self._library = library
+        for function, arguments in {"mover_begin": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int],
+                                    "mover_wait": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int],
+                                    "mover_cancel": [ctypes.c_void_p], "mover_end": [ctypes.c_void_p],
+                                    "mover_delete": [ctypes.c_void_p]}.items():
+            getattr(library, function).argtypes = arguments
+        library.mover_begin.restype = library.mover_new.restype = ctypes.c_void_p
+        self._memory = [link.pinned(slots * slot_bytes) for _ in range(2)]
+        self._events = [[link.event(block=False) for _ in range(slots)] for _ in range(2)]
+        pointers = [(ctypes.c_void_p * slots)(*(event.ptr for event in events)) for events in self._events]
+        self._driver = link.driver()
+        self._mover = library.mover_new(ctypes.byref(self._driver), *(ctypes.c_void_p(x.ctypes.data) for x in self._memory),
+                                        ctypes.c_int64(slot_bytes), *pointers, slots, self.threads)
+
+    def upload(self, x: np.ndarray, address: int, streams: bool = False) -> _Transfer:
+        """Begin to copy the elements of an array, in C order, to the device. Unless others follow soon (``streams``), they are
+        written past the cache, from which the copy engine reads more slowly; a stream waits for the memory, which that burdens."""
+        return self._start(x, address, True, not streams, x)
+
+    def download(self, x: np.ndarray, address: int, kept: Any = None, streams: bool = False) -> _Transfer:
+        """Begin to copy elements of the device into an array; what is kept lives as long as the transfer."""
+        return self._start(x, address, False, True, (x, kept))
+
+    def _start(self, x: np.ndarray, address: int, up: bool, past_cache: bool, kept: Any) -> _Transfer:
+        transfer = _Transfer(self._library, self._mover, kept)
+        if x.size:
+            transfer.begin(_described(x, address, self.slot_bytes, self.threads + 1, past_cache), up)
+        return transfer
+
+    def close(self) -> None:
+        """End the threads and free the slots; nothing is on its way."""
+        self._library.mover_delete(self._mover)
