@@ -10,6 +10,8 @@ NumPy and CuPy arrays and return what they were given; ``cuteblas.linalg`` has t
 layout algebra and the kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
 """
 
+import sys as _sys
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
@@ -91,4 +93,12 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
+def _know_arrays_of_workers() -> None:
+    """Let a worker of Dask read our arrays before a task of ours has come to it: it imports this package for their type alone."""
+    for module, table in (("serialize", "dask_deserialize"), ("cuda", "cuda_deserialize")):
+        if (protocol := _sys.modules.get(f"distributed.protocol.{module}")) is not None:
+            getattr(protocol, table).register_lazy(__name__, lambda: _import_module(f"{__name__}.dask.serialization"))
+
+
 _obey_environment()
+_know_arrays_of_workers()

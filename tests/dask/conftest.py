@@ -1,0 +1,14 @@
+"""A cluster of two workers that all tests of a module share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="package")
+def client():
+    """Two processes with one thread each."""
+    distributed = pytest.importorskip("distributed", reason="distributed, of the extra dask, is not installed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster, \
+            cluster.get_client() as client:
+        yield client
