@@ -22,6 +22,7 @@ QUICK = {
                 "tests/kernels/test_permute.py::test_three_modes"],
     "emulator": ["tests/emulator/test_memory.py", "tests/emulator/test_warp.py"],
     "runtime": ["tests/runtime/test_arguments.py", "tests/runtime/test_cache.py", "tests/runtime/test_devices.py"],
+    "engines": ["tests/engines/test_memory.py", "tests/engines/test_problems.py"],
     "functions": ["tests/functions/test_matmul.py", "tests/functions/test_dots.py", "tests/functions/test_einsum.py",
                   "tests/functions/test_emulated_products.py::test_transposition_in_place",
                   "tests/functions/test_emulated_products.py::test_sums_inside_products", "tests/functions/test_epilogues.py"],

@@ -12,7 +12,8 @@ import cuteblas
 
 HOME = Path(cuteblas.__file__).parent
 BELOW_PLANNING = {"kernels", "codegen", "layout"}
-BELOW_FUNCTIONS = BELOW_PLANNING | {"planning", "runtime", "emulator"}
+BELOW_ENGINES = BELOW_PLANNING | {"planning", "runtime", "emulator"}
+BELOW_FUNCTIONS = BELOW_ENGINES | {"engines"}
 MAY_IMPORT = {
     "layout": set(),
     "codegen": {"layout"},
@@ -21,6 +22,7 @@ MAY_IMPORT = {
     "runtime": {"codegen.architectures", "codegen.dtypes", "codegen.kernel", "planning.cost",
                 "planning.plan", "planning.problem"},
     "emulator": {"codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
+    "engines": BELOW_ENGINES,
     "functions": BELOW_FUNCTIONS,
     "blas": BELOW_FUNCTIONS | {"functions"},
     "array": BELOW_FUNCTIONS | {"functions"},

@@ -70,7 +70,7 @@ def test_every_lock_of_the_package_is_free_in_a_child():
         sys.stdout.flush()
         os._exit(0)
     """)[:2]
-    assert "cuteblas.functions.counters._lock" in found and "cuteblas.runtime.loading._lock" in found and held == "[]"
+    assert "cuteblas.engines.counters._lock" in found and "cuteblas.runtime.loading._lock" in found and held == "[]"
 
 
 @pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
@@ -106,7 +106,7 @@ def test_cuda_is_refused_in_a_child_of_a_process_that_used_it():
         sys.path.insert(0, os.getcwd())
         from tests.functions.host_cupy import installed, on_gpu
         from cuteblas import blas, epilogues, runtime
-        import cuteblas.functions.engines.repeats
+        import cuteblas.engines.repeats
         with installed():
             print(child(lambda: "not refused" if runtime.why_unavailable() is not None else ""))
             x, y = on_gpu(np.ones((4, 4), "f4")), np.ones((4, 4), "f4")

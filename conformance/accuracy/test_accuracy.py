@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.functions.engines import EMULATOR
+from cuteblas.engines.emulator import EMULATOR
 
 from .grades import ROWS, Grade, Row, grade
 from .inputs import CASES, Case

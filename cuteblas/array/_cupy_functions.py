@@ -17,7 +17,7 @@ import cupy
 import cupyx
 import numpy as np
 
-from ..functions.engines.cuda import on_device_of
+from ..engines.cuda import on_device_of
 
 __all__ = ["by_cupy", "check_key", "elements_for", "imag", "item", "method_by_cupy", "raising"]
 

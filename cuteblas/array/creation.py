@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.dispatch import kind_of
+from ..engines.dispatch import kind_of
 from .devices import CPU, checked_device, copied_to, device_of, made_on
 from .wrapper import ndarray, unwrapped
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..functions.dispatch import kind_of
+from ..engines.dispatch import kind_of
 
 __all__ = ["CPU", "checked_device", "copied_to", "default_device", "device_of", "devices", "made_on"]
 

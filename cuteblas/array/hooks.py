@@ -27,12 +27,12 @@ from cupy import _core
 
 from .. import runtime
 from .._forks import surviving
-from ..functions.counters import tally
-from ..functions.dispatch import kind_of
+from ..engines.counters import tally
+from ..engines.dispatch import kind_of
+from ..engines.problems import has_kernels
+from ..engines.repeats import repeated
 from ..functions.dot import dot, tensordot
-from ..functions.engines.repeats import repeated
 from ..functions.matmul import matmul
-from ..functions.problems import has_kernels
 from ..functions.routing import repeat
 from .patches import Patch, noted_as_checks
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from .._forks import surviving
-from ..functions.settings import answered_libraries
+from ..engines.settings import answered_libraries
 
 __all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environment", "uninstall"]
 

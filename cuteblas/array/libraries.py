@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .. import functions
+from ..engines.dispatch import Carrier, kind_of, own_types
 from ..functions import linalg
-from ..functions.dispatch import Carrier, kind_of, own_types
 from .devices import device_of
 
 __all__ = ["by_library", "is_answered_here", "leaves", "of_anything", "ours_by_numpys", "require_one_place"]
@@ -41,7 +41,7 @@ def require_one_place(function: str, arguments: Any) -> None:
     """
     arrays = [x for x in leaves(arguments) if kind_of(x) in ("numpy", "subclass", "cupy")]
     if len(arrays) > 1 and len(set(map(device_of, arrays))) > 1:
-        from ..functions.engines.cuda import require_one_device
+        from ..engines.cuda import require_one_device
 
         require_one_device(function, {f"operand {i}": x for i, x in enumerate(arrays)})
 

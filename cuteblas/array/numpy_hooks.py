@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from ..engines.counters import tally
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, einsum, inner, kron, matvec, tensordot, vdot, vecmat
-from ..functions.counters import tally
 from ..functions.linalg import matrix_power, multi_dot
 from ..functions.linalg import tensordot as tensordot_of_linalg
 from ..functions.matmul import matmul

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..engines.dispatch import kind_of
 from ..functions import matmul
-from ..functions.dispatch import kind_of
 from .devices import device_of, made_on
 from .libraries import require_one_place
 from .wrapper import define, flatiter, ndarray, unwrapped, wrap, wrapped

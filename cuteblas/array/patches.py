@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from ..functions.counters import stats
+from ..engines.counters import stats
 
 __all__ = ["MADE_BY_CHECKS", "Patch", "noted_as_checks"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 
+from ..engines.dispatch import Carrier, kind_of, register_own_type
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
-from ..functions.dispatch import Carrier, kind_of, register_own_type
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .libraries import by_library, is_answered_here, leaves, of_anything, ours_by_numpys, require_one_place
 from .members import Members

@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 
 from .._forks import use_cuda
-from ..functions.memory import Memory
+from ..engines.memory import Memory
 
 __all__ = ["at_address", "from_dlpack", "from_host", "in_stream"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..functions.dispatch import kind_of
+from ..engines.dispatch import kind_of
 from .libraries import Place, is_list, view_of
 from .types import Types, dtype_named, kind_of_numbers, type_name
 

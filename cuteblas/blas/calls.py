@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..codegen.dtypes import accumulator_of
+from ..engines.dispatch import Repeat, own_call
+from ..engines.engine import Engine, engine_of
+from ..engines.execution import Execution
+from ..engines.memory import Memory, overlap, overlaps_itself
+from ..engines.numpy_gemm import QUIET, Multiplication, new_array
+from ..engines.numpy_repeats import Again, remember
+from ..engines.placement import offload, stays, work_of
+from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
-from ..functions.dispatch import Repeat, own_call
-from ..functions.engines import Engine, engine_of
-from ..functions.engines.numpy_gemm import QUIET, Multiplication, new_array
-from ..functions.engines.numpy_repeats import Again, remember
 from ..functions.fused import operands_over_c
 from ..functions.gemm import gemm, gemm_by_numpy, scalar_kind
-from ..functions.memory import Memory, overlap, overlaps_itself
-from ..functions.pipeline import Execution
-from ..functions.placement import offload, stays, work_of
-from ..functions.settings import current_backend
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .repeats import remembered, repeat_of
@@ -242,8 +242,8 @@ def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:
 
 def _in_tiles(call: Call, named: Mapping[str, Any]) -> tuple[np.ndarray, Mapping[str, Any]] | None:
     """The same in tiles; ``None`` if the epilogue has further results, or if there are none."""
-    from ..functions.engines.cuda import CUDA
-    from ..functions.engines.streamed import stream_product
+    from ..engines.cuda import CUDA
+    from ..engines.streamed import stream_product
 
     bound, kinds, shape, types = named["epilogue"], (scalar_kind(call.alpha), scalar_kind(call.beta)), call.shape, call.types
     kind = dtype_named(types.output)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..functions.dispatch import Repeat, own_call
+from ..engines.dispatch import Repeat, own_call
+from ..engines.execution import Execution
+from ..engines.memory import Memory, overlap
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
-from ..functions.memory import Memory, overlap
-from ..functions.pipeline import Execution
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place, is_list
 from .repeats import remembered, repeat_of
@@ -126,7 +126,7 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
     repeats = [repeat for each in requests                                  # on the host they are no group
                if type(each.a) is not np.ndarray and (repeat := repeat_of(function, each)) is not None]
     if repeats and len(repeats) == len(requests):
-        from ..functions.engines.repeats import repeated_group
+        from ..engines.repeats import repeated_group
 
         if (results := repeated_group(function, repeats)) is not None:
             return results

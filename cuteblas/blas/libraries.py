@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..functions.dispatch import kind_of
+from ..engines.dispatch import kind_of
 from .dlpack import exported, imported
 
 __all__ = ["Gathered", "gather", "is_list", "view_of"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..functions.dispatch import own_call
+from ..engines.dispatch import own_call
+from ..engines.execution import Execution, plan_for
+from ..engines.memory import Memory
+from ..engines.settings import current_backend
 from ..functions.explain import Explanation
 from ..functions.gemm import finish, scalar_kind
 from ..functions.gemm import prepare as prepare_product
-from ..functions.memory import Memory
-from ..functions.pipeline import Execution, plan_for
-from ..functions.settings import current_backend
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .calls import Call, Request, execute, kernel_arguments, prepare, where

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..codegen.dtypes import dtype
-from ..functions.dispatch import own_call
-from ..functions.memory import Memory
+from ..engines.dispatch import own_call
+from ..engines.memory import Memory
 from .arguments import Transposition, as_scalar, as_transposition
 from .calls import Request, run
 from .libraries import Place, view_of

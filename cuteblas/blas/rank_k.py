@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..functions.dispatch import own_call
-from ..functions.engines import engine_of
+from ..engines.dispatch import own_call
+from ..engines.engine import engine_of
+from ..engines.execution import Execution
+from ..engines.memory import Memory, contiguous_strides
 from ..functions.gemm import gemm, gemm_by_numpy
-from ..functions.memory import Memory, contiguous_strides
-from ..functions.pipeline import Execution
 from .arguments import as_transposition, checked_flag
 from .calls import Call, Request, kernel_arguments, prepare, where
 from .types import ROUTINES, dtype_named

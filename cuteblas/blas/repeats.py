@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..codegen.epilogue import epilogue_role
-from ..functions.dispatch import Repeat, repeaters
+from ..engines.dispatch import Repeat, repeaters
 from ..functions.gemm import SOURCE, scalar_kind
 
 __all__ = ["remembered", "repeat_of"]

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..functions.dispatch import own_call
-from ..functions.engines import engine_of
-from ..functions.memory import Memory, overlap
+from ..engines.dispatch import own_call
+from ..engines.engine import engine_of
+from ..engines.memory import Memory, overlap
 from .arguments import as_transposition, checked_flag, from_list
 from .calls import Request, run
 from .libraries import Gathered, gather, is_list

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._forks import surviving
-from ..functions.memory import Memory, is_contiguous
+from ..engines.memory import Memory, is_contiguous
 from .machines import Gpu, medians
 from .terminal import duration
 

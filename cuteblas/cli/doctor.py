@@ -14,7 +14,7 @@ from textwrap import fill
 
 from .. import emulator
 from ..array import numpy_loops
-from ..functions.settings import answered_libraries
+from ..engines.settings import answered_libraries
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable

@@ -18,11 +18,11 @@ import numpy as np
 
 from .. import runtime
 from ..codegen.dtypes import DTYPES
+from ..engines.memory import Memory, contiguous_strides
+from ..engines.settings import limited
 from ..functions import Explanation
 from ..functions.algorithms import PRECISIONS, check_variant
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
-from ..functions.memory import Memory, contiguous_strides
-from ..functions.settings import limited
 from ..planning.devices import DEVICES
 from ..planning.problem import H200, DeviceInfo
 from .command import CommandError

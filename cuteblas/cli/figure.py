@@ -108,11 +108,11 @@ def _operand(xp: Any, order: str, rows: int, columns: int, element: str, seed: i
 
 def _engine(xp: Any) -> Any:
     """What runs plans on arrays of a library."""
-    from ..functions.engines import EMULATOR
+    from ..engines.emulator import EMULATOR
 
     if xp is np:
         return EMULATOR
-    from ..functions.engines.cuda import CUDA
+    from ..engines.cuda import CUDA
 
     return CUDA
 

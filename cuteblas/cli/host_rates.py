@@ -103,7 +103,7 @@ def _link(x: np.ndarray) -> tuple[float, float]:
     """Bytes in a second to the device, from pageable memory and from pinned memory."""
     import cupy
 
-    from ..functions.engines.host_cuda import current_ring
+    from ..engines.host_cuda import current_ring
 
     ring = current_ring()
     there, pinned = cupy.cuda.alloc(x.nbytes), ring.link.pinned(x.nbytes)

@@ -21,6 +21,9 @@ from .. import blas, epilogues, runtime
 from ..array import asarray
 from ..blas.types import dtype_named, kind_of_numbers
 from ..codegen.kernel import GeneratedKernel
+from ..engines.emulator import EMULATOR
+from ..engines.engine import Engine
+from ..engines.problems import has_kernels
 from ..functions import (
     Explanation,
     ascontiguousarray,
@@ -36,8 +39,6 @@ from ..functions import (
     tensordot,
     transpose,
 )
-from ..functions.engines import EMULATOR, Engine
-from ..functions.problems import has_kernels
 from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
 from ..planning.floors import compulsory_bytes
 from ..planning.variants import variants
@@ -330,7 +331,7 @@ def _engine(machine: Any) -> Engine:
     """What runs plans on the arrays of a machine."""
     if machine.rival is np:
         return EMULATOR
-    from ..functions.engines.cuda import CUDA
+    from ..engines.cuda import CUDA
 
     return CUDA
 

@@ -163,7 +163,7 @@ def _close(x: np.ndarray, y: np.ndarray) -> bool:
 
 def link(machine: Any, which: Selection) -> Iterator[Row]:
     """The rates of the ring, and of pinned memory, one way and both ways."""
-    from ..functions.engines.host_cuda import current_ring
+    from ..engines.host_cuda import current_ring
     from ..runtime.ring import Piece
 
     xp, ring, link = machine.rival, current_ring(), current_ring().link

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._forks import surviving
+from ..engines.memory import Memory, is_contiguous
 from ..functions import stats
-from ..functions.memory import Memory, is_contiguous
 from .terminal import duration
 
 __all__ = ["NumpyCallCounter", "compared_with_numpy"]

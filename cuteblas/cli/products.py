@@ -17,10 +17,10 @@ import numpy as np
 
 from .. import runtime
 from ..codegen.dtypes import dtype as element
+from ..engines.memory import Memory
+from ..engines.settings import limited
 from ..functions import explain, matmul
 from ..functions.explain import explain_product_of
-from ..functions.memory import Memory
-from ..functions.settings import limited
 from ..planning.floors import floor_of
 from ..runtime.architectures import target_architecture
 from .explain import operand

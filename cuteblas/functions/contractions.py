@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..codegen.dtypes import dtype
+from ..engines.execution import Execution
+from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself
+from ..engines.problems import readable
 from ..planning.modes import merged
 from ..planning.problem import Operand, ReductionProblem, Storage
 from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
-from .memory import Memory, contiguous_strides, overlap, overlaps_itself
-from .pipeline import Execution
-from .problems import readable
 
 __all__ = ["evaluate"]
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engines.blocked import LEAST, WORDS, copied, copied_to
+from ..engines.counters import tally
+from ..engines.dispatch import kind_of, own_call, repeaters
+from ..engines.memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
+from ..engines.placement import copy_work, offload, stays
+from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
-from .blocked import LEAST, WORDS, copied, copied_to
-from .counters import tally
-from .dispatch import kind_of, own_call, repeaters
-from .memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
-from .placement import copy_work, offload, stays
 from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
-from .settings import backend, current_backend
 
 if TYPE_CHECKING:
-    from .pipeline import Execution
+    from ..engines.execution import Execution
 
 __all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
 
@@ -102,7 +102,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
         if reason is None and resolved.engine.moves:
             return _offloaded("copy", array, out, None, variant, partial(_into, a, out, variant))
         if reason is None:
-            from .pipeline import Execution
+            from ..engines.execution import Execution
 
             with resolved.on_device():
                 run = Execution("copy", resolved.engine)
@@ -138,7 +138,7 @@ def _copy_into_by_numpy(array: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 def _arranged(function: str, resolved: Resolved, order: str, variant: str | None, stay: Callable[[], Any]) -> Any:
     """A new array with the elements of an array in an order; ``stay`` makes it on the host."""
-    from .pipeline import Execution
+    from ..engines.execution import Execution
 
     if resolved.engine.moves:
         strides = strides_by_order(resolved.memories[0], order)
@@ -167,7 +167,7 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None, strides: tu
         return target
 
     def stream() -> Any:
-        from .engines.streamed import stream_copy
+        from ..engines.streamed import stream_copy
 
         return new if stream_copy(function, a.view(word), new.view(word), variant) else None
 
@@ -306,9 +306,9 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
     reason = f"changes {a.dtype} to {dtype}"
     refuse_variant(variant, reason)
     np.zeros(1, a.dtype).astype(dtype)                  # warns
-    from .elementwise import cast_by_kernels
-    from .engines.cuda import CUDA
-    from .pipeline import Execution
+    from ..engines.cuda import CUDA
+    from ..engines.elementwise import cast_by_kernels
+    from ..engines.execution import Execution
 
     if not all(element_of(x) is not None and x.isnative for x in (a.dtype, dtype)):
         raise TypeError(f"{function} has no kernel on the GPU that makes {dtype} of {a.dtype}")

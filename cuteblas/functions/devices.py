@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .counters import tally
+from ..engines.counters import tally
+from ..engines.memory import Memory, contiguous_strides, is_contiguous
+from ..engines.sharded import ShardedArray, as_sharded
 from .gufunc import operand_matrices, resolve_product, result_matrices
-from .memory import Memory, contiguous_strides, is_contiguous
-from .sharded import ShardedArray, as_sharded
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
@@ -91,7 +91,7 @@ def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, preci
 
     ``in_tiles`` is a function of (name, A, B, C, precision) for one device, which returns ``None`` where it has no memory.
     """
-    from .engines.emulator import HOST_CUDA
+    from ..engines.emulator import HOST_CUDA
 
     ordinals = as_devices("matmul", devices)
     a, b = np.asarray(x1), np.asarray(x2)
@@ -143,8 +143,8 @@ def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray, count: int) -> l
 
 def _run(devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, precision: str,
          multiply: Callable[..., None]) -> None:
-    from .engines.cuda import CUDA
-    from .engines.spread import multiply_over
+    from ..engines.cuda import CUDA
+    from ..engines.spread import multiply_over
 
     seconds = _seconds(_stand_in(a, None), _stand_in(b, None), precision, CUDA.device(c.shards[0]))
     multiply_over("matmul", devices, a, b, c, seconds, partial(multiply, precision=precision))
@@ -156,9 +156,9 @@ _resolved = lru_cache(maxsize=1024)(lambda first, second, out: resolve_product(f
 @lru_cache(maxsize=1024)
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     """The expected time of a product on one device."""
+    from ..engines.execution import plan_for
     from ..planning.floors import floor_of
-    from .pipeline import plan_for
-    from .problems import stage
+    from .staging import stage
 
     problem = stage(first, second, None, _resolved(first, second, None), precision).problem
     plan = plan_for(problem, device)
@@ -167,7 +167,7 @@ def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) 
 
 def _clear(c: ShardedArray, precision: str, multiply: Callable[..., None]) -> None:
     """Sums of nothing."""
-    from .engines.cuda import CUDA
+    from ..engines.cuda import CUDA
 
     for shard in c.shards:
         with CUDA.on_device_of(shard):
@@ -191,8 +191,8 @@ def _stand_in(x: ShardedArray, like: Any) -> Memory:
 def _cast(x: ShardedArray, dtype: np.dtype) -> ShardedArray:
     if x.dtype == dtype:
         return x
-    from .engines.cuda import CUDA
-    from .pipeline import Execution
+    from ..engines.cuda import CUDA
+    from ..engines.execution import Execution
 
     shards = []
     for shard in x.shards:
@@ -217,8 +217,8 @@ def _matrices(x: ShardedArray, like: Any, missing: int) -> ShardedArray:
 
 def _in_c_order(x: Any) -> Any:
     """The array, or a copy of it, whose batch axes are one."""
-    from .engines.cuda import CUDA
-    from .pipeline import Execution
+    from ..engines.cuda import CUDA
+    from ..engines.execution import Execution
 
     memory = CUDA.memory(x)
     outer = contiguous_strides(x.shape[:-2], abs(x.strides[-3]))
@@ -230,8 +230,8 @@ def _in_c_order(x: Any) -> Any:
 
 def _shares(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
     """Whether C shares memory with an operand: another device may still read what one has written."""
-    from .engines.cuda import CUDA
-    from .memory import overlap
+    from ..engines.cuda import CUDA
+    from ..engines.memory import overlap
 
     return any(overlap(CUDA.memory(x), CUDA.memory(y)) for x in c.shards for other in others for y in other.shards)
 
@@ -257,8 +257,8 @@ def _new_result(shape: tuple[int, ...], dtype: np.dtype, a: ShardedArray, b: Sha
 
 def _put(c: ShardedArray, target: ShardedArray) -> None:
     """Copy C to where the caller wants it, in its type and shape."""
+    from ..engines.peer_copies import assign
     from ..runtime.peers import peers
-    from .engines.peer_copies import assign
 
     source = _cast(c, target.dtype)
     if source.shape != target.shape:

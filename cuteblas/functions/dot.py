@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from ..engines.counters import tally
+from ..engines.dispatch import kind_of
+from ..engines.exact import FLOAT32, FLOAT64, WITHOUT_BLAS
+from ..engines.exact import dot as dot_by_blas
+from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
+from ..engines.placement import stays
+from ..engines.settings import current_backend
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
 from .copy import ascontiguousarray
-from .counters import tally
-from .dispatch import kind_of
-from .exact import FLOAT32, FLOAT64, WITHOUT_BLAS
-from .exact import dot as dot_by_blas
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
-from .gufunc import shadow
 from .matmul import in_tiles
-from .memory import Memory, contiguous_strides, is_contiguous
-from .placement import stays
 from .routing import answer
-from .settings import current_backend
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 

@@ -12,15 +12,14 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from ..engines.counters import tally
+from ..engines.dispatch import kind_of, own_types, repeaters
+from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
+from ..engines.placement import offload, stays, work_of
+from ..engines.settings import current_backend
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, refuse_variant
-from .counters import tally
-from .dispatch import kind_of, own_types, repeaters
 from .expressions import Expression, Term, expression, stand_in
-from .gufunc import shadow
-from .memory import Memory, contiguous_strides, is_contiguous
-from .placement import offload, stays, work_of
 from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
-from .settings import current_backend
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
@@ -143,7 +142,7 @@ def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out:
     call = partial(_by_plain_numpy, operands, optimize=optimize)
     memories, out_memory = resolved.memories, resolved.out_memory
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
-    from .problems import has_kernels
+    from ..engines.problems import has_kernels
 
     strange = next((x.dtype for x in memories if not has_kernels(x.dtype)), None)
     if strange is not None:
@@ -157,8 +156,8 @@ def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out:
         return _view(resolved, subscripts, call, named)
     if not (has_kernels(computed) and computed.isnative):
         return without_kernels("einsum", call, resolved, computed, resolved.arrays, named, algorithm)
+    from ..engines.execution import Execution
     from .contractions import evaluate
-    from .pipeline import Execution
 
     settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
     if resolved.engine.moves:
@@ -242,9 +241,9 @@ def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize:
     TypeError, ValueError, KeyError, IndexError, RuntimeError
         What the call would raise if kernels answered it.
     """
+    from ..engines.execution import Execution
+    from ..engines.problems import has_kernels
     from .contractions import evaluate
-    from .pipeline import Execution
-    from .problems import has_kernels
 
     if (resolved := rehearsed(given, out)) is None:
         return
@@ -367,7 +366,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     dtype, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
     if not _is_number(dtype):
         return None
-    from .engines.numpy_einsum import loop_ns, program
+    from .numpy_einsum import loop_ns, program
 
     found = program(subscripts, _settled(subscripts, memories, dtype, scalar, arguments.get("order", "K")), path,
                     [x.shape for x in memories], None if out is None else (out.strides, out.dtype))

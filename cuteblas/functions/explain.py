@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from ..engines.blocked import method
+from ..engines.dispatch import kind_of, own_call
+from ..engines.exact import words_for
+from ..engines.memory import Memory, overlap, strides_by_order
+from ..engines.placement import copy_work, host_engine, stays, told, work_of
+from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import check_variant, checked_precision, refuse_variant
-from .blocked import method
 from .copy import check_out, checked_order, why_not_words
-from .dispatch import kind_of, own_call
-from .exact import words_for
 from .gufunc import MatmulArguments, single_out
-from .memory import Memory, overlap, strides_by_order
-from .placement import copy_work, host_engine, stays, told, work_of
 from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
-from .settings import answered_libraries, current_backend, limited
 
 if TYPE_CHECKING:
+    from ..engines.engine import Engine
     from ..planning.estimates import Estimate
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
-    from .engines import Engine
 
 __all__ = ["Explanation", "device_for", "explain", "explain_copy", "explain_copy_of", "explain_product_of"]
 
@@ -180,7 +180,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
       copies  none
       call    matmul: object (3, 4) @ float64 (4, 5) -> object (3, 5); .verbose() says more
     """
-    from .engines import EMULATOR
+    from ..engines.emulator import EMULATOR
 
     precision, out = checked_precision(precision), single_out(out)
     if (call := own_call(x1, x2, out, epilogue)) is not None:
@@ -228,9 +228,10 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``matmul`` raises.
     """
+    from ..engines.execution import plan_for
+    from ..engines.problems import has_kernels
     from .gufunc import resolve_product
-    from .pipeline import plan_for
-    from .problems import has_kernels, stage
+    from .staging import stage
 
     product = resolve_product(x1, x2, out, arguments or {})
     shown = [f"{element or x.dtype} {x.shape}" for x in (x1, x2, product if out is None else out)]
@@ -258,8 +259,8 @@ def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
 def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None, card: DeviceInfo | None,
                    arguments: Any) -> Explanation:
     """The explanation of a product with an epilogue."""
+    from ..engines.execution import plan_for
     from .fused import fused_call
-    from .pipeline import plan_for
 
     resolved, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
     device, runs_on = _place(resolved.engine, call.arrays["a"], card)
@@ -303,7 +304,7 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     >>> explanation.family, explanation.copies
     ('transpose', ())
     """
-    from .engines import EMULATOR
+    from ..engines.emulator import EMULATOR
 
     if (call := own_call(a, out)) is not None:
         return call(explain_copy, (a, order), {"out": out, "variant": variant, "device": device})
@@ -338,8 +339,8 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     order, variant
         As of :func:`explain_copy`.
     """
-    from .pipeline import plan_for
-    from .problems import copy_problem, in_place_problem
+    from ..engines.execution import plan_for
+    from ..engines.problems import copy_problem, in_place_problem
 
     call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}" if out is None else "into out")
     if (reason := why_not_words(source.dtype)) is not None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ..engines.memory import Memory, contiguous_strides
 from .gufunc import Product
-from .memory import Memory, contiguous_strides
 
 __all__ = ["Expression", "Term", "common_type", "expression", "letter", "of_product", "stand_in"]
 

@@ -12,22 +12,22 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
+from ..engines.dispatch import Repeat, kind_of, own_call, repeaters
+from ..engines.emulator import EMULATOR
+from ..engines.execution import Execution
+from ..engines.memory import Memory
+from ..engines.numpy_gemm import product_in
+from ..engines.numpy_repeats import Again, remember
+from ..engines.placement import host_engine, offload, stays, work_of
+from ..engines.problems import has_kernels, readable
+from ..engines.settings import current_backend
 from .algorithms import BY_NUMPY, NATIVE, check_variant, refuse_variant
-from .dispatch import Repeat, kind_of, own_call, repeaters
-from .engines import EMULATOR
-from .engines.numpy_gemm import product_in
-from .engines.numpy_repeats import Again, remember
 from .epilogues import Bound, as_bound, resolve
 from .epilogues.epilogue import is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
 from .gufunc import Product, operand_matrices, result_matrices
-from .memory import Memory
-from .pipeline import Execution
-from .placement import host_engine, offload, stays, work_of
-from .problems import has_kernels, readable
 from .routing import Resolved, reason_of, resolve_matmul
-from .settings import current_backend
 
 __all__ = ["fused_call", "fused_matmul", "operands_over_c"]
 
@@ -140,8 +140,8 @@ def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: st
         return fused_matmul(there[0], there[1], target, moved, precision, variant, arguments)
 
     def stream() -> Any:
-        from .engines.cuda import CUDA
-        from .engines.streamed import stream_product
+        from ..engines.cuda import CUDA
+        from ..engines.streamed import stream_product
 
         result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
         name = product.dtype.name

@@ -10,12 +10,14 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
+from ..engines.counters import tally
+from ..engines.engine import Engine
+from ..engines.execution import Execution, plan_for
+from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself
+from ..engines.numpy_gemm import Multiplication, new_array, product_in
+from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .algorithms import NATIVE
-from .engines import Engine
-from .memory import Memory, contiguous_strides, overlap, overlaps_itself
-from .pipeline import Execution, plan_for
-from .problems import Matrix, Staged, folded_problem, matrix, readable, writable
 
 __all__ = ["SOURCE", "GemmCall", "finish", "gemm", "gemm_by_numpy", "prepare", "refuse_shared_outputs", "run_group", "scalar_kind"]
 
@@ -82,13 +84,45 @@ def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str
     array, dict
         As of :func:`gemm`.
     """
-    from .engines.emulator import REHEARSAL
-    from .engines.numpy_gemm import numpy_gemm
+    from ..engines.emulator import REHEARSAL
 
     if precision not in NATIVE:
         rehearsal = Execution(function, REHEARSAL)
         plan_for(prepare(rehearsal, a, b, precision=precision, **arguments).problem, REHEARSAL.device(a))
-    return numpy_gemm(a, b, function=function, **arguments)
+    return _by_numpy(a, b, function=function, **arguments)
+
+
+def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
+              c: np.ndarray | None = None, out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
+              epilogue: Any = None, order: str = "F", function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    """Multiply NumPy arrays: see :func:`prepare` for the arguments, which are checked.
+
+    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in int32.
+
+    Returns
+    -------
+    array, dict
+        C, and the epilogue's further results by name.
+    """
+    kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
+    sums = np.dtype(compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name))
+    batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x) for x in (alpha, beta))
+    extras: Mapping[str, np.ndarray] = {}
+    if epilogue is None:
+        target = Multiplication(shape, kind, sums, order, conj_a, conj_b, False).run(a, b, alpha, beta, c, out)
+    else:
+        from ..functions.epilogues import evaluate
+
+        a, b = (np.conj(x) if conj else x for x, conj in ((a, conj_a), (b, conj_b)))
+        target = new_array(shape, kind, order) if out is None else out
+        with np.errstate(all="ignore"):
+            acc = np.zeros(shape, sums) if alpha == 0 else product_in(a, b, sums, shape)
+            before = None if c is None else np.broadcast_to(c, shape)
+            target[...], extras = evaluate(epilogue, acc, output=kind.name, alpha=alpha, beta=beta, c=before, a=a, b=b)
+    tally(function, "calls", "numpy" if target.size else "nothing").tick()
+    return target, extras
 
 
 def scalar_kind(x: Any) -> ScalarKind:

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 from numpy.lib.stride_tricks import as_strided
 
-from .memory import Memory, contiguous_strides, is_contiguous
+from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 
-__all__ = ["UFUNCS", "MatmulArguments", "Product", "operand_matrices", "resolve_product", "result_matrices", "shadow", "single_out"]
+__all__ = ["UFUNCS", "MatmulArguments", "Product", "operand_matrices", "resolve_product", "result_matrices", "single_out"]
 
 UFUNCS = frozenset({"matmul", "matvec", "vecdot", "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
 """Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one anyhow."""
@@ -97,13 +97,6 @@ _WITNESS = np.empty(1, object)
 _WITNESS[0] = _Witness()
 _SCRATCH = np.zeros(1, np.int8)
 _LARGE = 1 << 24                        # elements
-
-
-class _Shadow:
-    """An array without elements, of which only the strides are of interest."""
-
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...]):
-        self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": "|i1", "data": (16, True)}
 
 
 def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any = np.matmul) -> Product:
@@ -244,11 +237,6 @@ def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[
 
 def _shadow(x: Memory, k: int) -> np.ndarray:
     return shadow(tuple(0 if axis == k else min(extent, 2) for axis, extent in enumerate(x.shape)), x.strides)
-
-
-def shadow(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """An array whose elements must not be read: NumPy decides by its strides on the order of a result's axes."""
-    return np.asarray(_Shadow(shape, strides))
 
 
 def operand_matrices(x: Any, core: tuple[int, ...], missing: int) -> Any:

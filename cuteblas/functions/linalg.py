@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ..engines.counters import tally
+from ..engines.exact import WITHOUT_BLAS
+from ..engines.memory import Memory, strides_by_order
+from ..engines.placement import offload, work_of
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
-from .counters import tally
 from .dot import dot_for, outer_for, settle_dot, tensordot_for
-from .exact import WITHOUT_BLAS
 from .expressions import stand_in
 from .matmul import matmul as any_matmul
 from .matmul import rehearse_matmul
-from .memory import Memory, strides_by_order
-from .placement import offload, work_of
 from .routing import by_numpy, delegate, rehearse_product, rehearsed, resolve, without_kernels
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
@@ -178,7 +178,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
                         lambda: _rehearse_chain(operands, out, algorithm),
                         lambda *given, **named: multi_dot(given, precision=precision, **named),
                         lambda: _multiplied_on_host(operands, out))
-    from .problems import has_kernels
+    from ..engines.problems import has_kernels
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
@@ -375,7 +375,7 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         power = index(n)
     except TypeError:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
-    from .problems import has_kernels
+    from ..engines.problems import has_kernels
 
     if resolved.engine.moves and not has_kernels(memory.dtype):
         return by_numpy(function, f"delegated to NumPy: kernels have no {memory.dtype}", np.linalg.matrix_power, a, n)
@@ -387,7 +387,7 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         work = work_of(times * x.size * x.shape[-1], x.dtype, (x,), None, x.shape)
         return offload(function, work, lambda run, there, out: matrix_power(there[0], abs(power), precision=precision), (x,), None,
                        lambda: matrix_power(x, abs(power), precision=precision))
-    from .pipeline import Execution
+    from ..engines.execution import Execution
 
     with resolved.on_device():
         run = Execution(function, resolved.engine)

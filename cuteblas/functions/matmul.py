@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from ..engines.counters import tally
+from ..engines.dispatch import fast_paths, kind_of, own_call, repeaters
+from ..engines.exact import FLOAT32, FLOAT64, WITHOUT_BLAS
+from ..engines.exact import matmul as matmul_by_blas
+from ..engines.placement import FEW, Work, offload, stays, work_of
+from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
+from ..engines.sharded import ShardedArray
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
-from .counters import tally
-from .dispatch import fast_paths, kind_of, own_call, repeaters
-from .exact import FLOAT32, FLOAT64, WITHOUT_BLAS
-from .exact import matmul as matmul_by_blas
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .placement import FEW, Work, offload, stays, work_of
 from .routing import delegate, resolve_matmul
-from .settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
-from .sharded import ShardedArray
 
 if TYPE_CHECKING:
-    from .pipeline import Execution
-    from .problems import Staging
+    from ..engines.execution import Execution
+    from .staging import Staging
 
 __all__ = ["in_tiles", "matmul", "multiply_tile", "rehearse_matmul"]
 
@@ -186,8 +186,8 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):
         return delegate("matmul", found, np.matmul, (x1, x2), {"out": out, **arguments}, Algorithm(precision, variant))
-    from .pipeline import Execution
-    from .problems import stage
+    from ..engines.execution import Execution
+    from .staging import stage
 
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
@@ -218,7 +218,7 @@ def _in_memory(x: Any) -> Any:
 
 def _on_gpu(product: Product, precision: str, variant: str | None, run: Execution, arrays: Sequence[Any], out: Any) -> Any:
     """The product of arrays that have moved to the GPU."""
-    from .problems import stage
+    from .staging import stage
 
     first, second = map(run.memory, arrays)
     return _run(run, arrays, out, stage(first, second, None if out is None else run.memory(out), product, precision, variant))
@@ -227,8 +227,8 @@ def _on_gpu(product: Product, precision: str, variant: str | None, run: Executio
 def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
              product: Product | None = None) -> np.ndarray | None:
     """The product of NumPy arrays, which NumPy accepts, in tiles on the GPU; ``None`` if that takes other means."""
-    from .engines.emulator import HOST_CUDA
-    from .engines.streamed import stream
+    from ..engines.emulator import HOST_CUDA
+    from .tiles import product_in_tiles
 
     if product is None:
         product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out), {})
@@ -236,7 +236,7 @@ def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | No
     def multiply(a: Any, b: Any, c: Any) -> None:
         multiply_tile(a, b, c, precision)
 
-    return stream(function, product, x1, x2, out, precision, multiply)
+    return product_in_tiles(function, product, x1, x2, out, precision, multiply)
 
 
 def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:
@@ -256,9 +256,9 @@ def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
     """A product of CuPy arrays of one device that is a part of another product."""
     head, repeated = (_TILES, precision), repeaters.get(type(a))
     if repeated is None or repeated(head, (a, b), c) is None:
-        from .engines.cuda import CUDA
-        from .pipeline import Execution
-        from .problems import stage
+        from ..engines.cuda import CUDA
+        from ..engines.execution import Execution
+        from .staging import stage
 
         run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
         _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
@@ -267,7 +267,7 @@ def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
 
 def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
     """Copy what must be copied, run the plan, and return ``out`` or the new array."""
-    from .pipeline import plan_for
+    from ..engines.execution import plan_for
 
     x1, x2 = arrays
     c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
@@ -292,9 +292,9 @@ def rehearse_matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mappi
     TypeError, ValueError, numpy.exceptions.AxisError
         What the call would raise if kernels answered it.
     """
-    from .engines.emulator import REHEARSAL
-    from .pipeline import plan_for
-    from .problems import stage
+    from ..engines.emulator import REHEARSAL
+    from ..engines.execution import plan_for
+    from .staging import stage
 
     found = resolve_matmul(x1, x2, out, arguments, REHEARSAL)
     if isinstance(found, str):

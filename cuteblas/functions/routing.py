@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..engines.counters import tally
+from ..engines.dispatch import kind_of, own_call, own_types, repeaters
+from ..engines.exact import BY_BLAS, FLOAT64, WITHOUT_BLAS
+from ..engines.memory import Memory
+from ..engines.placement import host_engine, offload, stays, work_of
+from ..engines.settings import current_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
-from .counters import tally
-from .dispatch import kind_of, own_call, own_types, repeaters
-from .exact import BY_BLAS, FLOAT64, WITHOUT_BLAS
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
-from .memory import Memory
-from .placement import host_engine, offload, stays, work_of
-from .settings import current_backend
 
 if TYPE_CHECKING:
-    from .engines import Engine
+    from ..engines.engine import Engine
 
 __all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "in_parts", "key_of", "reason_of",
            "refused", "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of", "without_kernels"]
@@ -166,7 +166,7 @@ _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
 def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rules, call: Callable[..., Any] | None,
                     arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Resolved:
     """The operands of a call of which one is a CuPy array: see :func:`resolve`."""
-    from .engines.cuda import CUDA, require_one_device
+    from ..engines.cuda import CUDA, require_one_device
 
     if out is ... and function in UFUNCS:
         out = None
@@ -317,9 +317,9 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
 
         return delegate(function, resolved, call, operands, named, algorithm,
                         partial(rehearse_product, settle, operands, out, algorithm, arguments), again)
+    from ..engines.execution import Execution
+    from ..engines.problems import has_kernels
     from .contractions import evaluate
-    from .pipeline import Execution
-    from .problems import has_kernels
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
@@ -353,10 +353,10 @@ def in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], o
         return None
 
     def stream() -> Any:
-        from .engines.streamed import stream_contraction
+        from .tiles import contraction_in_tiles
 
         x1, x2 = arrays
-        return stream_contraction(function, settled, x1, x2, out, algorithm)
+        return contraction_in_tiles(function, settled, x1, x2, out, algorithm)
 
     return stream
 
@@ -374,9 +374,9 @@ def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorith
     TypeError, ValueError, IndexError
         What the call would raise if kernels answered it.
     """
+    from ..engines.execution import Execution
+    from ..engines.problems import has_kernels
     from .contractions import evaluate
-    from .pipeline import Execution
-    from .problems import has_kernels
 
     if (resolved := rehearsed(operands, out)) is None:
         return None
@@ -388,8 +388,8 @@ def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorith
 
 def rehearsed(operands: Sequence[Any], out: Any) -> Resolved | None:
     """The operands of a call on the host for a plan that does not run; ``None`` if kernels would not take them."""
-    from .engines.emulator import REHEARSAL
-    from .problems import has_kernels
+    from ..engines.emulator import REHEARSAL
+    from ..engines.problems import has_kernels
 
     resolved = resolve("rehearsal", operands, out, host=REHEARSAL)
     return None if isinstance(resolved, str) or not all(has_kernels(x.dtype) for x in resolved.memories) else resolved
@@ -475,7 +475,7 @@ def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], hos
     resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul, given=given)
     if isinstance(resolved, str):
         return resolved
-    from .problems import has_kernels
+    from ..engines.problems import has_kernels
 
     first, second = resolved.memories
     product = resolve_product(first, second, resolved.out_memory, arguments)

@@ -6,10 +6,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..engines.memory import Memory
 from .expressions import Expression, of_product
 from .gufunc import resolve_product
 from .matmul import MatmulArguments
-from .memory import Memory
 from .routing import answer
 
 __all__ = ["matvec", "vecdot", "vecdot_for", "vecmat"]

@@ -261,7 +261,7 @@ def test_foreign_functions_are_refused_by_name():
 # -- CuPy's arrays ----------------------------------------------------------------------------------------------------------------
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda, repeats  # noqa: E402
 from tests.functions.host_cupy import install, on_gpu, on_host  # noqa: E402
 
 

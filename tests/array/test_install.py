@@ -22,7 +22,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.array import hooks, patches  # noqa: E402
 from cuteblas.array.install import install_with_cupy, installed, obey_environment  # noqa: E402
-from cuteblas.functions.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda, repeats  # noqa: E402
 
 from ..functions import host_cupy, reference  # noqa: E402
 from ..functions.host_cupy import on_gpu, on_host  # noqa: E402

@@ -100,7 +100,7 @@ HAS_COMPILER = pytest.mark.skipif(not emulator.available(), reason="no C++ compi
 @contextmanager
 def cupy_on_the_host():
     """From NumPy arrays to CuPy arrays over the same memory, and back; plans run in the emulator."""
-    from cuteblas.functions.engines import cuda, repeats
+    from cuteblas.engines import cuda, repeats
 
     from ..functions import host_cupy
 
@@ -136,7 +136,7 @@ def routes(function="gemm_grouped"):
 @pytest.fixture
 def launches(monkeypatch):
     """How many kernels each group of a test launches."""
-    from cuteblas.functions import engines
+    from cuteblas.engines.emulator import Emulator
 
     counted = []
 
@@ -147,9 +147,9 @@ def launches(monkeypatch):
 
         return counting
 
-    monkeypatch.setattr(engines.Emulator, "run_table", counts(engines.Emulator.run_table))
+    monkeypatch.setattr(Emulator, "run_table", counts(Emulator.run_table))
     if importlib.util.find_spec("cupy"):
-        from cuteblas.functions.engines import cuda
+        from cuteblas.engines import cuda
 
         monkeypatch.setattr(cuda.Cuda, "run_table", counts(cuda.Cuda.run_table))
     return counted
@@ -395,7 +395,7 @@ def test_overlap_of_repeated_groups(on_host_cupy):
 
 def test_groups_with_anything_else_are_not_remembered(on_host_cupy):
     on_gpu, _on_host = on_host_cupy
-    from cuteblas.functions.engines import repeats
+    from cuteblas.engines import repeats
 
     x = [np.ones((4, 4), np.float32), np.ones((3, 3), np.float32)]
     repeats._ready.clear()

@@ -19,7 +19,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 if not emulator.available():
     pytest.skip("no C++ compiler for the emulator", allow_module_level=True)
 
-from cuteblas.functions.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda, repeats  # noqa: E402
 
 from ..functions.host_cupy import emulated, install, on_gpu, on_host  # noqa: E402
 

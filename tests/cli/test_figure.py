@@ -69,7 +69,7 @@ def test_a_wrong_kernel_is_found(monkeypatch, capsys):
 
 
 def emulator_engine():
-    from cuteblas.functions.engines import EMULATOR
+    from cuteblas.engines.emulator import EMULATOR
 
     return EMULATOR
 

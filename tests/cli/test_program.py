@@ -143,7 +143,7 @@ def on_the_host(monkeypatch):
     import cupy
 
     from cuteblas.array import hooks, patches
-    from cuteblas.functions.engines import cuda, repeats
+    from cuteblas.engines import cuda, repeats
 
     from ..functions import host_cupy, reference
 

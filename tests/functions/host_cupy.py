@@ -15,8 +15,8 @@ import pytest
 from cuteblas import emulator
 from cuteblas.codegen.epilogue import epilogue_role
 from cuteblas.codegen.grouped import word_offsets
-from cuteblas.functions.engines import cuda, repeats
-from cuteblas.functions.memory import without_imaginary_part
+from cuteblas.engines import cuda, repeats
+from cuteblas.engines.memory import without_imaginary_part
 from cuteblas.planning.plan import Plan
 from cuteblas.planning.problem import H200, GemmProblem, GroupedProblem, ReductionProblem
 

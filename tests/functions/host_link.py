@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import cuteblas
-from cuteblas.functions import placement, settings
-from cuteblas.functions.engines import host_cuda, streamed
+from cuteblas.engines import host_cuda, placement, settings, streamed
+from cuteblas.functions import tiles
 from cuteblas.runtime.ring import Ring
 from tests.runtime.late_link import LateLink
 
@@ -34,7 +34,7 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
             return SimpleNamespace(launch=launch)
 
         patch.setattr("cuteblas.runtime.executor", executor)
-        for module in (host_cuda, streamed):
+        for module in (host_cuda, streamed, tiles):
             patch.setattr(module, "current_ring", lambda: ring)
         patch.setattr(settings, "driver_is_there", lambda: True)
         patch.setattr(placement, "_possible", lambda: True)

@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 import pytest
 
-from cuteblas.functions.engines import cuda, spread
+from cuteblas.engines import cuda, spread
 from cuteblas.runtime import peers
 
 from . import host_cupy, reference

@@ -19,9 +19,8 @@ from cuteblas import blas, emulator
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import dispatch, pipeline  # noqa: E402
-from cuteblas.functions.engines import cuda, repeats  # noqa: E402
-from cuteblas.functions.pipeline import plan_for  # noqa: E402
+from cuteblas.engines import cuda, dispatch, execution, repeats  # noqa: E402
+from cuteblas.engines.execution import plan_for  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
 
 from . import host_cupy, reference  # noqa: E402
@@ -79,7 +78,7 @@ def test_second_call_takes_the_fast_path(monkeypatch):
     x1, x2, out = (on_gpu(laid_out(shape, "f", "C")) for shape in ((3, 4), (4, 5), (3, 5)))
     cuteblas.matmul(x1, x2, out)
     cuteblas.matmul(x1, x2)
-    monkeypatch.setattr(pipeline, "Execution", None)
+    monkeypatch.setattr(execution, "Execution", None)
     assert cuteblas.matmul(x1, x2, out) is out
     assert cuteblas.matmul(x1, x2, out=out, precision="auto") is out
     assert cuteblas.matmul(x1, x2).shape == (3, 5)
@@ -101,12 +100,12 @@ def test_a_second_call_is_few_frames():
                                   partial(cuteblas.matmul, epilogue="relu")])
 def test_a_program_of_one_function_repeats_it(monkeypatch, call):
     """Who repeats calls of CuPy arrays is not known before the first of them."""
-    name = "cuteblas.functions.engines.repeats"
+    name = "cuteblas.engines.repeats"
     monkeypatch.delitem(dispatch.repeaters, cupy.ndarray)
     monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("cuteblas.functions.engines.repeats", repeats)              # is put back
+    monkeypatch.setattr("cuteblas.engines.repeats", repeats)              # is put back
     planned = []
-    monkeypatch.setattr(pipeline, "plan_for", lambda *problem: planned.append(problem) or plan_for(*problem))
+    monkeypatch.setattr(execution, "plan_for", lambda *problem: planned.append(problem) or plan_for(*problem))
     for _ in range(4):
         call(on_gpu(np.ones((4, 4), "f4")), on_gpu(np.ones((4, 4), "f4")))
     assert 1 <= len(planned) <= 2
@@ -143,7 +142,7 @@ def test_fast_path_is_left_when_anything_differs(monkeypatch, change):
         out = memory[16 + 12:32 + 12].reshape(4, 4)
     elif change == "argument":
         arguments = {"order": "C"}
-    monkeypatch.setattr(pipeline, "Execution", None)
+    monkeypatch.setattr(execution, "Execution", None)
     with pytest.raises(TypeError, match="'NoneType' object is not callable"):
         cuteblas.matmul(on_gpu(x1), on_gpu(x2), on_gpu(out), **arguments)
 
@@ -195,7 +194,7 @@ def test_assignments_move_unaligned_elements_by_our_kernel(monkeypatch, layout1,
     monkeypatch.setattr(cuda.Cuda, "empty", lambda self, like: Movable(np.ndarray(like.shape, like.dtype, strides=like.strides)))
     for dtypes in (("f4", "f8"), ("c16", "c16"), ("f8", "i2")):
         target, source = laid_out((3, 4), dtypes[0], layout1), laid_out((3, 4), dtypes[1], layout2, seed=1)
-        pipeline.Execution("assign", cuda.CUDA).assign(Movable(target), Movable(source))
+        execution.Execution("assign", cuda.CUDA).assign(Movable(target), Movable(source))
         np.testing.assert_array_equal(target, source)
 
 
@@ -298,7 +297,7 @@ def test_copies_into_an_array_and_in_place(monkeypatch):
         np.testing.assert_array_equal(x, expected)
         cuteblas.copy(on_gpu(x), out=on_gpu(y.T))
         np.testing.assert_array_equal(y.T, x)
-        monkeypatch.setattr(pipeline, "Execution", None)            # the long way
+        monkeypatch.setattr(execution, "Execution", None)            # the long way
     assert cuteblas.stats() == {"copy": {"calls": {"reference": 4}}}
     other = laid_out((4, 4), "d", "C", 3)
     expected = other.T.copy()
@@ -330,7 +329,7 @@ def test_a_repeated_copy_takes_the_fast_path(monkeypatch):
     x = laid_out((6, 5), "f", "C")
     cuteblas.copy(on_gpu(x).T, order="C")
     cuteblas.ascontiguousarray(on_gpu(x).T)
-    monkeypatch.setattr(pipeline, "Execution", None)
+    monkeypatch.setattr(execution, "Execution", None)
     np.testing.assert_array_equal(on_host(cuteblas.copy(on_gpu(x + 1).T, order="C")), x.T + 1)
     np.testing.assert_array_equal(on_host(cuteblas.ascontiguousarray(on_gpu(x - 1).T)), x.T - 1)
     assert cuteblas.stats()["copy"]["calls"] == cuteblas.stats()["ascontiguousarray"]["calls"] == {"reference": 2}
@@ -497,7 +496,7 @@ def test_a_repeated_call_with_an_epilogue_is_launched_at_once(monkeypatch):
     monkeypatch.setattr("cuteblas.runtime.executor",
                         lambda plan: SimpleNamespace(launch=lambda *arguments: launched.append((plan.problem.roles, arguments))))
     planned = []
-    monkeypatch.setattr("cuteblas.functions.pipeline.plan_for", lambda *a: planned.append(a) or plan_for(*a))
+    monkeypatch.setattr("cuteblas.engines.execution.plan_for", lambda *a: planned.append(a) or plan_for(*a))
     low = cuteblas.epilogues.clamp
     a, b = on_gpu(np.ones((8, 6), "f4")), on_gpu(np.ones((6, 5), "f4"))
     for number, (lo, count) in enumerate([(0.0, 1), (0.5, 1), (1, 2), (0.25, 2)]):
@@ -548,7 +547,7 @@ def test_less_workspace_where_there_is_no_memory(monkeypatch, share, expected):
         return SimpleNamespace(launch=launch)
 
     monkeypatch.setattr("cuteblas.runtime.executor", executor)
-    monkeypatch.setattr(pipeline, "plan_for", plan_gemm)
+    monkeypatch.setattr(execution, "plan_for", plan_gemm)
     a = on_gpu(np.ones((1536, 1536), "f4"))
     for _ in range(2):
         assert cuteblas.matmul(a, a).shape == (1536, 1536)

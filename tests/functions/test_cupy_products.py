@@ -15,8 +15,8 @@ import cuteblas.linalg
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions import pipeline, routing  # noqa: E402
-from cuteblas.functions.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda, execution, repeats  # noqa: E402
+from cuteblas.functions import routing  # noqa: E402
 from cuteblas.functions.gufunc import UFUNCS  # noqa: E402
 
 from . import reference  # noqa: E402
@@ -259,7 +259,7 @@ def test_repeated_calls_of_several_steps_take_the_fast_path(name, operands, argu
     call(name, *operands, **arguments)
     before = cuteblas.stats()
     only_repeated()
-    monkeypatch.setattr(pipeline, "Execution", None)                # the long way
+    monkeypatch.setattr(execution, "Execution", None)                # the long way
     for x in operands:
         if isinstance(x, np.ndarray):
             x += x.dtype.type(1)

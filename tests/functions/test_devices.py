@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("cupy")
 
 import cuteblas
-from cuteblas.functions.engines import peer_copies, spread
+from cuteblas.engines import peer_copies, spread
 from cuteblas.planning import sharding
 
 from . import host_cupy
@@ -254,7 +254,7 @@ def test_arrays_of_the_host(monkeypatch, shapes, count):
 
 
 def test_devices_of_the_environment(monkeypatch):
-    from cuteblas.functions import settings
+    from cuteblas.engines import settings
 
     for named, found in (("", None), ("all", "all"), ("0", (0,)), ("1, 0", (1, 0))):
         monkeypatch.setenv("CUTEBLAS_DEVICES", named)

@@ -16,7 +16,7 @@ from .arrays import DTYPES, LAYOUTS, laid_out
 from .test_einsum import SUBSCRIPTS, operands_for
 
 EINSUM = import_module("cuteblas.functions.einsum")             # the package has the function under this name
-NUMPY_EINSUM = import_module("cuteblas.functions.engines.numpy_einsum")
+NUMPY_EINSUM = import_module("cuteblas.functions.numpy_einsum")
 FLOATS = {"e": 6e4, "f": 3e38, "d": 1.7e308, "F": 1e38, "D": 1e308}
 
 

@@ -145,7 +145,7 @@ class TestRepeated:
     @pytest.fixture(autouse=True)
     def on_the_host(self, by_definition) -> Iterator[None]:
         pytest.importorskip("cupy", reason="CuPy is not installed")
-        from cuteblas.functions.engines import cuda, repeats
+        from cuteblas.engines import cuda, repeats
 
         from .host_cupy import install
 

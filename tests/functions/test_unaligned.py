@@ -18,7 +18,7 @@ from cuteblas import blas, epilogues
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.functions.engines.cuda import CUDA  # noqa: E402
+from cuteblas.engines.cuda import CUDA  # noqa: E402
 
 from .host_cupy import installed, on_gpu, on_host  # noqa: E402
 

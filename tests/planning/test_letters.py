@@ -6,9 +6,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from cuteblas.engines.memory import contiguous_strides
 from cuteblas.functions.contractions import _Evaluation, _Factor
 from cuteblas.functions.expressions import Term, expression
-from cuteblas.functions.memory import contiguous_strides
 from cuteblas.planning import H200, Storage, plan_contraction
 from cuteblas.planning.gemm.contraction import contraction_problem
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ... import functions
+from ...engines.dispatch import kind_of
 from ...functions import linalg
-from ...functions.dispatch import kind_of
 from ..devices import CPU, checked_device, copied_to, device_of, made_on
 from ..libraries import leaves, require_one_place
 from ..wrapper import as_given, ndarray, unwrapped

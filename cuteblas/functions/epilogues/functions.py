@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dispatch import kind_of, own_call
+from ...engines.dispatch import kind_of, own_call
 from .epilogue import widened
 from .tracing import Traced, of_name
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...codegen.epilogue import EpilogueGraph, Node
-from ..dispatch import kind_of
+from ...engines.dispatch import kind_of
 from .epilogue import Bound, Epilogue, is_choice, is_number, placed_vector
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 

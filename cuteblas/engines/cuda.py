@@ -1,0 +1,194 @@
+"""CuPy arrays, and kernels on their device; imported when the first CuPy array arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, lru_cache
+from typing import Any
+
+import cupy
+import cupyx
+import numpy as np
+
+from ..planning.plan import Plan
+from ..planning.problem import ContractionProblem, DeviceInfo, GemmProblem
+from .memory import Memory, without_imaginary_part
+from .settings import limited
+
+__all__ = ["CUDA", "Cuda", "current_device", "current_stream", "launcher_for", "on_device_of", "require_one_device",
+           "several_devices", "uploaded"]
+
+
+@lru_cache(maxsize=4096)
+def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
+    """What launches a plan on a device, which is the current one; compiled once.
+
+    It is a function of the addresses in the order of the problem's roles, of a stream's handle and of scalars.
+    """
+    from .. import runtime
+
+    return runtime.executor(plan).launch
+
+
+def current_stream() -> int:
+    """The handle of CuPy's current stream."""
+    return cupy.cuda.get_current_stream().ptr
+
+
+def current_device() -> int:
+    """The ordinal of the current device."""
+    return cupy.cuda.runtime.getDevice()
+
+
+@cache
+def several_devices() -> bool:
+    """Whether this machine has more than one device."""
+    return cupy.cuda.runtime.getDeviceCount() > 1
+
+
+@contextmanager
+def on_device_of(x: Any) -> Iterator[None]:
+    """Make the device of a CuPy array the current one."""
+    if several_devices() and current_device() != x.data.device_id:
+        with cupy.cuda.Device(x.data.device_id):
+            yield
+    else:
+        yield
+
+
+def require_one_device(function: str, operands: Mapping[str, Any]) -> None:
+    """Refuse CuPy arrays of different devices, and CuPy arrays together with arrays on the host.
+
+    Raises
+    ------
+    ValueError
+        Naming two operands and where they are.
+    """
+    (first, place), *others = ((f"{name} ({_name(x)})", _place(x)) for name, x in operands.items())
+    for name, other in others:
+        if other != place:
+            raise ValueError(f"{function} needs its operands on one device, but {first} is on {place} and {name} on {other}; "
+                             f"cupy.asarray and cupy.asnumpy move arrays")
+
+
+def _place(x: Any) -> str:
+    return f"cuda:{x.data.device_id}" if isinstance(x, cupy.ndarray) else "the host"
+
+
+def _name(x: Any) -> str:
+    return f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")
+
+
+class Cuda:
+    """CuPy arrays, and kernels on their device in CuPy's current stream."""
+
+    on_host = moves = False
+    library = cupy
+    out_of_memory = cupy.cuda.memory.OutOfMemoryError
+
+    def memory(self, x: Any) -> Memory:
+        """The memory of an array."""
+        return Memory(x.shape, x.strides, x.dtype, x.data.ptr)
+
+    def device(self, x: Any) -> DeviceInfo:
+        """What the array's device is to planning."""
+        from .. import runtime
+
+        return limited(runtime.device_info(x.data.device_id))
+
+    def on_device_of(self, x: Any) -> AbstractContextManager[None]:
+        """Make the device of an array the current one."""
+        return on_device_of(x)
+
+    def empty(self, like: Memory) -> Any:
+        """A new array from CuPy's allocator."""
+        return cupy.ndarray(like.shape, like.dtype, cupy.cuda.alloc(like.size * like.dtype.itemsize), like.strides)
+
+    def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        """A view that begins at the first element of ``x``, with these strides in bytes."""
+        return cupy.ndarray(shape, x.dtype, x.data, strides)
+
+    def shifted(self, x: Any, nbytes: int) -> Any:
+        """An array that begins so many bytes after another."""
+        return cupy.ndarray((1,), x.dtype, x.data + nbytes)
+
+    def number(self, value: np.ndarray) -> Any:
+        """A new 0-d array, filled on the current device: nothing is copied from the host."""
+        return cupy.full((), value[()], value.dtype)
+
+    def identity(self, extent: int, dtype: np.dtype) -> Any:
+        """The unit matrix, on the current device."""
+        return cupy.eye(extent, dtype=dtype)
+
+    def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
+            numbers: Mapping[str, Any] | None = None) -> None:
+        """Launch a plan on the current stream."""
+        roles = plan.problem.roles
+        launch = launcher_for(plan, arrays[roles[0]].data.device_id)
+        launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
+
+    def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
+        """Launch a plan for many problems on the current stream, after the copy of its table."""
+        memory = uploaded(table)
+        launcher_for(plan, reached[0].data.device_id)((memory.ptr,), current_stream())
+
+    def cast(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` by CuPy."""
+        dst[...] = without_imaginary_part(src, dst.dtype)
+
+    def multiply(self, x: Any, y: Any, out: Any) -> None:
+        """``out[...] = x * y`` by CuPy."""
+        cupy.multiply(x, y, out)
+
+    def inverse(self, x: Any) -> Any:
+        """The inverses of square matrices by CuPy.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If one is singular, in NumPy's words. The host waits to see that, which it cannot while a CUDA graph is captured.
+        """
+        from .. import runtime
+
+        if runtime.capturing():
+            return cupy.linalg.inv(x)
+        try:
+            with cupyx.errstate(linalg="raise"):
+                return cupy.linalg.inv(x)
+        except np.linalg.LinAlgError:
+            return np.linalg.inv(np.zeros((1, 1)))
+
+
+_captured: list[tuple[Any, Any]] = []           # tables that CUDA graphs copy again whenever they are launched, and where to
+
+
+def uploaded(table: np.ndarray) -> Any:
+    """A table in device memory, copied on the current stream. The host does not wait: the driver has read pageable memory when it
+    returns. A graph reads the host's memory when it is launched, so that a captured table stays, in memory that graphs can read.
+    """
+    from .. import runtime
+
+    memory = cupy.cuda.alloc(table.nbytes)
+    if runtime.capturing():
+        pinned = cupy.cuda.alloc_pinned_memory(table.nbytes)
+        kept = np.frombuffer(pinned, table.dtype, table.size)
+        kept[:] = table
+        _captured.append((pinned, memory))
+        # CuPy's own method refuses every copy from the host into a graph.
+        to_device = cupy.cuda.runtime.memcpyHostToDevice
+        cupy.cuda.runtime.memcpyAsync(memory.ptr, kept.ctypes.data, kept.nbytes, to_device, current_stream())
+    else:
+        memory.copy_from_host_async(table.ctypes.data, table.nbytes)
+    return memory
+
+
+def _scalars(plan: Plan, alpha: Any, beta: Any, numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """What a launch takes after the addresses: the numbers of a product that is not a plain one."""
+    if not isinstance(plan.problem, (GemmProblem, ContractionProblem)):
+        return ()
+    kinds = (alpha, plan.problem.alpha), (beta, plan.problem.beta)
+    return (*(1 if kind == "device" else x for x, kind in kinds), numbers)
+
+
+CUDA = Cuda()

@@ -1,0 +1,142 @@
+"""What sort of object an operand is, by its type and without importing CuPy; and what is registered by type."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from .._forks import forget_in_children, use_cuda
+
+if TYPE_CHECKING:
+    from .execution import Execution
+
+__all__ = ["Carrier", "Kind", "Repeat", "fast_paths", "kind_of", "own_call", "own_types", "register_own_type", "register_repeater",
+           "repeaters"]
+
+Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
+
+repeaters: dict[type, Callable[..., Any]] = {}
+"""By the type of the first operand: a function of (head, operands, out, scalars) that answers a call like one that has run before,
+and returns ``None`` for any other. Read it; only :func:`register_repeater` writes it."""
+
+fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
+"""By the type of the first operand: a function of (x1, x2, out, precision) for calls of ``matmul`` without further arguments that
+returns the result, or ``None`` for a call that has to go the long way. Read it; only :func:`register_own_type` writes it."""
+
+own_types: dict[type, Callable[..., Any]] = {}
+"""Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then. Each
+has a function of (call, operands, keyword arguments) that lets a function answer on what they hold. Read it; only
+:func:`register_own_type` writes it."""
+
+
+class Repeat(NamedTuple):
+    """A call that may be like an earlier one.
+
+    Attributes
+    ----------
+    repeated : callable
+        What answers it if it is.
+    head : hashable
+        All of the call besides its arrays, as far as it decides what runs.
+    inputs : tuple of array
+        What is only read.
+    out : array or None
+        What is written.
+    roles : tuple of str
+        What each input and, last, the result is to a plan.
+    scalars : tuple
+        As the launch takes them.
+    """
+
+    repeated: Callable[..., Any]
+    head: Any
+    inputs: tuple[Any, ...]
+    out: Any
+    roles: tuple[str, ...]
+    scalars: tuple[Any, ...]
+
+    def answer(self) -> Any:
+        """The result if a call like this one has run before, else ``None``."""
+        return self.repeated(self.head, self.inputs, self.out, self.scalars)
+
+    def remember(self, run: Execution, result: Any) -> None:
+        """Note what the call came to."""
+        run.remember(self.head, self.inputs, self.out, result, self.roles, scalars=True)
+
+
+def register_repeater(kind: type, repeated: Callable[..., Any]) -> None:
+    """Add a type to :data:`repeaters`, until this process is copied."""
+    repeaters[kind] = repeated
+    forget_in_children(lambda: repeaters.pop(kind, None))
+
+
+def register_own_type(kind: type, call: Callable[..., Any], matmul: Callable[[Any, Any, Any, str | None], Any]) -> None:
+    """Add a type to :data:`own_types` and :data:`fast_paths`."""
+    own_types[kind], fast_paths[kind] = call, matmul
+
+
+class Carrier:
+    """An argument of a call that has operands of its own, as an epilogue has."""
+
+    __slots__ = ()
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """All of them, by name."""
+        raise NotImplementedError
+
+    def converted(self, convert: Callable[[str, Any], Any]) -> Any:
+        """The same with every array replaced by what ``convert(name, array)`` returns."""
+        raise NotImplementedError
+
+
+def own_call(*operands: object) -> Callable[..., Any] | None:
+    """What lets a function answer on what operands of a type of ours hold: a function of (call, operands, keyword arguments).
+
+    ``None`` if none is of such a type, and where another one answers NumPy's functions itself. The operands of an epilogue count,
+    too.
+    """
+    for x in operands:
+        if type(x) in own_types or isinstance(x, Carrier):
+            break
+    else:
+        return None
+    types = {*map(type, operands)}.union(*(map(type, x.given.values()) for x in operands if isinstance(x, Carrier)))
+    own = types & own_types.keys()
+    return own_types[own.pop()] if own and not any(_kind_of_type(kind) == "foreign" for kind in types - own) else None
+
+
+def kind_of(x: object) -> Kind:
+    """The kind of an operand, by its type.
+
+    ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs alone, ``"cupy"`` any CuPy array,
+    ``"foreign"`` a type that answers ufuncs itself (NEP 13), ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.
+
+    Raises
+    ------
+    RuntimeError
+        For CuPy arrays in a process that was forked from one that had used CUDA.
+    """
+    return _kind_of_type(type(x))       # type: ignore[arg-type]      # mypy doubts that classes are hashable
+
+
+@lru_cache(maxsize=512)
+def _kind_of_type(kind: type) -> Kind:
+    if issubclass(kind, np.ndarray):
+        if kind is np.ndarray:
+            return "numpy"
+        return "subclass" if kind.__array_ufunc__ is np.ndarray.__array_ufunc__ else "foreign"
+    cupy_array = getattr(sys.modules.get("cupy"), "ndarray", None)
+    if cupy_array is not None and issubclass(kind, cupy_array):
+        use_cuda()
+        return "cupy"
+    if hasattr(kind, "__array_ufunc__"):
+        return "foreign"
+    return "scalar" if issubclass(kind, (int, float, complex, np.generic)) else "like"
+
+
+forget_in_children(_kind_of_type.cache_clear)

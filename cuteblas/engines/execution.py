@@ -1,0 +1,282 @@
+"""The way of every call, once NumPy's rules are settled: stage the operands, plan, run, count, and remember.
+
+An :class:`Execution` is one call on its way. It plans, and tells its engine which steps to take; the steps are recorded, so that
+calls like it are launched at once (:mod:`~cuteblas.engines.repeats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..codegen.epilogue import EpilogueGraph
+from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
+from .counters import tally
+from .elementwise import cast_by_kernels, cast_of, elementwise_parts, flushed_by_a_product, product_of, roles, scaled_of
+from .engine import Engine
+from .memory import Memory, overlap, strides_by_order, without_imaginary_part
+from .problems import Staged, copy_problem, in_place_problem
+
+if TYPE_CHECKING:
+    from ..planning.plan import Plan
+    from .dispatch import Repeat
+    from .repeats import Recorder
+
+__all__ = ["Execution", "plan_for"]
+
+Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem
+
+
+def plan_for(problem: Problem, device: DeviceInfo) -> Plan:
+    """The plan for a problem on a device; planning is imported by the first call."""
+    from .. import planning
+
+    if isinstance(problem, GemmProblem):
+        return planning.plan_gemm(problem, device)
+    if isinstance(problem, CopyProblem):
+        return planning.plan_copy(problem, device)
+    if isinstance(problem, ContractionProblem):
+        return planning.plan_contraction(problem, device)
+    return planning.plan_reduction(problem, device)
+
+
+class Execution:
+    """One call.
+
+    Parameters
+    ----------
+    function : str
+        On whose account it is counted.
+    engine : Engine
+        What takes its steps.
+
+    Attributes
+    ----------
+    recorder : Recorder or None
+        The steps so far; ``None`` in the emulator, which takes longer than planning.
+    """
+
+    def __init__(self, function: str, engine: Engine):
+        self.function, self.engine = function, engine
+        self.memory = engine.memory
+        self.recorder: Recorder | None = None
+        if not engine.on_host:
+            from .repeats import Recorder  # who repeats calls is known from the first one on
+
+            self.recorder = Recorder()
+
+    def count(self, kind: str, detail: str) -> None:
+        """Advance a counter of the function."""
+        self._tick(self.function, kind, detail)
+
+    def _tick(self, function: str, kind: str, detail: str) -> None:
+        tick = tally(function, kind, detail).tick
+        if self.recorder is not None:
+            self.recorder.ticks.append(tick)
+        tick()
+
+    # -- arrays -------------------------------------------------------------------------------------------------------------------
+    def empty(self, like: Memory) -> Any:
+        """A new array, aligned to 16 bytes, with the shape, strides and dtype of ``like``."""
+        new = self.engine.empty(like)
+        if self.recorder is not None:
+            self.recorder.note_array(new)
+        return new
+
+    def derived(self, view: Any, x: Any) -> Any:
+        """A view of ``x``, which begins where that begins or after it."""
+        if self.recorder is not None:
+            self.recorder.note_view(view, x)
+        return view
+
+    def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        """A view that begins at the first element of ``x``, with these strides in bytes."""
+        return self.derived(self.engine.view(x, shape, strides), x)
+
+    def staged(self, x: Any, stage: Staged) -> Any:
+        """An operand as kernels read it: itself, or a copy."""
+        if stage.reason is None:
+            return x
+        copy = self.empty(stage.memory)
+        self.assign(copy, x)
+        return copy
+
+    # -- plans --------------------------------------------------------------------------------------------------------------------
+    def run(self, problem: Problem, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
+            numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
+        """Plan a problem, run it on arrays by role, and count the family of its kernels, perhaps with a note."""
+        plan = plan_for(problem, self.engine.device(next(iter(arrays.values()))))
+        self.run_plan(plan, arrays, alpha, beta, numbers)
+        self.count("calls", plan.family + note)
+
+    def run_plan(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
+                 numbers: Mapping[str, Any] | None = None) -> None:
+        """Run a plan.
+
+        If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of the product that need less take
+        its place, or native arithmetic, and are counted under ``"workspace"``.
+        """
+        if self.recorder is not None:
+            plain = type(alpha) is type(beta) is int and (alpha, beta) == (1, 0) and numbers is None
+            self.recorder.note_step(plan, *(arrays[role] for role in plan.problem.roles), plain=plain)
+        try:
+            self.engine.run(plan, arrays, alpha, beta, numbers)
+        except self.engine.out_of_memory:
+            for smaller in _with_less_workspace(plan):
+                with suppress(self.engine.out_of_memory):
+                    self.engine.run(smaller, arrays, alpha, beta, numbers)
+                    what = f"{smaller.family}{' in blocks' if smaller.family == plan.family else ''}"
+                    why = f"{what} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
+                    tally("workspace", "calls", why).tick()
+                    return
+            raise
+
+    def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
+        """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
+        if self.recorder is not None:
+            self.recorder.note_step(plan, *reached)
+        self.engine.run_table(plan, table, reached)
+
+    # -- copies -------------------------------------------------------------------------------------------------------------------
+    def move(self, src: Any, dst: Any, variant: str | None = None, purpose: str = "") -> None:
+        """Copy ``src`` into ``dst``, of the same shape and element size and without overlap, by the copy kernels or a named one."""
+        source, function = self.memory(src), self.function + purpose
+        if not source.size:
+            self._tick(function, "calls", "nothing")
+            return
+        plan = plan_for(copy_problem(source, self.memory(dst), variant), self.engine.device(src))
+        self.run_plan(plan, {"src": src, "dst": dst})
+        self._tick(function, "calls", plan.family)
+
+    def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
+        """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy kernels or a named one."""
+        source = self.memory(a)
+        target = self.empty(replace(source, strides=strides_by_order(source, order)))
+        self.move(a, target, variant, purpose)
+        return target
+
+    def copy_into(self, a: Any, out: Any, variant: str | None = None) -> None:
+        """``out[...] = a``, of one shape and type, as if ``a`` were copied first; transposed square matrices change in place."""
+        source, target = self.memory(a), self.memory(out)
+        if source.address == target.address and all(s == t or n < 2 for n, s, t in zip(source.shape, source.strides, target.strides,
+                                                                                       strict=True)):
+            self.count("calls", "nothing")
+        elif not overlap(source, target):
+            self.move(a, out, variant)
+        elif (problem := in_place_problem(source, target)) is not None:
+            self.run(replace(problem, variant=variant), {"dst": out})
+        else:
+            self.move(self.new_like(a, "K", variant), out)
+            self.count("copies", "out: shares memory with the array")
+
+    def assign(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` with any cast, broadcast. CuPy's kernels need aligned elements; ours move others as words."""
+        if self.engine.on_host:
+            self.engine.cast(dst, src)
+            return
+        if src.shape != dst.shape:
+            src = self._broadcast(src, dst.shape)
+        target, whole = self.memory(dst), self.memory(src).whole_elements
+        if src.dtype == dst.dtype and not (whole and target.whole_elements):
+            self.move(src, dst, purpose=_ALIGNMENT)
+            return
+        src = self.aligned(src)
+        if target.whole_elements:
+            self._cast(dst, src)
+        else:
+            between = self.empty(replace(target, strides=strides_by_order(replace(target, strides=src.strides), "K")))
+            self._cast(between, src)
+            self.move(between, dst, purpose=_ALIGNMENT)
+
+    def aligned(self, x: Any) -> Any:
+        """The array, or a copy of it if its elements are not aligned to their size: CuPy's kernels that read those end the
+        process's use of the device."""
+        return x if self.engine.on_host or self.memory(x).whole_elements else self.new_like(x, "K", purpose=_ALIGNMENT)
+
+    def _broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """A view in which an axis of extent 1, or one that is missing, has any extent."""
+        missing = (0,) * (len(shape) - x.ndim)
+        return self.view(x, shape, missing + tuple(s if n > 1 else 0 for n, s in zip(x.shape, x.strides, strict=True)))
+
+    # -- functions of elements ----------------------------------------------------------------------------------------------------
+    def _cast(self, dst: Any, src: Any) -> None:
+        """``dst[...] = src`` of aligned CuPy arrays of one shape: by CuPy, unless it has no kernel or flushes subnormal numbers."""
+        given = without_imaginary_part(src, dst.dtype)
+        if cast_by_kernels(given.dtype, dst.dtype):
+            self._compute(cast_of(given.dtype.name, dst.dtype.name), {"x": given}, dst)
+        else:
+            self._by_library(self.engine.cast, dst, src)
+
+    def multiply(self, x: Any, y: Any, out: Any) -> None:
+        """``out[...] = x * y``, computed in the wider of the types of ``x`` and ``y`` and rounded once. CuPy's kernels do not where
+        types differ, and flush subnormal numbers."""
+        if self.engine.on_host or (x.dtype == y.dtype == out.dtype and not flushed_by_a_product(out.dtype)):
+            self._by_library(self.engine.multiply, x, y, out)
+        else:
+            self._compute(product_of(x.dtype.name, y.dtype.name, out.dtype.name), {"x": x, "y": y}, out)
+
+    def scale(self, x: Any, exponent: int, out: Any) -> None:
+        """``out[...] = x * 2**exponent`` of two real arrays of one type."""
+        if self.engine.on_host:
+            self.engine.multiply(x, 2.0**exponent, out)
+        else:
+            self._compute(scaled_of(x.dtype.name, exponent), {"x": x}, out)
+
+    def _by_library(self, work: Any, *arrays: Any) -> None:
+        if self.recorder is not None and arrays[0].size:
+            self.recorder.note_step(work, *arrays)
+        work(*arrays)
+
+    def _compute(self, graph: EpilogueGraph, operands: Mapping[str, Any], out: Any) -> None:
+        """Write a function of the elements of CuPy arrays of one shape, by our kernels."""
+        if not out.size:
+            return
+        shifted = self.engine.shifted                   # type: ignore[attr-defined]    # which NumPy's arrays do not need
+        for problem, shifts in elementwise_parts(graph, self.memory(out), {name: self.memory(x) for name, x in operands.items()}):
+            target, *sources = (self.derived(shifted(x, n), x) if n else x
+                                for x, n in zip((out, *operands.values()), shifts, strict=True))
+            self.run_plan(plan_for(problem, self.engine.device(out)), roles(dict(zip(operands, sources, strict=True)), target))
+
+    # -- calls like this one ------------------------------------------------------------------------------------------------------
+    def remember(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],
+                 scalars: bool = False) -> None:
+        """Let calls like this one be launched at once, if all of its steps are known: see
+        :func:`cuteblas.engines.repeats.remember`."""
+        if self.recorder is not None:
+            from .repeats import remember
+
+            remember(self.recorder, head, inputs, out, result, roles, scalars)
+
+
+    def remember_group(self, products: Sequence[Repeat], results: Sequence[Any]) -> None:
+        """Let groups like this one be launched at once: see :func:`cuteblas.engines.repeats.remember_group`."""
+        if self.recorder is not None:
+            from .repeats import remember_group
+
+            remember_group(self.function, self.recorder, products, results)
+
+
+_ALIGNMENT = ": alignment"
+"""Copies of elements that are not aligned have an account of their own."""
+
+_PARTS = 4, 16
+"""Of a workspace that there is no memory for, what is tried next."""
+
+
+def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
+    """Other plans of a product, each with less workspace than the one before; the last is native arithmetic without any. None for a
+    product by a named algorithm, and for anything else."""
+    problem = plan.problem
+    if not isinstance(problem, (GemmProblem, ContractionProblem)) or problem.precision != "auto":
+        return
+    least = plan.workspace_bytes
+    limits = [(problem, least // parts) for parts in _PARTS]
+    for each, limit in (*limits, (replace(problem, precision="ieee"), 0)):
+        smaller = plan_for(each, replace(plan.device, workspace_limit=limit))
+        if smaller.workspace_bytes < least:
+            least = smaller.workspace_bytes
+            yield smaller

@@ -1,0 +1,368 @@
+"""NumPy arrays on the GPU: operands move there, CuPy's engine takes the steps of the call, results move back.
+
+Everything about a call has been settled on the host's arrays before: NumPy's shapes, types, order and errors. On the device,
+operands are laid out as they are on the host, without gaps, so that kernels read transposed views in place there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import RLock
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from .._forks import forget_in_children, surviving, use_cuda
+from ..planning.streaming import boxes
+from ..runtime.link import Link
+from ..runtime.ring import Piece, Ring, Transfer
+from .counters import tally
+from .cuda import CUDA, current_device
+from .emulator import HOST_CUDA
+from .execution import Execution
+from .memory import Memory, contiguous_strides
+
+__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "native", "straight"]
+
+_WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
+
+_lock = surviving(RLock())              # of the rings
+_rings: dict[int, Ring] = {}
+_orphans: list[Ring] = []               # of the parent process: to free their memory would be a call of its driver
+
+
+def current_ring() -> Ring:
+    """The slots and threads of the current device, which stay."""
+    ordinal = current_device()
+    with _lock:
+        if ordinal not in _rings:
+            use_cuda()
+            _rings[ordinal] = Ring(Link(ordinal))
+        return _rings[ordinal]
+
+
+def _forget() -> None:
+    _orphans.extend(_rings.values())
+    _rings.clear()
+
+
+forget_in_children(_forget)
+
+
+class _Image(NamedTuple):
+    """An operand on the device: the bytes of a region of the host, or its elements without gaps.
+
+    Attributes
+    ----------
+    key : tuple
+        What equal images have in common.
+    nbytes : int
+        Of the device.
+    low, high : int
+        The addresses of the region on the host; of no meaning for elements that are packed.
+    packed : numpy.ndarray or None
+        The elements in the order in which they are packed.
+    strides : tuple of int
+        In bytes, on the device.
+    first : int
+        The bytes before the first element.
+    """
+
+    key: tuple[Any, ...]
+    nbytes: int
+    low: int
+    high: int
+    packed: np.ndarray | None
+    strides: tuple[int, ...]
+    first: int
+
+
+def _image(x: np.ndarray) -> _Image:
+    """How an array lies on the device. One without gaps has the same layout there; of any other the elements are packed in its
+    own order, and an axis along which it is broadcast is one there, too."""
+    memory = HOST_CUDA.memory(x)
+    low, high = memory.span
+    if not x.size:
+        return _Image(("nothing",), 0, 0, 0, None, x.strides, 0)
+    given = enumerate(zip(x.strides, x.shape, strict=True))
+    modes = sorted(((abs(s), n, axis) for axis, (s, n) in given if s and n > 1), reverse=True)
+    elements = 1
+    for _stride, n, _axis in modes:
+        elements *= n
+    nbytes = elements * x.itemsize
+    if high - low <= nbytes and x.dtype.isnative:
+        start, end = memory.address + low, memory.address + high
+        return _Image(("region",), high - low, start, end, None, x.strides, -low)
+    axes = [axis for *_mode, axis in modes]
+    moved = [slice(None, None, -1) if s < 0 else slice(None) if s else slice(0, 1) for s in x.strides]
+    view = x[tuple(moved)]
+    packed = view.transpose((*(axis for axis in range(x.ndim) if axis not in axes), *axes))
+    packed = packed.reshape(packed.shape[x.ndim - len(axes):])
+    strides = [0] * x.ndim
+    for axis, stride in zip(axes, contiguous_strides(packed.shape, x.itemsize), strict=True):
+        strides[axis] = stride if x.strides[axis] > 0 else -stride
+    first = sum(-s * (n - 1) for s, n in zip(strides, x.shape, strict=True) if s < 0)
+    key = "elements", memory.address + low, tuple((s, n) for s, n, _axis in modes), x.dtype.str
+    return _Image(key, nbytes, 0, 0, packed, tuple(strides), first)
+
+
+class _Bytes:
+    """A region of the host as an array of bytes."""
+
+    def __init__(self, address: int, nbytes: int):
+        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, False)}
+
+
+def bytes_at(address: int, nbytes: int) -> np.ndarray:
+    """A region of the host as an array of bytes; who owns it is to stay."""
+    return np.asarray(_Bytes(address, nbytes))
+
+
+class Crossing:
+    """One call's way to the GPU and back, made by :func:`crossing`.
+
+    Attributes
+    ----------
+    ring : Ring
+        What moves arrays.
+    streams : bool
+        Whether other arrays follow soon, so that long pieces keep all threads busy.
+    """
+
+    def __init__(self, ring: Ring):
+        self.ring, self.streams = ring, False
+        self.uploads: list[Transfer] = []
+        self.downloads: list[Transfer] = []
+        self._pairs: list[tuple[np.ndarray, Any]] = []          # of operands that were moved
+        self._targets: list[tuple[np.ndarray, Any]] = []        # and of results
+        self._kept: list[Any] = []
+        self.bytes_up = self.bytes_down = 0
+        self._direct = False                            # whether the driver writes into an array itself
+
+    # -- to the device ------------------------------------------------------------------------------------------------------------
+    def bring(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        """Arrays on the device with the elements of NumPy arrays; memory that several share moves once. Kernels that are launched
+        from now on find them there."""
+        found, transfers = self.begin(arrays)
+        self._pairs += zip(arrays, found, strict=True)
+        self.arrived(transfers, helps=True)
+        return found
+
+    def arrived(self, transfers: Sequence[Transfer], helps: bool = False) -> None:
+        """Let kernels that are launched from now on find what these transfers bring."""
+        for transfer in transfers:
+            transfer.wait(helps)
+            self.uploads.remove(transfer)
+        self.ring.link.kernels_follow_uploads()
+
+    def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[Any], list[Transfer]]:
+        """The same without waiting: the arrays, and what is to be passed to :meth:`arrived` before kernels are launched."""
+        before = len(self.uploads)
+        images = [_image(x) for x in arrays]
+        regions: list[list[int]] = []
+        for low, high in sorted((image.low, image.high) for image in images if image.packed is None and image.nbytes):
+            if regions and low < regions[-1][1]:
+                regions[-1][1] = max(high, regions[-1][1])
+            else:
+                regions.append([low, high])
+        moved = {low: (high, self.send_bytes(low, high)) for low, high in regions}
+        packed: dict[tuple[Any, ...], Any] = {}
+        found = []
+        for x, image in zip(arrays, images, strict=True):
+            if not image.nbytes:
+                memory = cupy.cuda.alloc(1)
+            elif image.packed is None:
+                low = next(low for low, (high, _memory) in moved.items() if low <= image.low < high)
+                memory = moved[low][1] + (image.low - low)
+            else:
+                if image.key not in packed:
+                    packed[image.key] = self._send_packed(image.packed)
+                memory = packed[image.key]
+            dtype = native(x.dtype)
+            found.append(cupy.ndarray(x.shape, dtype, memory + image.first, image.strides))
+        return found, self.uploads[before:]
+
+    def send_bytes(self, low: int, high: int) -> Any:
+        """Begin to move a region; returns the device's memory."""
+        memory = cupy.cuda.alloc(high - low)
+        if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low) and self.ring.link.is_pinned(high - 1):
+            self.ring.link.upload(memory.ptr, low, high - low)
+            self.bytes_up += high - low
+        else:
+            self._send(bytes_at(low, high - low), memory)
+        return memory
+
+    def _send_packed(self, x: np.ndarray) -> Any:
+        memory = cupy.cuda.alloc(x.nbytes)
+        self._send(x, memory)
+        return memory
+
+    def _send(self, x: np.ndarray, memory: Any) -> None:
+        """Begin to move elements, which lie side by side on the device."""
+        self.bytes_up += x.nbytes
+        self.uploads.append(self.ring.upload(self.pieces(x, memory.ptr)))
+
+    def pieces(self, x: np.ndarray, address: int) -> list[Piece]:
+        """An array in pieces, with their addresses in a copy in C order."""
+        most = self.ring.slot_bytes if self.streams else self.ring.piece_bytes(x.nbytes)
+        return [Piece(x[box], address + offset) for box, offset in boxes(x.shape, x.itemsize, most)]
+
+    # -- and back -----------------------------------------------------------------------------------------------------------------
+    def target(self, out: np.ndarray) -> Any:
+        """A new array on the device for what goes to ``out``; the operand itself if that is one."""
+        for here, there in self._pairs:
+            if here is out:
+                self._targets.append((out, there))
+                return there
+        like = Memory(out.shape, dense(out.shape, out.strides, out.itemsize), native(out.dtype))
+        there = CUDA.empty(like)
+        self._targets.append((out, there))
+        return there
+
+    def back(self, result: Any) -> Any:
+        """The NumPy array of one that the call returns: ``out``, an operand, or a new one, filled by :meth:`finish`."""
+        for here, there in (*self._targets, *self._pairs):
+            if result is there:
+                return here
+        new = np.ndarray(result.shape, result.dtype, strides=dense(result.shape, result.strides, result.itemsize))
+        self._targets.append((new, result))
+        return new
+
+    def finish(self) -> None:
+        """Bring all results, and wait for them."""
+        self.ring.link.downloads_follow_kernels()
+        for here, there in self._targets:
+            self.fetch(there, here)
+        self.returned()
+
+    def returned(self, most: int = 0) -> None:
+        """Wait until no more than so many results are under way."""
+        while len(self.downloads) > most:
+            self.downloads[0].wait(helps=not most)
+            del self.downloads[0]
+        if self._direct and not most:
+            self.ring.link.await_downloads()
+
+    def fetch(self, there: Any, here: np.ndarray) -> None:
+        """Begin to bring an array; what has gaps or another type on the device is copied there first."""
+        if not here.size:
+            return
+        like = dense(here.shape, here.strides, here.itemsize)
+        if there.dtype != native(here.dtype) \
+                or any(s != t for s, t, n in zip(there.strides, like, here.shape, strict=True) if n > 1):
+            copied = CUDA.empty(Memory(there.shape, like, native(here.dtype)))
+            run = Execution("download", CUDA)
+            run.count = lambda kind, detail: None      # type: ignore[method-assign]
+            run.assign(copied, there)
+            self.ring.link.downloads_follow_kernels()
+            there = copied
+        axes = sorted(range(here.ndim), key=lambda axis: -there.strides[axis])
+        view = here.transpose(axes)
+        if view.flags.c_contiguous and here.dtype.isnative:
+            self.fetch_bytes(there, *_span(view))
+            return
+        self.bytes_down += here.nbytes
+        self.downloads.append(self.ring.download(self.pieces(view, there.data.ptr), there))
+
+    def fetch_bytes(self, there: Any, low: int, high: int) -> None:
+        """Begin to bring the memory of an array to a region of the host."""
+        self.bytes_down += high - low
+        if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low):
+            self.ring.link.download(low, there.data.ptr, high - low)
+            self._direct = True
+            self._kept.append(there)
+        else:
+            self.downloads.append(self.ring.download(self.pieces(bytes_at(low, high - low), there.data.ptr), there))
+
+    def abandon(self) -> None:
+        """Leave nothing under way after an error."""
+        for transfer in (*self.uploads, *self.downloads):
+            transfer.cancel()
+        self.uploads.clear()
+        self.downloads.clear()
+        self.ring.link.synchronize()
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """The type in the byte order of the machine: the same object if it is, by which calls are known again."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides without gaps, with the axes in the order that ``strides`` have."""
+    return contiguous_strides(shape, itemsize, sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])))
+
+
+@contextmanager
+def crossing() -> Iterator[Crossing]:
+    """A way to the current device; kernels and CuPy work on its stream meanwhile."""
+    ring = current_ring()
+    with ring.lock, ring.link.computing():
+        way = Crossing(ring)                            # the one before has waited for all of its steps
+        try:
+            yield way
+            if not way.bytes_down:                      # else they have followed all else
+                ring.link.synchronize()
+        except BaseException:
+            way.abandon()
+            raise
+
+
+def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
+    """Multiply matrices without gaps that move as they are, one after the other: what streaming comes to for small ones."""
+    with crossing() as way:
+        a, b = (cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) for x in (x1, x2))
+        there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
+        way.arrived([*way.uploads], helps=True)
+        multiply(a, b, there)
+        way.ring.link.downloads_follow_kernels()
+        way.fetch_bytes(there, *_span(c))
+        way.returned()
+
+
+def _span(x: np.ndarray) -> tuple[int, int]:
+    """The addresses of an array without gaps."""
+    address = x.__array_interface__["data"][0]
+    return address, address + x.nbytes
+
+
+def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None = None,
+          written: Sequence[np.ndarray] = ()) -> Any:
+    """Do the work of a call on the GPU.
+
+    Parameters
+    ----------
+    function : str
+        On whose account it is.
+    work : callable
+        A function of the :class:`~cuteblas.engines.execution.Execution`, of a list of CuPy arrays in the place of ``arrays`` and
+        ``written``, and of one in the place of ``out`` or ``None``; it returns a CuPy array, or one with a dict of others.
+    arrays : sequence of numpy.ndarray
+        The operands, which are only read.
+    out : numpy.ndarray, optional
+        What the result is written to. It may share memory with operands: they have been read by then.
+
+    written : sequence of numpy.ndarray
+        Further results, which share memory with nothing else.
+
+    Returns
+    -------
+    numpy.ndarray or (numpy.ndarray, dict) or None
+        ``out``, an operand that the work returns, or a new array laid out as what the work returns; ``None`` if the device has no
+        memory for it all.
+    """
+    try:
+        with crossing() as way:
+            there = [*way.bring(arrays), *map(way.target, written)]
+            result = work(Execution(function, CUDA), there, None if out is None else way.target(out))
+            if isinstance(result, tuple):
+                result = way.back(result[0]), {name: way.back(x) for name, x in result[1].items()}
+            else:
+                result = way.back(result)
+            way.finish()
+    except CUDA.out_of_memory:
+        return None
+    tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
+    return result

@@ -1,0 +1,159 @@
+"""Arrays without their data: shapes, strides and addresses, on whatever device.
+
+All decisions of this package are taken on :class:`Memory`, so they are the same for NumPy and CuPy arrays and need no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Memory", "contiguous_strides", "is_contiguous", "overlap", "overlaps_itself", "shadow", "strides_by_order",
+           "without_imaginary_part"]
+
+# The exact overlap test solves a bounded Diophantine equation; past this many steps the operands count as overlapping.
+_OVERLAP_STEPS = 10_000
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The layout of an array in memory.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Extents.
+    strides : tuple of int
+        In bytes.
+    dtype : numpy.dtype
+        Element type, byte order included.
+    address : int
+        Of the first element (all indices 0), in bytes.
+    writeable : bool
+        Whether elements may be written.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    address: int = 0
+    writeable: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def alignment(self) -> int:
+        """The largest power of two, at most 16 (bytes), that divides the address."""
+        return min(self.address & -self.address or 16, 16)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Bytes that the elements may touch, relative to the address: from the first to one past the last."""
+        if not self.size:
+            return 0, 0
+        reach = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + self.dtype.itemsize
+
+    @property
+    def whole_elements(self) -> bool:
+        """Whether the address and all strides that matter are multiples of the element's size: what kernels can read."""
+        size = self.dtype.itemsize
+        return self.address % size == 0 and all(s % size == 0 for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether NumPy calls the array aligned: to what the element's parts need, a float for a complex number."""
+        size = self.dtype.alignment
+        return self.size == 0 or (self.address % size == 0 and all(
+            s % size == 0 for s, n in zip(self.strides, self.shape, strict=True) if n > 1))
+
+
+class _Addresses:
+    """A view of arbitrary addresses for NumPy's questions about memory, which never read it."""
+
+    def __init__(self, memory: Memory):
+        self.__array_interface__ = {"version": 3, "shape": memory.shape, "strides": memory.strides,
+                                    "typestr": f"|V{memory.dtype.itemsize}", "data": (memory.address, True)}
+
+
+class _Shadow:
+    """An array without elements, of which only the strides are of interest."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...]):
+        self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": "|i1", "data": (16, True)}
+
+
+def shadow(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """An array whose elements must not be read: NumPy decides by its strides on the order of a result's axes."""
+    return np.asarray(_Shadow(shape, strides))
+
+
+def overlap(x: Memory, y: Memory) -> bool:
+    """Whether an element of ``x`` shares a byte with an element of ``y``; ``True`` also where that is too hard to tell."""
+    (xlo, xhi), (ylo, yhi) = x.span, y.span
+    if x.address + xhi <= y.address + ylo or y.address + yhi <= x.address + xlo:
+        return False
+    try:
+        return np.shares_memory(np.asarray(_Addresses(x)), np.asarray(_Addresses(y)), max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlaps_itself(x: Memory) -> bool:
+    """Whether two elements share a byte; ``True`` also where that is too hard to tell."""
+    modes = sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
+    reach = x.dtype.itemsize
+    for stride, extent in modes:
+        if stride < reach:
+            return x.size > 0 and any(_meets_itself(x.dtype, modes[i:]) for i in range(len(modes)))
+        reach += stride * (extent - 1)
+    return False
+
+
+def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]]) -> bool:
+    """Whether two elements share a byte that have other indices along the first mode: the first element's row of the other modes
+    and all later rows."""
+    (stride, extent), *rest = modes
+    strides, shape = tuple(s for s, _n in rest), tuple(n for _s, n in rest)
+    first = 1 << 40                         # any address but NULL
+    return overlap(Memory(shape, strides, dtype, first), Memory((extent - 1, *shape), (stride, *strides), dtype, first + stride))
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int, axes: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Strides in bytes of a gapless array whose axes are in memory in the order ``axes``, outermost first (C order by default)."""
+    strides, step = [0] * len(shape), itemsize
+    for axis in reversed(range(len(shape)) if axes is None else axes):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def is_contiguous(x: Memory, order: str) -> bool:
+    """Whether ``x`` is C-contiguous (``"C"``) or Fortran-contiguous (``"F"``) as NumPy's flags say it."""
+    axes = range(len(x.shape)) if order == "C" else range(len(x.shape))[::-1]
+    expected = contiguous_strides(x.shape, x.dtype.itemsize, axes)
+    return x.size == 0 or all(s == e for s, e, n in zip(x.strides, expected, x.shape, strict=True) if n > 1)
+
+
+def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
+    """Strides in bytes of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"`` or ``"K"``."""
+    axes = list(range(len(x.shape)))
+    if order == "F" or (order in "AK" and is_contiguous(x, "F")):
+        axes.reverse()
+    elif order == "K" and not is_contiguous(x, "C"):
+        axes.sort(key=lambda axis: -abs(x.strides[axis]))
+    return contiguous_strides(x.shape, x.dtype.itemsize, axes)
+
+
+def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
+    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts before the call ran; once is enough."""
+    return src.real if src.dtype.kind == "c" and dtype.kind not in "bc" else src

@@ -1,0 +1,104 @@
+"""Calls on NumPy arrays that NumPy has computed before are computed again at once, as calls on CuPy arrays are launched
+(:mod:`~cuteblas.engines.repeats`): neither checked nor resolved. What a call came to is remembered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .counters import tally
+from .dispatch import Repeat, register_repeater
+from .memory import Memory, overlaps_itself
+from .placement import FEW
+from .settings import backend_of_environment, chosen_backend
+
+__all__ = ["remember", "repeated"]
+
+_MOST = 4096                            # calls; a program with ever new shapes starts over at this number
+_NDARRAY = np.ndarray
+
+Again = Callable[[Sequence[Any], Any, tuple[Any, ...]], Any]
+"""What computes a call from its inputs, ``out`` and scalars."""
+
+
+class _Ready(NamedTuple):
+    """A call that has run."""
+
+    again: Again
+    tick: Callable[[], int]
+    few: bool                           # whether it is too small for a GPU
+    types: tuple[np.dtype, ...]         # those that the key has by their identity
+
+
+_ready: dict[tuple, _Ready] = {}
+
+
+def repeated(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...] = ()) -> Any:
+    """The result of a call if NumPy has computed one like it before, else ``None``.
+
+    Shapes and types decide everything about a call that was accepted, except whether ``out`` can be written and overlaps an input.
+
+    Parameters
+    ----------
+    head : hashable
+        The function, and all arguments that are no arrays: equal ones mean the same.
+    inputs : sequence
+        The operands.
+    out : array or None
+        Receives the result.
+    scalars : tuple
+        Further arguments of what computes the call.
+    """
+    key = [head]
+    for x in inputs:
+        if type(x) is not _NDARRAY:
+            return None
+        key.append((x.shape, id(x.dtype)))
+    if out is not None:
+        if type(out) is not _NDARRAY or not out.flags.writeable or any(np.may_share_memory(x, out) for x in inputs):
+            return None
+        key.append((out.shape, id(out.dtype), out.strides))
+    try:
+        ready = _ready.get(tuple(key))
+    except TypeError:                                   # an argument without a hash
+        return None
+    if ready is None:
+        return None
+    where = chosen_backend() or backend_of_environment()
+    if where != "numpy" and not (where == "auto" and ready.few):
+        return None
+    result = ready.again(inputs, out, scalars)
+    ready.tick()
+    return result
+
+
+def remember(repeat: Repeat, function: str, again: Again) -> None:
+    """Let :func:`repeated` answer calls like one that NumPy has computed.
+
+    Parameters
+    ----------
+    repeat : Repeat
+        The call.
+    function : str
+        What it is counted for.
+    again : callable
+        What computes it from inputs, ``out`` and scalars, of which it holds none.
+    """
+    _repeated, head, inputs, out, _roles, _scalars = repeat
+    arrays = inputs if out is None else (*inputs, out)
+    if any(type(x) is not _NDARRAY for x in arrays) or not all(x.size for x in arrays) \
+            or (out is not None and overlaps_itself(Memory(out.shape, out.strides, out.dtype))):
+        return
+    key: tuple[Any, ...] = (head, *((x.shape, id(x.dtype)) for x in inputs))
+    if out is not None:
+        key += ((out.shape, id(out.dtype), out.strides),)
+    if len(_ready) >= _MOST:
+        _ready.clear()
+    _ready[key] = _Ready(again, tally(function, "calls", "numpy").tick, sum(x.size for x in arrays) <= FEW,
+                         tuple(x.dtype for x in arrays))
+
+
+register_repeater(np.ndarray, repeated)

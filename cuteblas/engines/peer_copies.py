@@ -1,0 +1,133 @@
+"""Copies of arrays between GPUs: by the driver where runs are long, else packed by kernels before they move."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..planning.modes import merged
+from ..runtime.peers import Lane, Mode, Peers
+from .cuda import CUDA
+from .execution import Execution
+from .memory import Memory, strides_by_order
+
+__all__ = ["assign", "copy_box"]
+
+_RUN_BYTES = 1 << 30                    # of one run, which the driver takes
+_MOST_COPIES = 64                       # for one box, before it is packed
+_LEAST_RUN = 512                        # bytes: shorter runs are packed by a kernel before they move
+
+Stream = tuple[int, Lane]
+"""A device and one of its streams."""
+
+
+def copy_box(between: Peers, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> None:
+    """Begin to copy an array to another one of its shape and type, each on a device."""
+    (to, dst), (origin, src) = target, source
+    between.connected(to, origin)
+    way = _way(dst.shape, dst.strides, src.strides, dst.itemsize)
+    if way is None:
+        _by_kernels(between, lane, target, source)
+        return
+    for address, other in way.starts:
+        between.copy(lane, (to, dst.data.ptr + address), (origin, src.data.ptr + other), way.width, way.modes)
+
+
+class _Way(NamedTuple):
+    """Copies by the driver: the bytes of a run, the modes of one copy, and where each begins in target and source."""
+
+    width: int
+    modes: tuple[Mode, ...]
+    starts: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...], itemsize: int) -> _Way | None:
+    """How the driver copies a box; ``None`` where runs are short or backwards, or copies are many."""
+    if not prod(shape):
+        return _Way(0, (), ())
+    modes: list[Any] = [*merged(tuple(zip(shape, target, source, strict=True)))]
+    width = itemsize
+    for mode in sorted(modes, key=lambda mode: mode[1]):
+        if mode[1] == mode[2] == width:
+            width *= mode[0]
+            modes.remove(mode)
+    modes = sorted((mode for mode in modes if mode[0] > 1), key=lambda mode: mode[1])
+    if (width < _LEAST_RUN and modes) or any(min(mode[1:]) < width for mode in modes):
+        return None
+    if width > _RUN_BYTES:                              # more than the driver takes
+        parts = -(-width // _RUN_BYTES)
+        while width % parts:
+            parts += 1
+        width //= parts
+        modes.insert(0, (parts, width, width))
+    inner = 2 if len(modes) < 2 or not any(modes[1][i] % modes[0][i] for i in (1, 2)) else 1        # a plane is whole rows
+    outer = modes[inner:]
+    if prod(mode[0] for mode in outer) > _MOST_COPIES:
+        return None
+    starts = tuple((sum(i * mode[1] for i, mode in zip(index, outer, strict=True)),
+                    sum(i * mode[2] for i, mode in zip(index, outer, strict=True)))
+                   for index in np.ndindex(*(mode[0] for mode in outer)))
+    return _Way(width, tuple(modes[:inner]), starts)
+
+
+def _by_kernels(between: Peers, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> None:
+    """The same where runs are short or backwards: kernels pack the elements where they are, and unpack them where they go."""
+    (to, dst), (origin, src) = target, source
+    if to == origin:
+        _move(between, lane, to, src, dst)
+        return
+    strides = strides_by_order(Memory(dst.shape, dst.strides, dst.dtype), "K")
+    packed = _made(between, lane, origin, dst.shape, dst.dtype, strides)
+    _move(between, lane, origin, src, packed)
+    if dst.strides == strides:
+        copy_box(between, lane, target, (origin, packed))
+    else:
+        landed = _made(between, lane, to, dst.shape, dst.dtype, strides)
+        copy_box(between, lane, (to, landed), (origin, packed))
+        _move(between, lane, to, landed, dst)
+    between.wait(origin, "kernels", between.record(*lane))      # before the memory is used again
+
+
+def _made(between: Peers, lane: Stream, device: int, shape: tuple[int, ...], dtype: np.dtype,
+          strides: tuple[int, ...]) -> Any:
+    """A new array for what a lane copies from now on."""
+    with between.on(device):
+        new = CUDA.empty(Memory(shape, strides, dtype))
+    between.wait(*lane, between.record(device, "kernels"))
+    return new
+
+
+def _move(between: Peers, lane: Stream, device: int, src: Any, dst: Any) -> None:
+    """A copy by kernels within a device, in the order of a lane."""
+    between.wait(device, "kernels", between.record(*lane))
+    with between.on(device):
+        Execution("copy: between devices", CUDA).move(src, dst)
+    between.wait(*lane, between.record(device, "kernels"))
+
+
+def assign(between: Peers, target: Any, source: Any) -> None:
+    """Copy all elements of a :class:`~cuteblas.ShardedArray` into another one of its shape and type, in whatever shards."""
+    devices = sorted({*target.devices, *source.devices})
+    begun = [between.record(device, "kernels") for device in devices]
+    for device in {*target.devices}:
+        for event in begun:
+            between.wait(device, "in", event)
+    for (to, start), dst in zip(zip(target.devices, target.starts, strict=True), target.shards, strict=True):
+        for (origin, first), src in zip(zip(source.devices, source.starts, strict=True), source.shards, strict=True):
+            low = [0] * target.ndim
+            high = list(target.shape)
+            for axis, at, x in ((target.axis, start, dst), (source.axis, first, src)):
+                low[axis], high[axis] = max(low[axis], at), min(high[axis], at + x.shape[axis])
+            if all(i < j for i, j in zip(low, high, strict=True)):
+                box_of = [tuple(slice(i - (at if k == axis else 0), j - (at if k == axis else 0))
+                                for k, (i, j) in enumerate(zip(low, high, strict=True)))
+                          for axis, at in ((target.axis, start), (source.axis, first))]
+                copy_box(between, (to, "in"), (to, dst[box_of[0]]), (origin, src[box_of[1]]))
+    ended = [between.record(device, "in") for device in {*target.devices}]
+    for device in devices:
+        for event in ended:
+            between.wait(device, "kernels", event)

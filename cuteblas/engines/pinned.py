@@ -1,0 +1,58 @@
+"""NumPy arrays in pinned memory."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+__all__ = ["empty_pinned"]
+
+
+def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: str = "C") -> np.ndarray:
+    """A new NumPy array in pinned memory, as ``numpy.empty``: the GPU reads and writes it without a copy on the host.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        The extents.
+    dtype : dtype
+        The element type; float64 by default. One without references to other memory.
+    order : {"C", "F"}
+        The order of the elements.
+
+    Returns
+    -------
+    numpy.ndarray
+        With elements of any value. Its memory is freed with it and with the last of its views.
+
+    Raises
+    ------
+    RuntimeError
+        Where there is no GPU, with the reason.
+    TypeError, ValueError
+        What ``numpy.empty`` raises.
+
+    See Also
+    --------
+    cuteblas.backend : what works on NumPy arrays.
+
+    Examples
+    --------
+    >>> a = cuteblas.empty_pinned((4096, 4096), np.float32)            # doctest: +SKIP
+    >>> a[:] = 1                                                       # doctest: +SKIP
+    >>> with cuteblas.backend("cuda"):                                 # doctest: +SKIP
+    ...     c = cuteblas.matmul(a, a)
+    """
+    like = np.empty(0, dtype, order=order)              # type: ignore[call-overload]
+    if like.dtype.hasobject:
+        raise TypeError(f"elements of {like.dtype} refer to other memory")
+    extents = np.broadcast_shapes(shape)
+    from .placement import require_cuda
+
+    require_cuda("empty_pinned")
+    from .host_cuda import current_ring
+
+    memory = current_ring().link.pinned(max(prod(extents) * like.itemsize, 1))
+    return np.ndarray(extents, like.dtype, memory, order=order)                 # type: ignore[arg-type]

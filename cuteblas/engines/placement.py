@@ -1,0 +1,258 @@
+"""Where a call on NumPy arrays runs: on this CPU or on the GPU.
+
+``backend("auto")`` compares the times that both are expected to take. As long as CUDA has not been started, what the GPU would have
+saved is added up, and CUDA is started when that reaches what starting it costs: so a program never takes more than twice the time
+of the better choice (the ski-rental rule).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._forks import orphaned
+from .counters import tally
+from .settings import backend, current_backend, driver_is_there, workspace_limit
+
+if TYPE_CHECKING:
+    from ..planning.cost.hosts import HostCosts
+    from .engine import Engine
+
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "host_engine", "offload", "require_cuda", "stays", "told",
+           "work_of"]
+
+FEW = 1 << 17
+"""Elements of operands together that are not worth a question."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call costs.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        Of its products.
+    products : float
+        Multiplications; 0 for a copy.
+    up, down : int
+        Bytes of the operands and of the results.
+    transposes : bool
+        Whether a copy has another order than its source.
+    symmetric : bool
+        Whether it is a matrix times its transpose, of which NumPy computes a half.
+    """
+
+    dtype: np.dtype
+    products: float
+    up: int
+    down: int
+    transposes: bool = False
+    symmetric: bool = False
+
+    def never_moves(self) -> bool:
+        """Whether the host is expected to be faster, whatever has been started."""
+        here, there = self.seconds()
+        return there >= here
+
+    def seconds(self) -> tuple[float, float]:
+        """The expected times by NumPy and by the GPU."""
+        count, costs = _processors(), _costs()
+        if self.products:
+            here = costs.host_product(self.dtype.name, self.products / (1 + self.symmetric), self.up + self.down, count)
+        else:
+            here = costs.host_copy(self.up, self.transposes, count)
+        return here, costs.gpu_call(self.dtype.name, self.products, self.up, self.down, count)
+
+
+@cache
+def _processors() -> int:
+    from ..runtime.ring import processors
+
+    return processors()
+
+
+@cache
+def _costs() -> HostCosts:
+    from ..runtime.costs import host_costs
+
+    return host_costs()
+
+
+# -- whether there is a GPU -------------------------------------------------------------------------------------------------------
+_saved = 0.0                            # seconds
+_why_not: str | None = None             # why CUDA does not start, once that was tried
+_started = False
+
+
+def _start() -> bool:
+    """Start CUDA, if that was not tried before."""
+    global _started, _why_not
+    if not _started and _why_not is None:
+        from ..runtime import why_unavailable
+
+        _why_not = why_unavailable()
+        _started = _why_not is None
+    return _started
+
+
+def _possible() -> bool:
+    return _why_not is None and driver_is_there() and not orphaned()
+
+
+def stays(*arrays: Any) -> bool:
+    """Whether NumPy answers a call on these operands without further questions.
+
+    Raises
+    ------
+    RuntimeError
+        If they have to go to a GPU and there is none.
+    """
+    where = current_backend()
+    if where == "numpy":
+        return True
+    if where == "auto":
+        few = 0
+        for x in arrays:
+            if type(x) is np.ndarray:
+                few += x.size
+        return few <= FEW or not _possible()
+    if where == "cuda":
+        require_cuda("the backend 'cuda'")
+    return False
+
+
+def require_cuda(what: str) -> None:
+    """Start CUDA.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no GPU, with the reason.
+    """
+    if orphaned() or not _start():
+        from ..runtime import why_unavailable
+
+        raise RuntimeError(f"{what} cannot work here: {why_unavailable()}")
+
+
+def host_engine() -> Engine:
+    """What takes NumPy arrays that do not stay."""
+    from .emulator import EMULATOR, HOST_CUDA
+
+    return EMULATOR if current_backend() == "emulator" else HOST_CUDA
+
+
+def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
+    """Whether a call runs on the GPU, and why in a few words."""
+    where = current_backend()
+    if where == "cuda":
+        return True, "backend('cuda')"
+    if where != "auto":
+        return False, f"backend({where!r})"
+    if not _possible():
+        return False, "there is no GPU"
+    here, there = work.seconds()
+    times = f"{_time(here)} on the host, {_time(there)} by way of the GPU"
+    if there >= here:
+        return False, f"expected: {times}"
+    if _started or not waits:
+        return True, f"expected: {times}"
+    return False, (f"expected: {times}, but CUDA would have saved {_time(_saved)} so far and takes {_time(_cost_of_start())} to "
+                   "start")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+def _cost_of_start() -> float:
+    return _costs().started if "cupy" in sys.modules else _costs().start
+
+
+def _pays(work: Work) -> bool:
+    """Whether the GPU is worth its while, now that a call is about to run; what it would have saved is noted."""
+    global _saved
+    if current_backend() == "cuda":
+        return True
+    here, there = work.seconds()
+    if there >= here:
+        return False
+    if not _started:
+        _saved += here - there
+        return _saved >= _cost_of_start() and _start()
+    return True
+
+
+def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None,
+            stay: Callable[[], Any], written: Sequence[np.ndarray] = (), stream: Callable[[], Any] | None = None) -> Any:
+    """Run a call on the GPU if it is expected to be faster there, else by NumPy.
+
+    Parameters
+    ----------
+    function : str
+        Its name, for the counters.
+    work : Work
+        What it costs.
+    run : callable
+        What it does, as :func:`cuteblas.engines.host_cuda.carry` takes it.
+    arrays, out, written
+        Its operands, where the result goes, and further results.
+    stay : callable
+        The call itself. It is made with NumPy's backend.
+    stream : callable, optional
+        Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it cannot.
+    """
+    if _pays(work):
+        from .host_cuda import carry
+
+        limit = workspace_limit()
+        if stream is not None and (result := stream()) is not None:
+            return result
+        if limit is None or work.up + work.down <= limit:
+            result = carry(function, run, arrays, out, written)
+            if result is not None:
+                return result
+        tally(function, "moved", "stayed: no memory on the GPU").tick()
+    elif current_backend() == "auto":
+        why = "NumPy is expected to be faster" if _started else "CUDA is not started yet"
+        tally(function, "moved", f"stayed: {why}").tick()
+    with backend("numpy"):
+        return stay()
+
+
+def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:
+    """The cost of a copy into memory with these strides."""
+    transposes = any(s != t for s, t, n in zip(source.strides, strides, source.shape, strict=True) if n > 1)
+    return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes)
+
+
+def told(work: Work, device: str) -> str:
+    """Who runs a call on NumPy arrays, and why, in words for :func:`cuteblas.explain`."""
+    moves, why = _reason_for(work)
+    if moves:
+        return f"cuda:{device}, to which the arrays move; {why}"
+    return f"NumPy, {why}; the plan below is what {device} would run"
+
+
+def bytes_of(arrays: Iterable[Any]) -> int:
+    """The bytes that move: those of memory that occurs twice once, an axis along which an array is broadcast once."""
+    return sum({x.__array_interface__["data"][0]: x.nbytes for x in arrays if isinstance(x, np.ndarray)}.values())
+
+
+def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any, shape: Sequence[int]) -> Work:
+    """The cost of a sum of products."""
+    dtype = np.dtype(dtype)
+    return Work(dtype, max(products, 1.0), bytes_of(arrays), int(np.prod(shape, dtype=float)) * dtype.itemsize,
+                symmetric=dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays))
+
+
+def _is_transpose(a: Any, b: Any) -> bool:
+    """Whether one matrix is the other one's transpose in the same memory."""
+    return type(a) is type(b) is np.ndarray and a.ndim == b.ndim == 2 and a.shape == b.shape[::-1] \
+        and a.strides == b.strides[::-1] and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]

@@ -1,0 +1,195 @@
+"""From arrays to the kernels' terms: a product or a copy of memory as a frozen problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+
+from ..codegen.dtypes import element_of
+from ..codegen.epilogue import EpilogueGraph
+from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
+from .memory import Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
+
+__all__ = ["Matrix", "Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem", "matrix", "new", "readable",
+           "writable"]
+
+# The widest word that kernels move, in bytes.
+_WORD = 16
+
+
+def has_kernels(dtype: np.dtype) -> bool:
+    """Whether kernels multiply arrays of that type, by NumPy's rules."""
+    row = element_of(dtype)
+    return row is not None and row.is_multiplied and row.package == "numpy"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """An operand as kernels see it: as it is, or as a copy that is made for a reason.
+
+    Attributes
+    ----------
+    memory : Memory
+        What kernels read or write. The address of a copy is not known yet; allocations are aligned to 16 bytes.
+    reason : str or None
+        Why it is a copy; ``None`` if it is the operand itself.
+    """
+
+    memory: Memory
+    reason: str | None = None
+
+
+def new(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, reason: str | None = None) -> Staged:
+    """Memory that is to be allocated."""
+    return Staged(Memory(shape, strides, dtype), reason)
+
+
+def _unfit(x: Memory, dtype: np.dtype) -> str | None:
+    if x.dtype != dtype:
+        return f"is {x.dtype}, computed in {dtype}"
+    return None if x.whole_elements else "elements are not aligned to their size"
+
+
+def readable(x: Memory, dtype: np.dtype) -> Staged:
+    """An input as kernels of that type can read it."""
+    reason = _unfit(x, dtype)
+    return Staged(x) if reason is None else new(x.shape, strides_by_order(replace(x, dtype=dtype), "K"), dtype, reason)
+
+
+def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
+    """An output as kernels of that type can write it while they read the inputs."""
+    reason = _unfit(out, dtype)
+    if reason is None and any(x.reason is None and overlap(out, x.memory) for x in inputs):
+        reason = "shares memory with an input"
+    if reason is None and overlaps_itself(out):
+        reason = "shares memory with itself"
+    return Staged(out) if reason is None else new(out.shape, contiguous_strides(out.shape, dtype.itemsize), dtype, reason)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A stack of matrices in memory.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy's name of the element type.
+    rows, columns : int
+        Strides in elements from one row to the next, and from one column to the next.
+    batch : tuple of int
+        Strides in elements of the batch modes, 0 where the matrix is the same.
+    alignment : int
+        The largest power of two, at most 16 (bytes), that divides the address.
+    conj : bool
+        Whether elements are conjugated as they are read.
+    """
+
+    dtype: str
+    rows: int
+    columns: int
+    batch: tuple[int, ...]
+    alignment: int = 16
+    conj: bool = False
+
+    def operand(self, batch: tuple[int, ...], strides: tuple[int, int]) -> Operand:
+        """The same memory as an operand of kernels, with these strides."""
+        return Operand(self.dtype, strides, batch, self.conj, self.alignment)
+
+
+def matrix(x: Memory, core: tuple[int | None, int | None], batch: tuple[int, ...], *, conj: bool = False) -> Matrix:
+    """The stack of matrices whose rows and columns are counted by the axes ``core``; ``None`` for an axis that a vector lacks.
+
+    Strides of modes of extent 1 become 0.
+    """
+    steps = [stride // x.dtype.itemsize if extent > 1 else 0 for stride, extent in zip(x.strides, x.shape, strict=True)]
+    rows, columns = (0 if axis is None else steps[axis] for axis in core)
+    rest = [step for axis, step in enumerate(steps) if axis not in core]
+    return Matrix(x.dtype.name, rows, columns, (0,) * (len(batch) - len(rest)) + tuple(rest), x.alignment, conj)
+
+
+def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Matrix, b: Matrix, c: Matrix, *,
+                   graph: EpilogueGraph | None = None, operands: Mapping[str, Matrix] | None = None,
+                   outputs: Mapping[str, Matrix] | None = None, alpha: ScalarKind = "one", beta: ScalarKind = "zero",
+                   precision: str = "auto", variant: str | None = None, compute: str | None = None) -> GemmProblem:
+    """The problem of multiplying matrices A (m, k) and B (k, n) into C (m, n), with as few batch modes as possible.
+
+    Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are merged; a mode along which B does not
+    move becomes part of M where the strides of A, of C and of everything that is laid out over C allow it, and likewise one of A
+    part of N.
+    """
+    over_c = [c, *(operands or {}).values(), *(outputs or {}).values()]
+    rows = _Side(extents[0], (a.rows, *(x.rows for x in over_c)))
+    columns = _Side(extents[1], (b.columns, *(x.columns for x in over_c)))
+    modes: list[tuple[int, ...]] = []                   # the extent, then the strides in A, in B and over C
+    for mode in zip(batch, *(x.batch for x in (a, b, *over_c)), strict=True):
+        if mode[0] == 1:
+            continue
+        if modes and all(outer == inner * mode[0] for outer, inner in zip(modes[-1][1:], mode[1:], strict=True)):
+            mode = (modes.pop()[0] * mode[0], *mode[1:])
+        modes.append(mode)
+    for mode in modes[::-1]:
+        extent, in_a, in_b, *in_c = mode
+        if in_b == 0 and rows.absorbs((in_a, *in_c)):
+            rows = rows.with_outer(extent, (in_a, *in_c))
+        elif in_a == 0 and columns.absorbs((in_b, *in_c)):
+            columns = columns.with_outer(extent, (in_b, *in_c))
+        else:
+            continue
+        modes.remove(mode)
+
+    left, batch_a, batch_b, *batches = (tuple(mode[i] for mode in modes) for i in range(3 + len(over_c)))
+    first, *rest = (x.operand(strides, (rows.strides[i], columns.strides[i]))
+                    for i, (x, strides) in enumerate(zip(over_c, batches, strict=True), 1))
+    fusion = None
+    if graph is not None:
+        named = list(zip((*(operands or {}), *(outputs or {})), rest, strict=True))
+        reads = len(operands or {})
+        fusion = Fusion(graph, tuple(named[:reads]), tuple(named[reads:]))
+    return GemmProblem(rows.extent, columns.extent, extents[2], a.operand(batch_a, (rows.strides[0], a.columns)),
+                       b.operand(batch_b, (columns.strides[0], b.rows)), first, left, alpha, beta, precision, variant, compute,
+                       fusion)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """M or N: its extent, and its strides in elements in A or B, in C and in everything that is laid out over C."""
+
+    extent: int
+    strides: tuple[int, ...]
+
+    def absorbs(self, strides: tuple[int, ...]) -> bool:
+        """Whether a batch mode with these strides continues this mode."""
+        return self.extent == 1 or strides == tuple(s * self.extent for s in self.strides)
+
+    def with_outer(self, extent: int, strides: tuple[int, ...]) -> _Side:
+        """This mode continued by a batch mode."""
+        return _Side(extent, strides) if self.extent == 1 else replace(self, extent=self.extent * extent)
+
+
+def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:
+    """The problem of moving ``x`` to ``out`` if both begin at one address and that transposes square matrices; ``None`` if not."""
+    if (x.shape, x.dtype, x.address) != (out.shape, out.dtype, out.address) or overlaps_itself(out):
+        return None
+    problem = replace(copy_problem(x, out), in_place=True)
+    from ..planning.copy.dispatch import square_modes
+
+    return None if square_modes(problem) is None else problem
+
+
+def copy_problem(src: Memory, dst: Memory, variant: str | None = None) -> CopyProblem:
+    """The problem of copying ``src`` into ``dst``, which has the same shape and element size and does not overlap it.
+
+    Elements move as words of the largest size that divides both addresses, all strides and the element, so that any element type
+    and any alignment is a copy of words.
+    """
+    itemsize = src.dtype.itemsize
+    modes = [(n, s, d) for n, s, d in zip(src.shape, src.strides, dst.strides, strict=True) if n != 1]
+    word = gcd(_WORD, itemsize, src.address, dst.address, *(stride for mode in modes for stride in mode[1:]))
+    modes = [(n, s // word, d // word) for n, s, d in modes]
+    if itemsize > word:
+        modes.append((itemsize // word, 1, 1))
+    shape, src_strides, dst_strides = (tuple(mode[i] for mode in modes) for i in range(3))
+    return CopyProblem(shape, src_strides, dst_strides, word, src.alignment, dst.alignment, variant)

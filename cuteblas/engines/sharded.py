@@ -1,0 +1,204 @@
+"""Arrays in parts on several GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .dispatch import kind_of
+
+__all__ = ["ShardedArray", "as_sharded"]
+
+
+class ShardedArray:
+    """An array that is divided along one axis, its parts on the GPUs of this host.
+
+    It is an operand, an ``out`` and a result of calls with ``devices=``, and nothing else: its parts are CuPy arrays.
+
+    Parameters
+    ----------
+    shards : sequence of cupy.ndarray
+        The parts in their order, each on any GPU; equal in type and in all extents but one.
+    axis : int
+        The axis along which they follow each other.
+
+    Attributes
+    ----------
+    shards : tuple of cupy.ndarray
+    axis : int
+        At least 0.
+    shape : tuple of int
+        Of the whole array.
+    dtype : numpy.dtype
+
+    Raises
+    ------
+    TypeError
+        If a part is no CuPy array.
+    ValueError
+        If parts do not fit together.
+
+    See Also
+    --------
+    cuteblas.matmul : takes them, with ``devices=``.
+
+    Examples
+    --------
+    >>> x = cuteblas.ShardedArray([cupy.zeros((3, 5)), cupy.zeros((4, 5))])  # doctest: +SKIP
+    >>> x.shape, x.devices  # doctest: +SKIP
+    ((7, 5), (0, 0))
+    """
+
+    __slots__ = ("axis", "dtype", "shape", "shards")
+
+    def __init__(self, shards: Sequence[Any], axis: int = 0):
+        self.shards = tuple(shards)
+        if not self.shards:
+            raise ValueError("a ShardedArray needs at least one shard")
+        for i, x in enumerate(self.shards):
+            if kind_of(x) != "cupy":
+                raise TypeError(f"shards are CuPy arrays, but shard {i} is {type(x).__module__}.{type(x).__name__}")
+        first = self.shards[0]
+        self.axis = np.lib.array_utils.normalize_axis_index(axis, first.ndim)
+        self.dtype = first.dtype
+        for i, x in enumerate(self.shards):
+            if x.dtype != first.dtype:
+                raise ValueError(f"shards have one type, but shard 0 is {first.dtype} and shard {i} {x.dtype}")
+            if x.ndim != first.ndim or any(n != m for j, (n, m) in enumerate(zip(x.shape, first.shape, strict=True))
+                                           if j != self.axis):
+                raise ValueError(f"shards differ along axis {self.axis} alone, but shard 0 has shape {first.shape} and shard {i} "
+                                 f"{x.shape}")
+        self.shape = tuple(sum(x.shape[j] for x in self.shards) if j == self.axis else n for j, n in enumerate(first.shape))
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The device of each shard."""
+        return tuple(x.data.device_id for x in self.shards)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return int(np.prod(self.shape, dtype=float)) * self.dtype.itemsize
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each shard begins along the axis."""
+        ends = np.cumsum([0, *(x.shape[self.axis] for x in self.shards)])
+        return tuple(int(end) for end in ends[:-1])
+
+    def __repr__(self) -> str:
+        where = ", ".join(f"cuda:{device}" for device in self.devices)
+        return f"ShardedArray(shape={self.shape}, dtype={self.dtype}, axis={self.axis}, devices=({where}))"
+
+    @classmethod
+    def like(cls, shape: Sequence[int], dtype: Any, devices: Sequence[int], axis: int = 0) -> ShardedArray:
+        """A new array with elements of no meaning, divided equally.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Of the whole array.
+        dtype : dtype
+        devices : sequence of int
+            One for each shard.
+        axis : int
+            The axis to divide.
+
+        Examples
+        --------
+        >>> cuteblas.ShardedArray.like((100, 5), "float32", devices=(0, 1))  # doctest: +SKIP
+        ShardedArray(shape=(100, 5), dtype=float32, axis=0, devices=(cuda:0, cuda:1))
+        """
+        import cupy
+
+        axis = np.lib.array_utils.normalize_axis_index(axis, len(shape))
+        ends = [shape[axis] * i // len(devices) for i in range(len(devices) + 1)]
+        shards = []
+        for device, (start, stop) in zip(devices, pairwise(ends), strict=True):
+            with cupy.cuda.Device(device):
+                shards.append(cupy.empty((*shape[:axis], stop - start, *shape[axis + 1:]), dtype))
+        return cls(shards, axis)
+
+    @classmethod
+    def of(cls, x: Any, devices: Sequence[int], axis: int = 0) -> ShardedArray:
+        """The elements of a CuPy array, or of one in other shards, divided equally among devices.
+
+        Examples
+        --------
+        >>> x = cuteblas.ShardedArray.of(cupy.ones((100, 5)), devices=(0, 1))  # doctest: +SKIP
+        """
+        from ..runtime.peers import peers
+        from .peer_copies import assign
+
+        source = as_sharded(x)
+        target = cls.like(source.shape, source.dtype, devices, axis)
+        assign(peers(), target, source)
+        return target
+
+    def gathered(self, device: int | None = None) -> Any:
+        """All elements in one CuPy array.
+
+        Parameters
+        ----------
+        device : int, optional
+            Where; that of the first shard by default.
+
+        Examples
+        --------
+        >>> x.gathered(1).device.id  # doctest: +SKIP
+        1
+        """
+        return self.of(self, [self.devices[0] if device is None else device], self.axis).shards[0]
+
+
+def as_sharded(x: Any) -> ShardedArray:
+    """An operand in shards: a CuPy array is one shard, and arrays of ``cupyx.distributed`` are those of their chunks.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    ValueError
+        For chunks that do not follow each other along one axis, or are parts of sums.
+    """
+    if isinstance(x, ShardedArray):
+        return x
+    if type(x).__module__.startswith("cupyx.distributed"):      # whose arrays are CuPy's by type, without memory of their own
+        return _from_chunks(x)
+    if kind_of(x) == "cupy":
+        return ShardedArray([x] if x.ndim else [x.reshape(1)])
+    raise TypeError(f"with devices=, operands are CuPy arrays, cuteblas.ShardedArray or arrays of cupyx.distributed, not "
+                    f"{type(x).__module__}.{type(x).__name__}")
+
+
+def _from_chunks(x: Any) -> ShardedArray:
+    from ..runtime.peers import peers
+
+    if x.mode is not None:
+        raise ValueError("chunks of a distributed array in this mode are parts of sums or the like; "
+                         "change_mode(cupyx.distributed.array.REPLICA) makes them parts of the array")
+    chunks: dict[tuple[tuple[int, int], ...], Any] = {}
+    held = x.all_chunks()
+    for device, boxes in x.index_map.items():
+        peers().synchronize(device)                     # chunks are written on streams of their own
+        for box, array in zip(boxes, held[device], strict=True):
+            key = tuple(cut.indices(n)[:2] for cut, n in zip(box, x.shape, strict=True))
+            chunks.setdefault(key, array)
+    divided = [axis for axis in range(len(x.shape)) if len({key[axis] for key in chunks}) > 1]
+    if len(divided) > 1:
+        raise ValueError(f"chunks of a distributed array follow each other along one axis, but these are divided along axes "
+                         f"{', '.join(map(str, divided))}; reshard gives them another order")
+    axis = divided[0] if divided else 0
+    ordered = sorted(chunks, key=lambda key: key[axis])
+    for one, other in pairwise(ordered):
+        if one[axis][1] != other[axis][0]:
+            raise ValueError(f"chunks of a distributed array overlap or leave gaps along axis {axis}")
+    return ShardedArray([chunks[key] for key in ordered], axis)

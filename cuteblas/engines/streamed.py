@@ -1,0 +1,301 @@
+"""Calls on NumPy arrays on the GPU in tiles: operands arrive, tiles are computed, and results leave at the same time.
+
+:mod:`cuteblas.planning.streaming` says which tiles, in which order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from time import sleep
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from ..planning.streaming import Extents, Schedule, Tile, schedule
+from ..runtime.ring import Transfer
+from .counters import tally
+from .cuda import CUDA
+from .execution import Execution
+from .host_cuda import Crossing, crossing, current_ring, dense, native
+from .memory import Memory
+from .settings import workspace_limit
+
+__all__ = ["Operand", "Tiled", "stream_copy", "stream_product", "stream_tiles"]
+
+_SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
+_MOST_HALVINGS = 4
+_PATIENCE = 2.0                         # seconds that nobody wonders about
+_MOMENT = 20e-6                         # seconds
+_MOST_RESULTS = 1                       # that leave while the next one is computed
+
+
+class Operand(NamedTuple):
+    """An array of a call that is computed in tiles.
+
+    Attributes
+    ----------
+    array : numpy.ndarray
+        All of it.
+    axes : tuple of int or None
+        Its axes that are those of tiles: batch, rows, columns and sum; ``None`` where it has none.
+    """
+
+    array: np.ndarray
+    axes: tuple[int | None, ...]
+
+    def part(self, tile: Tile, whole: Any = None) -> Any:
+        """What a tile needs of it; of ``whole`` if that has been moved."""
+        box: list[slice] = [_ALL] * self.array.ndim
+        for axis, part in zip(self.axes, tile, strict=True):
+            if axis is not None:
+                box[axis] = part
+        return (self.array if whole is None else whole)[tuple(box)]
+
+    def key(self, tile: Tile) -> tuple[Any, ...]:
+        """What tiles have in common that need the same elements."""
+        return tuple((part.start, part.stop) if self.array.strides[axis] else (part.stop or 0) - (part.start or 0)
+                     for axis, part in zip(self.axes, tile, strict=True) if axis is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Tiled:
+    """A call in tiles.
+
+    Attributes
+    ----------
+    function : str
+        On whose account.
+    extents : Extents
+        What decides how it moves.
+    operands : tuple of Operand
+        What it reads; the first two are those that are multiplied.
+    result : Operand
+        What it writes.
+    compute : callable
+        Of the operands of a tile on the device and of where its result goes.
+    add : callable, optional
+        Of the operands of a part of a sum and of the sum so far, or ``None``; returns the sum.
+    """
+
+    function: str
+    extents: Extents
+    operands: tuple[Operand, ...]
+    result: Operand
+    compute: Callable[[Sequence[Any], Any], None]
+    add: Callable[[Sequence[Any], Any], Any] | None = None
+
+
+def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, others: Mapping[str, np.ndarray],
+                   compute: Callable[[Sequence[Any], Any], None], add: Callable[[Sequence[Any], Any], Any] | None = None) -> bool:
+    """Compute something of products of matrices in tiles.
+
+    Parameters
+    ----------
+    function : str
+        On whose account.
+    a, b, c : numpy.ndarray
+        Operands of shapes (..., m, k) and (..., k, n), and the result, (..., m, n), which shares no memory with them.
+    others : mapping of str to numpy.ndarray
+        Further operands, of the shape of the result or of no dimensions.
+    compute, add : callable
+        As of :class:`Tiled`; operands are ``a``, ``b`` and the others in their order.
+
+    Returns
+    -------
+    bool
+        Whether it is done: ``False`` if there are no tiles.
+    """
+    if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
+        return False
+    over_c = {name: Operand(x, (0 if c.ndim > 2 else None, x.ndim - 2, x.ndim - 1, None) if x.ndim else (None,) * 4)
+              for name, x in others.items()}
+    batch, many = (c.shape[0], prod(c.shape[1:-2])) if c.ndim > 2 else (1, 1)
+    moved = sum(x.itemsize for x in others.values() if x.ndim and all(x.strides[-2:]))
+    extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize, c.itemsize + moved,
+                      _has_batch(a, c), _has_batch(b, c), np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
+                      add is not None)
+    operands = (Operand(a, (0 if _has_batch(a, c) else None, a.ndim - 2, None, a.ndim - 1)),
+                Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)), *over_c.values())
+    result = Operand(c, (0 if c.ndim > 2 else None, c.ndim - 2, c.ndim - 1, None))
+    if stream_tiles(Tiled(function, extents, operands, result, compute, add)):
+        return True
+    if c.ndim < 4:
+        return False
+    def each(x: np.ndarray, i: int) -> np.ndarray:
+        return x if x.ndim < c.ndim else x[i] if x.shape[0] > 1 else x[0]
+
+    return all(stream_product(function, each(a, i), each(b, i), c[i], {name: each(x, i) for name, x in others.items()}, compute,
+                              add) for i in range(batch))
+
+
+def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | None) -> bool:
+    """Copy a NumPy array into another order or other gaps in parts of one axis.
+
+    Parameters
+    ----------
+    function : str
+        On whose account.
+    a, new : numpy.ndarray
+        The source, and where it goes, which shares no memory with it.
+    variant : str, optional
+        The kernel.
+
+    Returns
+    -------
+    bool
+        Whether it is done: ``False`` if there are no parts.
+    """
+    if not a.size or np.may_share_memory(a, new):
+        return False
+    if not a.ndim:
+        return False
+    axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i])) * a.shape[i], abs(new.strides[i])))
+    run = Execution(f"{function}: tiles", CUDA)
+    each = a.nbytes // a.shape[axis]
+    extents = Extents(a.shape[axis], 1, 1, a_bytes=each, b_bytes=0, c_bytes=each, may_divide_k=False, grain=1)
+    axes = None, axis, None, None
+    if stream_tiles(Tiled(function, extents, (Operand(a, axes),), Operand(new, axes),
+                          lambda there, target: run.move(there[0], target, variant))):
+        return True
+    first, second = np.moveaxis(a, axis, 0), np.moveaxis(new, axis, 0)
+    return a.ndim > 1 and all(stream_copy(function, *both, variant=variant) for both in zip(first, second, strict=True))
+
+
+def stream_tiles(call: Tiled) -> bool:
+    """Compute all tiles of a call; if the device lacks memory, smaller ones.
+
+    Returns
+    -------
+    bool
+        Whether it is done: ``False`` if there are no tiles.
+    """
+    x, function = call.extents, call.function
+    room = current_ring().link.free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
+    if (limit := workspace_limit()) is not None:
+        room = min(room, limit)
+    for _ in range(_MOST_HALVINGS):
+        plan = schedule(x, room)
+        if plan is None:
+            return False
+        try:
+            with crossing() as way:
+                _Streamed(way, plan, call).run()
+        except CUDA.out_of_memory:
+            cupy.get_default_memory_pool().free_all_blocks()
+            tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
+            room //= 2
+        else:
+            tally(function, "calls", "in tiles").tick()
+            tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
+            return True
+    return False
+
+
+_ALL = slice(None)
+
+
+def _has_batch(x: np.ndarray, c: np.ndarray) -> bool:
+    """Whether an operand has elements of its own for each index of the outermost batch axis."""
+    return x.ndim == c.ndim > 2 and x.shape[0] > 1 and x.strides[0] != 0
+
+
+def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
+    """The tiles; with ``CUTEBLAS_PROGRESS=1`` and tqdm, a bar on stderr shows those that are done once there are some seconds of
+    them."""
+    if len(tiles) < 2 or os.environ.get("CUTEBLAS_PROGRESS", "0") in ("", "0"):
+        return tiles
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return tiles
+    return tqdm(tiles, "cuteblas", unit="tile", delay=_PATIENCE, leave=False)
+
+
+class _Panels:
+    """The panels of the operands that are on the device or on their way."""
+
+    def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
+        self._way, self._operands = way, operands
+        self._there: dict[tuple[Any, ...], tuple[Any, list[Transfer]]] = {}
+        self._whole: list[Any] = []
+        self._first: list[Transfer] = []
+        if together:                                    # A and B are one memory, which moves once
+            self._whole, self._first = way.begin([operand.array for operand in operands[:2]])
+
+    def ask(self, tile: Tile) -> None:
+        """Begin to bring what a tile needs."""
+        for i, operand in enumerate(self._operands):
+            key = i, operand.key(tile)
+            if i >= len(self._whole) and key not in self._there:
+                (panel,), transfers = self._way.begin([operand.part(tile)])
+                self._there[key] = panel, transfers
+
+    def take(self, tile: Tile) -> list[Any]:
+        """The panels of a tile, for kernels that are launched from now on."""
+        if self._first:
+            self._way.arrived(self._first, helps=True)
+            self._first = []
+        found = [operand.part(tile, x) for operand, x in zip(self._operands, self._whole, strict=False)]
+        for i, operand in enumerate(self._operands[len(found):], len(found)):
+            panel, transfers = self._there[i, operand.key(tile)]
+            self._way.arrived(transfers, helps=not self._way.streams)
+            transfers.clear()
+            found.append(panel)
+        return found
+
+    def keep(self, tiles: Sequence[Tile]) -> None:
+        """Give up all that these tiles do not need."""
+        wanted = {(i, operand.key(tile)) for tile in tiles for i, operand in enumerate(self._operands)}
+        for key in self._there.keys() - wanted:
+            del self._there[key]
+
+
+class _Streamed:
+    """One call on its way."""
+
+    def __init__(self, way: Crossing, plan: Schedule, call: Tiled):
+        self.way, self.plan, self.call = way, plan, call
+        self.panels = _Panels(way, call.operands, plan.together)
+
+    def run(self) -> None:
+        """Compute all tiles, and wait for the result."""
+        tiles, ahead, call = self.plan.tiles, self.plan.ahead, self.call
+        self.way.streams = len(tiles) > 2
+        asked = 0
+        sum_so_far: Any = None
+        for i, tile in enumerate(shown(tiles)):
+            if asked and asked < len(tiles):
+                self.way.ring.link.uploads_follow_kernels()         # panels may get the memory of others
+            while asked < min(i + ahead + 1, len(tiles)):
+                self.panels.ask(tiles[asked])
+                if not asked:
+                    sleep(_MOMENT)                              # threads that wait for the interpreter begin
+                asked += 1
+            there = self.panels.take(tile)
+            here = call.result.part(tile)
+            same = [i + d for d in (-1, 1) if 0 <= i + d < len(tiles) and tiles[i + d][:3] == tile[:3]]
+            if same and call.add is not None:
+                first, last = i - 1 not in same, i + 1 not in same
+                sum_so_far = call.add(there, None if first else sum_so_far)
+                if last:
+                    self._leave(here, sum_so_far)
+                    sum_so_far = None
+            else:
+                target = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype)))
+                call.compute(there, target)
+                self._leave(here, target)
+                del target
+            del there
+            if ahead < len(tiles):
+                self.panels.keep(tiles[i + 1:i + ahead + 1])
+                self.way.returned(_MOST_RESULTS)
+        self.way.finish()
+
+    def _leave(self, here: np.ndarray, there: Any) -> None:
+        """Begin to bring a tile of the result."""
+        self.way.ring.link.downloads_follow_kernels()
+        self.way.fetch(there, here)

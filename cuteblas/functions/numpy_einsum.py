@@ -1,0 +1,375 @@
+"""``einsum`` of NumPy arrays by NumPy: in pairs, each a product of matrices where it is one, by NumPy's BLAS.
+
+What is to be done follows from subscripts, shapes, strides and types alone, so it is settled once for calls that repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from string import ascii_letters
+from typing import Any
+
+import numpy as np
+
+from ..codegen.dtypes import element_of
+from ..engines.exact import WITHOUT_BLAS, product_of
+from ..engines.memory import without_imaginary_part
+from .expressions import Expression
+from .subscripts import Subscripts
+
+__all__ = ["Program", "loop_ns", "program"]
+
+_FEW = 64                                       # products of a matrix that do not repay a call of BLAS for each matrix of a stack
+# Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product of elements by NumPy's loop over
+# one to four operands.
+_CALL, _STEP, _LOOP_CALL, _OF_A_STACK = 5000.0, 4500.0, 2000.0, 150.0
+_RATES = {"b": (0.1, 1.7, 2.0, 4.0), "i": (0.9, 0.45, 1.2, 3.0), "f": (0.8, 0.3, 0.8, 2.5),
+          "c": (1.0, 1.1, 2.3, 4.0), "e": (3.0, 4.5, 9.0, 13.0)}
+_MOVED, _BY_BLAS, _BY_VECTORS, _EXACT = 0.6, 0.04, 0.25, 2e4
+
+
+def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
+    """The expected time of NumPy's plain loop."""
+    rates = _RATES["e" if dtype.char == "e" else dtype.kind if dtype.kind in "bfc" else "i"]
+    return _LOOP_CALL + products * rates[min(operands, len(rates)) - 1]
+
+
+@dataclass(frozen=True)
+class _Load:
+    """An operand as a tensor with an axis for each of its indices whose extent is not 1, in the type of the products: rounded to
+    that of the result first if it is float16, whose products are float32."""
+
+    diagonal: str | None
+    shape: tuple[int, ...] | None
+    dtype: np.dtype
+    wide: np.dtype
+
+    def of(self, x: np.ndarray) -> np.ndarray:
+        """A view where the type allows it."""
+        if self.diagonal is not None:
+            x = np.einsum(self.diagonal, x)
+        if self.shape is not None:
+            x = x.reshape(self.shape)
+        if x.dtype != self.dtype:
+            x = without_imaginary_part(x, self.dtype).astype(self.dtype)
+        return x if x.dtype == self.wide else x.astype(self.wide)
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """NumPy's plain loop over all indices, of which there are so many products."""
+
+    positions: tuple[int, ...]
+    subscripts: str
+    products: int
+
+    def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
+        """The product."""
+        return np.asarray(np.einsum(self.subscripts, *factors))
+
+    def expected_ns(self, dtype: np.dtype) -> float:
+        """The expected time."""
+        return loop_ns(dtype, len(self.positions), self.products)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A product of two tensors as a stack of products of matrices.
+
+    Attributes
+    ----------
+    positions : tuple of int
+        Where they are in the list of what is left.
+    swapped : bool
+        Whether the second one is the left factor.
+    sums : pair of _Loop or None
+        The sum of each factor over the axes that nothing else has, which comes first.
+    axes : pair of tuple of int
+        The others, in the order stack, rows, columns.
+    shapes : pair of tuple of int
+        Of the stacks of matrices; where nothing is summed, of arrays that broadcast.
+    stacked, groups : tuple of int
+        The shape of the result as such a stack, and how many of its axes each axis of the stack is made of: those of the
+        stack, of the rows of the left factor and of the columns of the right one.
+    shape : tuple of int
+        Of the result.
+    multiplies : numpy.ufunc
+        ``numpy.matmul``, or ``numpy.multiply`` where nothing is summed.
+    loop : _Loop or None
+        The same by NumPy's plain loop, where sums that come first may overflow and their products with small numbers would not.
+    """
+
+    positions: tuple[int, ...]
+    swapped: bool
+    sums: tuple[_Loop | None, _Loop | None]
+    axes: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    stacked: tuple[int, ...]
+    groups: tuple[int, int, int]
+    shape: tuple[int, ...]
+    multiplies: np.ufunc
+    loop: _Loop | None
+
+    def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
+        """The product."""
+        result = self._multiplied(self._both(factors))
+        if self.loop is not None and not np.isfinite(result).all():
+            return self.loop.run(factors)
+        return np.asarray(result).reshape(self.shape)
+
+    def expected_ns(self, dtype: np.dtype) -> float:
+        """The expected time."""
+        first, second = (prod(shape) for shape in self.shapes)
+        parts = 4 if dtype.kind == "c" else 1
+        taken = sum(x.expected_ns(dtype) for x in self.sums if x is not None)
+        if self.multiplies is np.multiply:
+            return taken + prod(self.shape) * parts
+        *stack, m, k = self.shapes[0]
+        n, matrices = self.shapes[1][-1], prod(stack)
+        products = matrices * m * n * k
+        taken += (first + second) * (_BY_VECTORS if min(m, n) == 1 else _MOVED) * parts
+        taken += matrices * _OF_A_STACK if matrices > 1 else 0
+        if dtype.char in WITHOUT_BLAS:
+            return taken + min(loop_ns(dtype, 2, products), _EXACT + products * _BY_BLAS * 2)
+        return taken + products * _BY_BLAS * parts
+
+    def write(self, factors: Sequence[np.ndarray], out: np.ndarray) -> None:
+        """Put the product in a stack of matrices."""
+        self._multiplied(self._both(factors), out)
+        if self.loop is not None and not np.isfinite(out).all():
+            out[...] = self.loop.run(factors).reshape(out.shape)
+
+    def _multiplied(self, both: Iterator[np.ndarray], out: np.ndarray | None = None) -> Any:
+        first, second = both
+        return np.multiply(first, second, out=out) if self.multiplies is np.multiply else product_of("einsum", first, second, out)
+
+    def _both(self, factors: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+        return (self._matrices(factor, i) for i, factor in enumerate(factors[::-1] if self.swapped else factors))
+
+    def _matrices(self, x: np.ndarray, i: int) -> np.ndarray:
+        """A factor as a stack of matrices that BLAS can read."""
+        if (first := self.sums[i]) is not None:
+            x = first.run([x])
+        x = x.transpose(self.axes[i]).reshape(self.shapes[i])
+        return x if self.multiplies is np.multiply or x.dtype.char in WITHOUT_BLAS else _for_blas(x)
+
+    def writes(self, modes: Sequence[tuple[int, int]], itemsize: int) -> bool:
+        """Whether the result can be written at once to an array of these extents and strides (in bytes)."""
+        if self.multiplies is np.multiply:
+            return True
+        stack, rows, _columns = self.groups
+        parts = _one_mode(modes[:stack]), _one_mode(modes[stack:stack + rows]), _one_mode(modes[stack + rows:])
+        if None in parts:
+            return False
+        _batch, (m, down), (n, along) = parts               # type: ignore[misc]
+        return (along == itemsize and (m == 1 or down >= n * itemsize)) or (down == itemsize and (n == 1 or along >= m * itemsize))
+
+
+_Step = _Loop | _Pair
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a call of ``einsum`` does with NumPy arrays.
+
+    Attributes
+    ----------
+    loads : tuple of _Load
+        How each operand is read.
+    steps : tuple
+        The products, in their order; each puts its result at the end of the list of what is left. Without steps, an index has no
+        elements and the result, if it has any, is zero.
+    shape, strides, dtype
+        Of a new array for the result; strides in bytes.
+    wide : numpy.dtype or None
+        Of the products.
+    scalar : bool
+        Whether a result without axes is a scalar.
+    axes : tuple of int
+        From the axes of the last product to those of the result.
+    shown : tuple of int
+        The shape of the last product with an axis of extent 1 wherever the result has an index that no operand has.
+    written : tuple or None
+        Where the last product can be written at once: the result's shape without extents of 1, the order of its axes that is that
+        product's, and the shape of these as a stack of matrices.
+    """
+
+    loads: tuple[_Load, ...]
+    steps: tuple[_Step, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    scalar: bool
+    wide: np.dtype | None = None
+    axes: tuple[int, ...] = ()
+    shown: tuple[int, ...] = ()
+    written: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+
+    def expected_ns(self, arrays: Sequence[np.ndarray]) -> float:
+        """The expected time."""
+        if self.wide is None:
+            return _CALL
+        cast = sum(x.size for x in arrays if x.dtype != self.wide)
+        return _CALL + cast + sum(_STEP + step.expected_ns(self.wide) for step in self.steps)
+
+    def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
+        """The result. ``out``, if there is one, shares no memory with the arrays."""
+        result = np.ndarray(self.shape, self.dtype, strides=self.strides) if out is None else out
+        if not self.steps:
+            result[...] = 0
+        else:
+            with np.errstate(all="ignore"):                     # as NumPy's einsum, which warns of nothing
+                left = [load.of(x) for load, x in zip(self.loads, arrays, strict=True)]
+                *first, last = self.steps
+                for step in first:
+                    new = step.run([left[i] for i in step.positions])
+                    left = [x for i, x in enumerate(left) if i not in step.positions]
+                    left.append(new)
+                factors = [left[i] for i in last.positions]
+                if self.written is not None and isinstance(last, _Pair):
+                    squeezed, axes, shape = self.written
+                    last.write(factors, result.reshape(squeezed).transpose(axes).reshape(shape))
+                else:
+                    product = last.run(factors).transpose(self.axes).reshape(self.shown)
+                    np.copyto(result, without_imaginary_part(product, result.dtype), casting="unsafe")
+        return result[()] if out is None and self.scalar and not self.shape else result
+
+
+def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]],
+            out: tuple[tuple[int, ...], np.dtype] | None = None) -> Program | None:
+    """What a call does; ``None`` if a product has more indices than NumPy has letters.
+
+    Parameters
+    ----------
+    subscripts : Subscripts
+        What is summed.
+    settled : Expression
+        Types, and the strides of a new result.
+    path : sequence of tuple of int
+        The order of the products, as ``numpy.einsum_path`` writes it.
+    shapes : sequence of tuple of int
+        Of the operands.
+    out : pair, optional
+        Strides and type of what receives the result.
+    """
+    extents = subscripts.extents
+    ends = settled.shape, settled.strides, settled.dtype, settled.scalar
+    if 0 in extents.values():
+        return Program((), (), *ends)
+    native = settled.dtype.newbyteorder("=")
+    row = element_of(native)
+    wide = native if row is None else np.dtype(row.computed)
+    loaded = [_load(term, shape, native, wide) for term, shape in zip(subscripts.terms, shapes, strict=True)]
+    loads, terms = (tuple(part) for part in zip(*loaded, strict=True))
+    result = "".join(c for c in subscripts.result if any(c in term for term in terms))
+    left, steps = list(terms), list[_Step]()
+    for positions in _whole(path, len(terms)):
+        chosen = [left[i] for i in positions]
+        left = [term for i, term in enumerate(left) if i not in positions]
+        later = {*result}.union(*left)
+        kept = "".join(dict.fromkeys(c for x in chosen for c in x if c in later)) if left else result
+        step, kept = _step(positions, chosen, kept, extents, wide)
+        if step is None:
+            return None
+        steps.append(step)
+        left.append(kept)
+    term, = left
+    shown = tuple(extents[c] if c in result else 1 for c in subscripts.result)
+    axes = tuple(term.index(c) for c in result)
+    strides, kind = (settled.strides, settled.dtype) if out is None else out
+    written = None
+    if isinstance(steps[-1], _Pair) and kind == wide and shown == settled.shape:
+        modes = {c: (extents[c], stride) for c, stride in zip(subscripts.result, strides, strict=True) if c in result}
+        if steps[-1].writes([modes[c] for c in term], wide.itemsize):
+            written = tuple(extents[c] for c in result), tuple(result.index(c) for c in term), steps[-1].stacked
+    return Program(loads, tuple(steps), *ends, wide, axes, shown, written)
+
+
+def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) -> tuple[_Load, str]:
+    """How an operand is read, and its indices then."""
+    letters = dict(zip(dict.fromkeys(term), ascii_letters, strict=False))
+    extents = dict(zip(term, shape, strict=True))
+    diagonal = None
+    if len(letters) < len(term):
+        diagonal = f"{''.join(letters[c] for c in term)}->{''.join(letters.values())}"
+    left = "".join(c for c in letters if extents[c] != 1)
+    return _Load(diagonal, tuple(extents[c] for c in left) if len(left) < len(letters) else None, dtype, wide), left
+
+
+def _whole(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
+    """A path, and pairs after it until one tensor is left."""
+    steps = [tuple(sorted(step)) for step in path]
+    count -= sum(len(step) - 1 for step in steps)
+    return steps + [(0, 1)] * (count - 1) if steps or count > 1 else [(0,)]
+
+
+def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: Mapping[str, int],
+          wide: np.dtype) -> tuple[_Step | None, str]:
+    """One product with these indices, and in which order it has them."""
+    def size(indices: Collection[str]) -> int:
+        return prod(extents[c] for c in indices)
+
+    if len(terms) != 2:
+        return _loop(positions, terms, kept, extents), kept
+    given = terms
+    rows, columns = ([c for c in kept if c in x and c not in y] for x, y in (terms, terms[::-1]))
+    swapped = bool(rows and columns) and kept.index(rows[0]) > kept.index(columns[0])
+    if swapped:
+        terms, rows, columns = terms[::-1], columns, rows
+    first, second = terms
+    batch = [c for c in kept if c in first and c in second]
+    summed = [c for c in (first if size(first) >= size(second) else second) if c in first and c in second and c not in kept]
+    alone = [[c for c in x if c not in y and c not in kept] for x, y in (terms, terms[::-1])]
+    order = "".join((*batch, *rows, *columns))
+    m, n, k, stack = map(size, (rows, columns, summed, batch))
+    loop = _loop(positions, given, order, extents)
+    if loop is not None and summed and stack > 1 and m * n * k <= _FEW and not any(alone):
+        return _loop(positions, given, kept, extents), kept
+    both, down, along = ([stack] if batch else []), [m], [n]
+    if not summed:                              # any strides will do
+        both, down, along = ([extents[c] for c in part] for part in (batch, rows, columns))
+    first_shape = (*both, *down, *([k] if summed else [1] * len(along)))
+    second_shape = (*both, *([k] if summed else [1] * len(down)), *along)
+    groups = (*batch, *rows, *summed), (*batch, *summed, *columns)
+    left = ["".join(c for c in x if c not in y) for x, y in zip(terms, alone, strict=True)]
+    if any(alone) and loop is None:
+        return None, order
+    sums = tuple(_loop((0,), [x], y, extents) if x != y else None for x, y in zip(terms, left, strict=True))
+    overflows = any(alone) and wide.kind in "fc"
+    pair = _Pair(positions, swapped, sums,                                                                  # type: ignore[arg-type]
+                 tuple(tuple(x.index(c) for c in group) for x, group in zip(left, groups, strict=True)),    # type: ignore[arg-type]
+                 (first_shape, second_shape), (*both, *down, *along), (len(batch), len(rows), len(columns)),
+                 tuple(extents[c] for c in order), np.matmul if summed else np.multiply, loop if overflows else None)
+    if loop is not None and loop.expected_ns(wide) < pair.expected_ns(wide):
+        return _loop(positions, given, kept, extents), kept
+    return pair, order
+
+
+def _loop(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: Mapping[str, int]) -> _Loop | None:
+    """NumPy's plain loop; ``None`` if there are more indices than letters."""
+    indices = dict.fromkeys("".join(terms))
+    if len(indices) > len(ascii_letters):
+        return None
+    named = dict(zip(indices, ascii_letters, strict=False))
+    inputs = ",".join("".join(named[c] for c in term) for term in terms)
+    return _Loop(positions, f"{inputs}->{''.join(named[c] for c in kept)}", prod(extents[c] for c in indices))
+
+
+def _for_blas(x: np.ndarray) -> np.ndarray:
+    """Matrices that BLAS can read: rows or columns are contiguous and do not overlap."""
+    (m, n), (down, along), item = x.shape[-2:], x.strides[-2:], x.itemsize
+    if (along == item and down >= n * item) or (down == item and along >= m * item):
+        return x
+    return np.ascontiguousarray(x)
+
+
+def _one_mode(modes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Extent and stride of modes that are one in memory; ``None`` if they are not."""
+    extent, stride = 1, 0
+    for n, step in reversed(modes):
+        if extent > 1 and step != extent * stride:
+            return None
+        extent, stride = extent * n, stride if extent > 1 else step
+    return extent, stride

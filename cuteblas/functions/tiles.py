@@ -1,0 +1,135 @@
+"""Products and contractions of NumPy arrays in tiles on the GPU: what a tile computes, for :mod:`cuteblas.engines.streamed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..codegen.dtypes import accumulator_of
+from ..engines.counters import tally
+from ..engines.cuda import CUDA
+from ..engines.execution import Execution
+from ..engines.host_cuda import current_ring, straight
+from ..engines.settings import workspace_limit
+from ..engines.streamed import Operand, Tiled, stream_product, stream_tiles
+from ..planning.streaming import Extents
+from .algorithms import Algorithm
+from .expressions import Expression
+from .gemm import gemm
+from .gufunc import Product, operand_matrices, result_matrices
+
+__all__ = ["contraction_in_tiles", "product_in_tiles"]
+
+_STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
+
+Multiply = Callable[[Any, Any, Any], None]
+"""A product of CuPy arrays: A, B and where C goes."""
+
+
+def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
+                     multiply: Multiply) -> np.ndarray | None:
+    """Multiply NumPy arrays in tiles.
+
+    Parameters
+    ----------
+    function : str
+        On whose account.
+    product : Product
+        What NumPy accepted.
+    x1, x2, out : numpy.ndarray
+        The operands, and where the result goes; ``None`` for a new array.
+    precision : str
+        The algorithm.
+    multiply : callable
+        Multiplies tiles.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        ``out`` or the new array; ``None`` if tiles cannot do it: ``out`` shares memory with an operand, there is nothing to
+        multiply, or there is no memory for it in any tiles.
+    """
+    if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
+        return None
+    result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
+    if not (product.k and result.size):
+        return None
+    if x1.nbytes + x2.nbytes + result.nbytes <= _STRAIGHT_BYTES and x1.ndim == x2.ndim == result.ndim == 2 and x1 is not x2 \
+            and product.dtype is x1.dtype is x2.dtype is result.dtype and workspace_limit() is None \
+            and all(x.flags.forc for x in (x1, x2, result)) and not np.may_share_memory(x1, x2):
+        try:
+            straight(x1, x2, result, multiply)
+        except CUDA.out_of_memory:
+            return None
+        tally(function, "calls", "in tiles").tick()
+        tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
+        return result
+    missing = len(product.core1) == 1, len(product.core2) == 1
+    a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
+    c = result_matrices(result, product.core3, missing)
+    sums = accumulator_of(*[product.dtype.name] * 3)
+
+    def add(there: Sequence[Any], so_far: Any) -> Any:
+        run = Execution(f"{function}: tiles", CUDA)
+        return gemm(run, *there, beta=0 if so_far is None else 1, c=so_far, out=so_far,
+                    output=sums, precision=precision, order="C")[0]
+
+    alike = x1.dtype == x2.dtype == product.dtype and product.dtype.kind in "iufc"
+    done = stream_product(function, a, b, c, {}, lambda there, target: multiply(there[0], there[1], target), add if alike else None)
+    return result if done else None
+
+
+def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
+                         algorithm: Algorithm) -> np.ndarray | None:
+    """Contract two NumPy arrays in tiles of indices of the result.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        ``out`` or the new array; ``None`` if there are no tiles.
+    """
+    from ..functions.contractions import evaluate
+
+    if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
+        return None
+    if len(settled.terms) != 2 or not all(settled.extents.values()) or not settled.axes:
+        return None
+    places = [_places(settled, c) for c in settled.extents]
+    candidates = [(c, found) for c, found in zip(settled.extents, places, strict=True) if found is not None]
+    index: list[str | None] = []                            # of the batch, of rows and of columns
+    for has in ((True, True), (True, False), (False, True)):
+        of_kind = [c for c, (_at, *found) in candidates if tuple(axis is not None for axis in found) == has]
+        index.append(max(of_kind, key=lambda c: settled.extents[c], default=None))
+    if index == [None] * 3:
+        return None
+    result = np.ndarray(settled.shape, settled.dtype, strides=settled.strides) if out is None else out
+    at = {c: found for c, found in candidates if c in index}
+    where = [[at[c][place] if c is not None else None for c in index] for place in range(3)]
+    operands = tuple(Operand(x, (*axes, None)) for x, axes in zip((x1, x2), where[1:], strict=True))
+    batch, m, n = (1 if c is None else settled.extents[c] for c in index)
+    a_bytes, b_bytes = x1.nbytes // (batch * m), x2.nbytes // (batch * n)
+    by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(result.strides[where[0][2] or 0])
+    extents = Extents(m, n, 1, batch, 1, a_bytes, b_bytes, result.nbytes // (batch * m * n), batch > 1, batch > 1,
+                      np.may_share_memory(x1, x2), by_rows, False, 1)
+
+    def compute(there: Sequence[Any], target: Any) -> None:
+        shorter = {c: target.shape[at[c][0] or 0] for c in at}
+        part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
+        evaluate(Execution(f"{function}: tiles", CUDA), part, there, target, algorithm=algorithm)
+
+    done = stream_tiles(Tiled(function, extents, operands, Operand(result, (*where[0], None)), compute))
+    return result if done else None
+
+
+def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:
+    """The axes of the result and of both operands along which an index goes; ``None`` if it cannot be divided."""
+    axes = [[axis for axis, indices in enumerate(each) if c in indices]
+            for each in (settled.axes, *(term.axes for term in settled.terms))]
+    alone = all(len(found) <= 1 and all(len(each[axis]) == 1 for axis in found)
+                for found, each in zip(axes, (settled.axes, *(term.axes for term in settled.terms)), strict=True))
+    if not alone or not axes[0] or settled.extents[c] < 2:
+        return None
+    return tuple(found[0] if found else None for found in axes)

@@ -1,0 +1,441 @@
+"""NumPy arrays that go to the GPU, without one: memory and kernels of this process, behind a link whose copies happen late."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cuteblas
+from cuteblas import blas
+from cuteblas.engines import placement, settings
+from cuteblas.planning import streaming
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+
+from cuteblas.engines import cuda, host_cuda, streamed
+from cuteblas.functions import tiles
+
+from ..functions.comparisons import check_same_refusal, check_same_strides
+from ..functions.host_link import linked
+
+RNG = np.random.default_rng(0)
+
+
+def small(*shape, dtype=np.float32):
+    return RNG.integers(-4, 5, shape).astype(dtype)
+
+
+@pytest.fixture
+def link():
+    cuteblas.reset_stats()
+    with linked() as made:
+        yield made
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Tiles of small products."""
+    monkeypatch.setattr(streamed, "_SURELY_FREE", 0)
+    monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
+    monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 12)
+    monkeypatch.setattr(streaming, "_ROWS", 4)
+
+
+@pytest.fixture
+def limited_to(monkeypatch):
+    monkeypatch.setattr(settings, "_asked", True)
+    return lambda nbytes: monkeypatch.setattr(settings, "_limit", nbytes)
+
+
+A, B = small(50, 70), small(70, 40)
+STACK = small(6, 20, 30)
+PRODUCTS = {
+    "NN": (A, B), "TN": (A.copy(order="F"), B), "TT": (B.T, A.T), "gaps": (A[::2, ::-1], B[::-1, 1:]),
+    "stack": (STACK, small(6, 30, 10)),
+    "broadcast": (STACK, small(30, 10)), "broadcast first": (small(20, 30), small(6, 30, 10)),
+    "broadcast view": (np.broadcast_to(A, (3, 50, 70)), B), "outer batch": (small(3, 1, 20, 30), small(4, 30, 10)),
+    "Gram": (A.T, A),
+    "Gram of rows": (A, A.T), "vector": (A, small(70)), "row": (small(70), B), "inner": (small(70), small(70)),
+    "types": (small(50, 70, dtype=np.int8), small(70, 40, dtype=np.float64)), "byte order": (A.astype(">f4"), B),
+    "overlapping": (np.lib.stride_tricks.sliding_window_view(small(90), 50)[:40], small(50, 8)), "empty": (A[:0], B),
+    "no sum": (A[:, :0], B[:0]),
+}
+
+
+@pytest.mark.parametrize("limit", [None, 40_000, 16_000, 6_000])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_matmul(link, short, limited_to, name, limit):
+    limited_to(limit)
+    x, y = PRODUCTS[name]
+    expected, got = x @ y, cuteblas.matmul(x, y)
+    assert type(got) is type(expected) and got.dtype == expected.dtype and (got == expected).all()
+    check_same_strides(got, expected)
+
+
+@pytest.mark.parametrize("out", [np.zeros((40, 50), np.float32).T, np.zeros((100, 80), np.float32)[::2, ::2], np.zeros((50, 40)),
+                                 np.zeros((50, 40), ">f4"), np.zeros((50, 40), np.complex64)[::-1]])
+@pytest.mark.parametrize("limit", [None, 16_000])
+def test_out(link, short, limited_to, out, limit):
+    limited_to(limit)
+    assert cuteblas.matmul(A, B, out) is out
+    assert (out == A @ B).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.complex64, np.int8, np.int64, bool])
+def test_types_in_few_bytes(link, short, limited_to, dtype):
+    """Sums in parts are rounded once, and wrap as NumPy's."""
+    limited_to(9_000)
+    x, y = (RNG.integers(-9, 9, shape).astype(dtype) for shape in ((20, 300), (300, 20)))
+    got = cuteblas.matmul(x, y)
+    exact = (x.astype(object) @ y.astype(object)) if dtype is np.int64 else x @ y
+    if dtype is np.float16:
+        exact = (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16)
+    assert got.dtype == dtype and (got == exact).all()
+
+
+@pytest.mark.parametrize("x, y", [(A, B), (A.copy(order="F"), B), (B.T, A.T), (A, A.T), (A.astype(np.int8), B.astype(np.int8))])
+def test_small_products(link, x, y):
+    expected, got = x @ y, cuteblas.matmul(x, y)
+    assert (got == expected).all() and got.dtype == expected.dtype
+    check_same_strides(got, expected)
+    assert (cuteblas.matmul(x, y) == expected).all() and cuteblas.stats()["matmul"]["calls"] == {"in tiles": 2}
+
+
+def test_products_like_those_before_take_any_out(link):
+    expected = cuteblas.matmul(A, B)
+    gaps = np.zeros((50, 80), np.float32)[:, ::2]
+    for out in (np.zeros((50, 40), np.float32), np.zeros((40, 50), np.float32).T, gaps, np.zeros((50, 40))):
+        assert cuteblas.matmul(A, B, out) is out and (out == expected).all()
+    fixed = np.zeros((50, 40), np.float32)
+    fixed.flags.writeable = False
+    for out in (fixed, np.zeros((50, 41), np.float32), np.zeros((50, 40), np.int32)):
+        with pytest.raises((TypeError, ValueError)) as refusal:
+            np.matmul(A, B, out)
+        check_same_refusal(cuteblas.matmul, refusal.value, A, B, out)
+    assert not fixed.any() and cuteblas.stats()["matmul"]["moved"] == {"to cuda:0": 5}
+
+
+def test_what_shares_memory_moves_once(link):
+    cuteblas.matmul(A.T, A)
+    assert link.moved == {"up": A.nbytes, "down": 70 * 70 * 4}
+    cuteblas.tensordot(A[10:], A[:40].T, 1)                         # rows 0 to 50
+    assert link.moved["up"] == 2 * A.nbytes
+    cuteblas.einsum("ij,kj->ik", A[:, ::2], A[:, ::2])              # packed, and once
+    assert link.moved["up"] == 2 * A.nbytes + A[:, ::2].nbytes
+    cuteblas.matmul(np.broadcast_to(A, (9, 50, 70)), B)
+    assert link.moved["up"] == 3 * A.nbytes + A[:, ::2].nbytes + B.nbytes
+
+
+def test_out_that_shares_memory_with_operands(link, short):
+    x = small(40, 40)
+    expected = x.T @ x
+    assert cuteblas.matmul(x.T, x, out=x) is x and (x == expected).all()
+    y = np.zeros((41, 40), np.float32)
+    y[1:] = x
+    assert (cuteblas.matmul(y[1:], x, out=y[:-1]) == expected @ expected).all()
+
+
+CALLS = {
+    "dot": (cuteblas.dot, np.dot, (A, B)), "dot of vectors": (cuteblas.dot, np.dot, (A[0], A[1])),
+    "inner": (cuteblas.inner, np.inner, (A, A)),
+    "vdot": (cuteblas.vdot, np.vdot, (A, A)), "tensordot": (cuteblas.tensordot, np.tensordot, (STACK, STACK, ([0, 1], [0, 1]))),
+    "tensordot of all": (cuteblas.tensordot, np.tensordot, (A, A, 2)), "vecdot": (cuteblas.vecdot, np.vecdot, (A, A)),
+    "matvec": (cuteblas.matvec, np.matvec, (A, B[:, 0])), "vecmat": (cuteblas.vecmat, np.vecmat, (B[:, 0], B)),
+    "outer": (cuteblas.outer, np.outer, (A, B[0])), "kron": (cuteblas.kron, np.kron, (A[:3], B[:2])),
+    "einsum": (cuteblas.einsum, np.einsum, ("ij,jk,kl->li", A, B, B.T)),
+    "trace": (cuteblas.einsum, np.einsum, ("ii->", A[:50, :50])),
+    "sums": (cuteblas.einsum, np.einsum, ("ij->j", A)), "view": (cuteblas.einsum, np.einsum, ("ij->ji", A)),
+    "multi_dot": (cuteblas.linalg.multi_dot, np.linalg.multi_dot, ([A, B, B.T, A.T[:, :3]],)),
+    "chain of vectors": (cuteblas.linalg.multi_dot, np.linalg.multi_dot, ([A[0], B, B.T[:, 0]],)),
+    "matrix_power": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (small(9, 9), 5)),
+    "power 0": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (small(9, 9), 0)),
+    "inverse": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (np.diag([1.0, 2.0, 4.0]), -3)),
+    "copy": (cuteblas.copy, np.copy, (A.T,)), "copy in order": (cuteblas.copy, np.copy, (STACK.transpose(2, 0, 1), "F")),
+    "C": (cuteblas.ascontiguousarray, np.ascontiguousarray, (STACK.transpose(2, 0, 1),)),
+    "F": (cuteblas.asfortranarray, np.asfortranarray, (A,)), "times": (cuteblas.copy, np.copy, (A.view("m8[s]")[::-1].T, "C")),
+    "strings": (cuteblas.ascontiguousarray, np.ascontiguousarray, (np.array([["ab", "c"], ["d", "efg"]]).T,)),
+    "complex128": (cuteblas.copy, np.copy, (A.astype(complex).T, "C")),
+    "halves": (cuteblas.copy, np.copy, (A.astype(np.float16).T, "C")),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_functions(link, name):
+    ours, numpys, operands = CALLS[name]
+    got, expected = ours(*operands), numpys(*operands)
+    assert type(got) is type(expected) and (np.asarray(got) == expected).all()
+    if isinstance(got, np.ndarray):
+        assert got.dtype == expected.dtype and got.flags.owndata >= expected.flags.owndata
+        if name != "einsum":                                        # NumPy's loop has an order of its own there
+            check_same_strides(got, expected)
+
+
+def test_copies_into_arrays(link):
+    x = small(30, 30)
+    expected = x.T.copy()
+    assert cuteblas.copy(x.T, out=x) is x and (x == expected).all()
+    y = np.zeros((60, 90), np.float32)[::2, ::-3]
+    assert cuteblas.copy(x, out=y) is y and (y == x).all()
+
+
+def test_blas_and_epilogues(link):
+    c = small(50, 40)
+    expected = 2 * (A @ B) + 3 * c
+    assert (blas.sgemm(2, A, B, 3, c) == expected).all()
+    assert (blas.sgemm(2, A.T, B.T, np.array(3, np.float32), c, trans_a="T", trans_b="T") == expected).all()
+    into = c.copy()
+    assert blas.sgemm(2, A, B, 3, into, overwrite_c=1) is into and (into == expected).all()
+    assert (cuteblas.matmul(A, B, epilogue="relu") == np.maximum(A @ B, 0)).all()
+
+    @cuteblas.epilogue
+    def shifted(acc, *, bias):
+        return acc + bias, {"twice": acc * 2}
+
+    twice = np.zeros((50, 40), np.float32)
+    got, others = cuteblas.matmul(A, B, epilogue=shifted(bias=B[:1], twice=twice))
+    assert (got == A @ B + B[:1]).all() and others["twice"] is twice and (twice == 2 * (A @ B)).all()
+    got, others = blas.sgemm(1, A, B, epilogue=shifted(bias=[[1.0] * 40]))
+    assert (got == A @ B + 1).all() and type(others["twice"]) is np.ndarray
+    assert all((x == A @ B).all() for x in blas.gemm_batched(1, [A, A], [B, B]))
+
+
+C, Z, STACK_B = small(50, 40), (small(70, 70) + 1j * small(70, 70)).astype(np.complex128), small(6, 30, 10)
+BIAS, ROWS, FOUR = small(40), small(50, 1), small(3, 7, 20, 30)
+
+
+@cuteblas.epilogue(rows=("scale",))
+def scaled_and_shifted(acc, *, scale, shift, factor=1.0):
+    return acc * scale + factor * shift
+
+
+IN_TILES = {
+    "sgemm": lambda: blas.sgemm(2, A, B, beta=-1, c=C), "transposed": lambda: blas.sgemm(1, A.T, B.T, trans_a=1, trans_b=1),
+    "in place": lambda: blas.sgemm(1, A, B, beta=3, c=np.array(C, order="F"), overwrite_c=1),
+    "conjugated": lambda: blas.zgemm(1j, Z, Z, beta=2, c=np.ones((70, 70), complex), trans_a=2),
+    "beta in an array": lambda: blas.sgemm(1, A, B, beta=np.array(2, np.float32), c=C),
+    "half precision": lambda: blas.gemm(1, A.astype(np.float16), B.astype(np.float16)),
+    "stack": lambda: blas.sgemm(1, STACK, STACK_B, beta=1, c=small_c), "Gram": lambda: blas.sgemm(1, A, A, trans_b=1),
+    "broadcast c": lambda: blas.sgemm(1, STACK, STACK_B, beta=1, c=small_c[0]),
+    "epilogue of sgemm": lambda: blas.sgemm(2, A, B, beta=1, c=C, epilogue="relu"),
+    "relu": lambda: cuteblas.matmul(A, B, epilogue="relu"),
+    "bias": lambda: cuteblas.matmul(A, B, epilogue=cuteblas.epilogues.bias(bias=BIAS)),
+    "residual": lambda: cuteblas.matmul(A.T.copy().T, B, epilogue=cuteblas.epilogues.residual_add(residual=C)),
+    "out": lambda: cuteblas.matmul(A, B, np.zeros((40, 50), np.float32).T, epilogue="relu"),
+    "rows": lambda: cuteblas.matmul(A, B, epilogue=scaled_and_shifted(scale=small_rows, shift=BIAS, factor=2.0)),
+    "bias of a stack": lambda: cuteblas.matmul(STACK, STACK_B, epilogue=scaled_and_shifted(scale=2.0, shift=small_c[:, :1])),
+    "einsum": lambda: cuteblas.einsum("abij,bcj->caib", FOUR, small_bcj), "outer": lambda: cuteblas.einsum("i,jk->jik", BIAS, A),
+    "einsum of a diagonal": lambda: cuteblas.einsum("ii,ij->ji", Z[:10, :10], Z[:10]),
+    "tensordot": lambda: cuteblas.tensordot(FOUR, STACK, ([2], [1])),
+    "tensordot and Gram": lambda: cuteblas.tensordot(FOUR, FOUR, ([1, 3], [1, 3])), "inner": lambda: cuteblas.inner(FOUR, STACK[0]),
+    "dot": lambda: cuteblas.dot(FOUR, STACK_B),
+    "types": lambda: cuteblas.einsum("ij,jk->ki", A.astype(np.int8), B.astype(float)),
+    "transpose": lambda: cuteblas.ascontiguousarray(A.T), "order F": lambda: cuteblas.asfortranarray(FOUR),
+    "gaps": lambda: cuteblas.copy(FOUR[::2, ::-1, 3:, ::3], "C"),
+    "axes": lambda: cuteblas.ascontiguousarray(FOUR.transpose(0, 3, 1, 2)),
+    "byte order": lambda: cuteblas.ascontiguousarray(A.astype(">f4").T),
+    "out of copy": lambda: cuteblas.copy(A, out=np.zeros((70, 50), "f4").T),
+}
+small_c, small_rows, small_bcj = small(6, 20, 10), small(50), small(7, 9, 30)
+
+
+@pytest.mark.parametrize("limit", [None, 24_000])
+@pytest.mark.parametrize("name", IN_TILES)
+def test_calls_in_tiles(link, short, limited_to, monkeypatch, name, limit):
+    with cuteblas.backend("numpy"):
+        expected = IN_TILES[name]()
+    limited_to(limit)
+    monkeypatch.setattr(host_cuda, "carry", lambda *arguments: pytest.fail("as a whole"))
+    cuteblas.reset_stats()
+    got = IN_TILES[name]()
+    assert type(got) is np.ndarray and got.dtype == expected.dtype and (got == expected).all()
+    check_same_strides(got, expected)
+    assert {route for counted in cuteblas.stats().values() for route in counted.get("moved", ())} == {"to cuda:0"}
+    tiles = [sum(counted["calls"].values()) for function, counted in cuteblas.stats().items() if function.endswith(": tiles")]
+    assert limit is None or sum(tiles) > (name != "einsum of a diagonal")
+
+
+def test_what_numpy_refuses_moves_nothing(link):
+    read_only = np.zeros((50, 40), np.float32)
+    read_only.flags.writeable = False
+    for arguments in ((A, A), (A, B, read_only), (A, B, np.zeros((50, 41), np.float32)), (A, B, np.zeros((50, 40), np.int32))):
+        with pytest.raises((TypeError, ValueError)) as refusal:
+            np.matmul(*arguments)
+        check_same_refusal(cuteblas.matmul, refusal.value, *arguments)
+    assert link.moved == {"up": 0, "down": 0}
+
+
+def test_what_is_no_plain_array_is_left_to_numpy(link):
+    masked = np.ma.masked_array(np.ones((3, 3)), np.eye(3))
+    assert type(cuteblas.dot(np.matrix(np.eye(2)), np.eye(2))) is np.matrix
+    assert type(cuteblas.matmul(masked, masked)) is type(np.matmul(masked, masked))
+    assert cuteblas.matmul(np.eye(2, dtype=object), np.eye(2, dtype=object)).dtype == object
+    assert cuteblas.matmul(np.eye(2, dtype=np.longdouble), np.eye(2)).dtype == np.longdouble
+    assert link.moved == {"up": 0, "down": 0}
+
+
+def test_files_and_unaligned_records(link, tmp_path):
+    file = np.memmap(tmp_path / "a", np.float32, "w+", shape=(50, 70))
+    file[:] = A
+    record = np.zeros((50, 70), [("flag", "i1"), ("x", "f4")])
+    record["x"] = A
+    expected, got = np.matmul(file, B), cuteblas.matmul(file, B)
+    assert type(got) is type(expected) and (got == expected).all() and link.moved["up"] == A.nbytes + B.nbytes
+    assert (cuteblas.matmul(record["x"], B) == A @ B).all()
+    target = np.memmap(tmp_path / "c", np.float32, "w+", shape=(50, 40))
+    assert cuteblas.matmul(A, B, target) is target and (target == A @ B).all()
+
+
+def test_no_memory_makes_tiles_smaller_and_then_leaves_it_to_numpy(link, short, monkeypatch):
+    largest = 30_000
+
+    def alloc(nbytes, taken=cuda.cupy.cuda.alloc):
+        if nbytes > largest:
+            raise cuda.Cuda.out_of_memory(nbytes, 0, 0)
+        return taken(nbytes)
+
+    monkeypatch.setattr(cuda.cupy.cuda, "alloc", alloc)
+    monkeypatch.setattr(link, "free", 400_000)
+    monkeypatch.setattr(cuda.cupy, "get_default_memory_pool", lambda: type("Pool", (), {"free_all_blocks": lambda self: None})())
+    x, y = small(100, 100), small(100, 100)
+    assert (cuteblas.matmul(x, y) == x @ y).all()
+    assert cuteblas.stats()["matmul"]["moved"] == {"smaller tiles: no memory on the GPU": 2, "to cuda:0": 1}
+    largest = 10
+    assert (cuteblas.matmul(x, y) == x @ y).all() and cuteblas.stats()["matmul"]["calls"]["numpy"] == 1
+
+
+def test_an_interrupt_leaves_nothing_behind(link, short, monkeypatch):
+    calls = []
+
+    def interrupted(self, here, there, leave=streamed._Streamed._leave):
+        calls.append(here)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        leave(self, here, there)
+
+    monkeypatch.setattr(streamed._Streamed, "_leave", interrupted)
+    x, y = small(200, 100), small(100, 100)
+    with pytest.raises(KeyboardInterrupt):
+        cuteblas.matmul(x, y)
+    monkeypatch.undo()
+    with linked():
+        assert (cuteblas.matmul(x, y) == x @ y).all()
+
+
+def test_a_broken_link_is_an_error(link):
+    link.fail_at = 3
+    with pytest.raises(RuntimeError, match="the link is down"):
+        cuteblas.dot(A, B)
+    link.fail_at = None
+    assert (cuteblas.dot(A, B) == A @ B).all()
+
+
+def test_pinned_arrays_move_without_slots(link, monkeypatch):
+    monkeypatch.setattr(host_cuda, "_WORTH_ASKING", 0)
+    shapes = ((50, 70), "F"), ((70, 40), "C"), ((50, 40), "C")
+    a, b, c = (cuteblas.empty_pinned(shape, np.float32, order) for shape, order in shapes)
+    assert a.flags.f_contiguous and cuteblas.empty_pinned(3).dtype == float
+    a[:], b[:] = A, B
+    assert cuteblas.dot(a, b, c) is c and (c == A @ B).all()
+    copies = [entry for entry in link.log if isinstance(entry, tuple)]
+    assert sorted(copies) == [("down", c.nbytes), ("up", b.nbytes), ("up", a.nbytes)]
+    with pytest.raises(TypeError, match="refer to other memory"):
+        cuteblas.empty_pinned(3, object)
+
+
+def test_threads(link, short):
+    operands = [(small(60, 50), small(50, 40)) for _ in range(24)]
+    with ThreadPoolExecutor(6) as pool:
+        def call(pair):
+            with cuteblas.backend("cuda"):
+                return cuteblas.matmul(*pair)
+        results = list(pool.map(call, operands))
+    assert all((got == x @ y).all() for got, (x, y) in zip(results, operands, strict=True))
+
+
+def test_progress(link, short, monkeypatch, capsys):
+    pytest.importorskip("tqdm", reason="tqdm is not installed")
+    monkeypatch.setenv("CUTEBLAS_PROGRESS", "1")
+    monkeypatch.setattr(streamed, "_PATIENCE", 0.0)
+    cuteblas.matmul(small(200, 100), small(100, 100))
+    assert "cuteblas" in capsys.readouterr().err
+
+
+def test_a_child_frees_nothing_of_its_parent(monkeypatch):
+    ring = object()
+    monkeypatch.setattr(host_cuda, "_rings", {0: ring})
+    monkeypatch.setattr(host_cuda, "_orphans", [])
+    host_cuda._forget()
+    assert host_cuda._rings == {} and host_cuda._orphans == [ring]
+
+
+def test_explanations(link):
+    for told in (cuteblas.explain(A, B), cuteblas.explain(A, B, epilogue="relu"), cuteblas.explain_copy(A.T)):
+        assert told.runs_on.startswith("cuda:") and "backend('cuda')" in told.runs_on
+    with cuteblas.backend("auto"):
+        x = small(300, 300)
+        told = cuteblas.explain(x, x)
+        assert told.runs_on.startswith("NumPy, expected")
+    with cuteblas.backend("numpy"):
+        assert cuteblas.explain(A, B).runs_on.startswith("NumPy; the plan below")
+
+
+# -- which of them ----------------------------------------------------------------------------------------------------------------
+def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
+    """The ski-rental rule: what the GPU would have saved reaches what it costs to start it."""
+    started = []
+    monkeypatch.setattr(settings, "driver_is_there", lambda: True)
+    monkeypatch.setattr(placement, "_possible", lambda: True)
+    monkeypatch.setattr(placement, "_saved", 0.0)
+    monkeypatch.setattr(placement, "_start", lambda: started.append(1) or False)
+    monkeypatch.setattr(placement, "_started", False)
+    work = placement.work_of(1e12, np.float64, [], None, (1000, 1000))
+    here, there = work.seconds()
+    times = int(placement._cost_of_start() / (here - there))
+    with cuteblas.backend("auto"):
+        assert not any(placement._pays(work) for _ in range(times)) and not started
+        placement._pays(work)
+        assert started
+        tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
+        assert not placement._pays(tiny)
+
+
+def test_auto_takes_the_faster_one(monkeypatch):
+    costs = replace(placement._costs(), multiplications={"float32": 1e12, "int64": 1e6}, call=1e-4)
+    monkeypatch.setattr(placement, "_costs", lambda: costs)
+    x = small(300, 300)
+    with linked(backend="auto") as link:
+        cuteblas.reset_stats()
+        cuteblas.matmul(x, x)
+        assert cuteblas.stats()["matmul"] == {"calls": {"numpy": 1}, "moved": {"stayed: NumPy is expected to be faster": 1}}
+        assert link.moved["up"] == 0
+        assert (cuteblas.matmul(x, x) == x @ x).all() and cuteblas.stats()["matmul"]["calls"] == {"numpy": 2}
+        y = x.astype(np.int64)
+        assert (cuteblas.matmul(y, y) == y @ y).all()
+        assert link.moved["up"] > 0
+        small_ones = A[:10, :10]
+        cuteblas.reset_stats()
+        cuteblas.matmul(small_ones, small_ones)
+        assert cuteblas.stats()["matmul"] == {"calls": {"numpy": 1}}
+
+
+def test_without_a_gpu():
+    program = """
+import numpy as np, cuteblas
+a = np.ones((300, 300))
+with cuteblas.backend("auto"):
+    cuteblas.matmul(a, a)
+    print(cuteblas.current_backend(), cuteblas.stats())
+try:
+    with cuteblas.backend("cuda"):
+        cuteblas.matmul(a, a)
+except RuntimeError as error:
+    print(str(error).count("the backend 'cuda' cannot work here"), "\\n" in str(error))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                            env={"CUDA_VISIBLE_DEVICES": "", "PATH": "", "PYTHONPATH": ":".join(sys.path)})
+    assert result.stdout == "numpy {'matmul': {'calls': {'numpy': 1}}}\n1 False\n"
