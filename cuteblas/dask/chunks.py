@@ -1,7 +1,7 @@
 """What the tasks of a graph compute: products of chunks that are added to what was summed before, sums of sums, and chunks in one.
 
 Results are the same wherever a task runs. What would make a difference is settled here: a chunk that came from another worker is
-contiguous, so all are; and an array times its own transpose, which BLAS and our kernels compute in another way than two arrays,
+contiguous and may begin anywhere, so all are contiguous and aligned; and an array times its own transpose, which BLAS and our kernels compute in another way than two arrays,
 is that if the graph has it twice, and not if two chunks happen to share memory. No task writes into what another one has computed.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..array.wrapper import ndarray, unwrapped, wrap
+from ..engines.dispatch import kind_of
 from ..functions import ascontiguousarray, backend, copy, einsum, matmul, tensordot
-from ..functions.dispatch import kind_of
 
 __all__ = ["Term", "add", "concatenate", "einsum_of_chunks", "mirrored", "tensordot_of_chunks"]
 
@@ -94,10 +94,11 @@ def _settled(chunks: Sequence[Any]) -> list[Any]:
     """The chunks as they would be if each had come from another worker."""
     found: list[Any] = []
     for x in chunks:
-        y = x if not hasattr(x, "flags") or x.flags.c_contiguous or x.flags.f_contiguous else ascontiguousarray(x)
-        if y is x and any(_share_memory(x, other) for other in found):
-            y = copy(x)
-        found.append(y)
+        contiguous = x.flags.c_contiguous or x.flags.f_contiguous
+        y = x if contiguous else ascontiguousarray(x)
+        # what has arrived may begin anywhere: NumPy copies each operand that is not aligned
+        moves = not getattr(x.flags, "aligned", True) or any(_share_memory(x, other) for other in found)
+        found.append(copy(x) if y is x and moves else y)
     return found
 
 

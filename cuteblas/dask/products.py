@@ -1,9 +1,10 @@
 """Products of Dask arrays whose sums over chunks do not depend on who computes what, or when.
 
-Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each task adds one product to what was
-summed before it, so that a chunk of the operands is needed by one task at a time, and there is one partial sum in place of one
-product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains that depends on the numbers
-of chunks alone; their ends are added in pairs. Gram matrices (``x.T @ x``) have the chunks on one side of the diagonal computed.
+Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each task adds one product to what
+was summed before it, so that a chunk of the operands is needed by one task at a time, and there is one partial sum in place of one
+product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains that depends on the
+numbers of chunks alone; their ends are added in pairs. Gram matrices (``x.T @ x``) have the chunks on one side of the diagonal
+computed.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from ..array.wrapper import ndarray
+from ..engines.counters import tally
+from ..engines.dispatch import kind_of
+from ..engines.settings import BACKENDS
 from ..functions.algorithms import checked_precision
-from ..functions.counters import tally
-from ..functions.dispatch import kind_of
 from ..functions.routing import route_of
-from ..functions.settings import BACKENDS
 from .chunks import Term, add, mirrored
 
 __all__ = ["DASKS", "einsum", "matmul", "tensordot"]
@@ -37,7 +38,7 @@ __all__ = ["DASKS", "einsum", "matmul", "tensordot"]
 DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
 """Dask's own functions."""
 
-_CHAINS = 64                            # of partial sums that may be computed at the same time, at least, if there are so many terms
+_CHAINS = 64                            # of partial sums that may be computed at the same time at least, if there are so many
 _HALVES = frozenset({"float16", "bfloat16"})
 
 
@@ -139,8 +140,8 @@ def _tensordot(function: str, lhs: Array, rhs: Array, axes: tuple[tuple[int, ...
         second[j] = first[i]
     out = (*(c for c in first if c not in second), *(c for c in second if c not in first))
     symmetric = lhs.name == rhs.name and axes[0] == axes[1] and lhs.ndim == 2 and len(axes[0]) == 1
-    return _contraction(function, (("axes", axes),), [(lhs, tuple(first)), (rhs, tuple(second))], out, chunks_by="tensordot", conj=conj,
-                        symmetric=symmetric)
+    return _contraction(function, (("axes", axes),), [(lhs, tuple(first)), (rhs, tuple(second))], out, chunks_by="tensordot",
+                        conj=conj, symmetric=symmetric)
 
 
 def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every: Any = None, **arguments: Any) -> Array:
@@ -264,7 +265,7 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: S
     summed = sorted({index for indices in inputs for index in indices} - {*out})
     counts = {index: len(extents[index]) for index in (*out, *summed)}
     name = f"{function}-{tokenize(term, [x.name for x in arrays], inputs, out, symmetric)}"
-    graph: dict[Hashable, Any] = {}
+    graph: dict[Any, Any] = {}
     length, blocks = prod(counts[index] for index in summed), prod(counts[index] for index in out)
     for block in product(*(range(counts[index]) for index in out)):
         if symmetric and block[0] > block[1]:
@@ -285,7 +286,8 @@ def _settled_meta(x: Array) -> Any:
     return x._meta if hasattr(x._meta, "ndim") and x._meta.ndim == x.ndim else meta_from_array(x._meta, ndim=x.ndim, dtype=x.dtype)
 
 
-def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequence[Sequence[Hashable]], term: Term, chains: int) -> None:
+def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequence[Sequence[Hashable]], term: Term,
+             chains: int) -> None:
     """The tasks of one sum: terms in chains, and the ends of these in pairs."""
     def task(term: Term, before: Any, keys: Sequence[Hashable]) -> tuple[Any, ...]:
         once = [*dict.fromkeys(keys)]

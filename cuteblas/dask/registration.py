@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -55,18 +56,18 @@ def install() -> None:
         return
     for name, places in _PLACES.items():
         for place in places if da.Array is Array else ():
-            _undo.append(lambda place=place, name=name, before=getattr(place, name): setattr(place, name, before))
+            _undo.append(partial(setattr, place, name, getattr(place, name)))
             setattr(place, name, getattr(products, name))
     for table, ours in _TABLES:
         for kind in (ndarray, np.ndarray)[:1 + (table is not concatenate_lookup)]:
-            _undo.append(lambda table=table, kind=kind, before=table.dispatch(kind): table.register(kind, before))
+            _undo.append(partial(table.register, kind, table.dispatch(kind)))
             table.register(kind, ours)
     if "cupy" in sys.modules:
         _register_cupy()
     else:
         for table, _ours in _TABLES:
             table.register_lazy("cupy", _register_cupy)
-            _undo.append(lambda table=table: table.register_lazy("cupy", backends.register_cupy))
+            _undo.append(partial(table.register_lazy, "cupy", backends.register_cupy))
 
 
 def _register_cupy() -> None:
@@ -76,7 +77,7 @@ def _register_cupy() -> None:
     backends.register_cupy()
     for table, ours in _TABLES:
         if _undo:
-            _undo.append(lambda table=table, before=table.dispatch(cupy.ndarray): table.register(cupy.ndarray, before))
+            _undo.append(partial(table.register, cupy.ndarray, table.dispatch(cupy.ndarray)))
             table.register(cupy.ndarray, ours)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from dask.base import normalize_token
@@ -25,11 +26,7 @@ def _register(serialize: Any, deserialize: Any) -> None:
         return {"library": type(data).__module__.partition(".")[0], "array": header}, frames
 
     def loads(header: dict[str, Any], frames: list[Any]) -> ndarray:
-        if header["library"] == "numpy":
-            from numpy import ndarray as kind
-        else:
-            from cupy import ndarray as kind
-        read: Callable[..., Any] = deserialize.dispatch(kind)
+        read: Callable[..., Any] = deserialize.dispatch(import_module(header["library"]).ndarray)
         return wrap(read(header["array"], frames))
 
     serialize.register(ndarray, dumps)

@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-da = pytest.importorskip("dask.array", reason="Dask, of the extra dask, is not installed")
-distributed = pytest.importorskip("distributed", reason="distributed, of the extra dask, is not installed")
+pytest.importorskip("dask.array", reason="Dask, of the extra dask, is not installed")
+pytest.importorskip("distributed", reason="distributed, of the extra dask, is not installed")
+pytest.importorskip("threadpoolctl", reason="threadpoolctl, which says how many threads BLAS has, is not installed")
 
 import dask
+import dask.array as da
+import threadpoolctl
 
 import cuteblas
 import cuteblas.dask
 
-threadpoolctl = pytest.importorskip("threadpoolctl", reason="threadpoolctl, which says how many threads BLAS has, is not installed")
 RNG = np.random.default_rng(0)
 
 
