@@ -11,7 +11,6 @@ layout algebra and the kernel generator below are ordinary subpackages: ``cutebl
 """
 
 import sys as _sys
-import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,9 @@
 """What the tasks of a graph compute: products of chunks that are added to what was summed before, sums of sums, and chunks in one.
 
 Results are the same wherever a task runs. What would make a difference is settled here: a chunk that came from another worker is
-contiguous and may begin anywhere, so all are contiguous and aligned; and an array times its own transpose, which BLAS and our kernels compute in another way than two arrays,
-is that if the graph has it twice, and not if two chunks happen to share memory. No task writes into what another one has computed.
+contiguous and may begin anywhere, so all are made contiguous and aligned; and an array times its own transpose, which BLAS and our
+kernels compute in another way than two arrays, is that if the graph has it twice, and not if two chunks happen to share memory. No
+task writes into what another one has computed.
 """
 
 from __future__ import annotations
