@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codegen.dtypes import accumulator_of
 from ..engines.numpy_gemm import new_array
 from ..engines.sharded import ShardedArray, as_sharded
 from ..functions.algorithms import checked_precision
@@ -58,7 +59,7 @@ def gemm_over(function: str, types: Types | None, arrays: dict[str, Any], alpha:
     for name, x in given.items():
         if of_host and not isinstance(x, np.ndarray):
             raise TypeError(f"{function} with devices= takes arrays, but {name} is a {type(x).__name__}")
-    held = given if of_host else {name: as_sharded(x) for name, x in given.items()}
+    held: dict[str, Any] = given if of_host else {name: as_sharded(x) for name, x in given.items()}
     if types is None:
         asked = dtypes[0] if dtypes[0] is not None else next((type_name(held[x]) for x in ("out", "c") if x in held), None)
         types = resolved(type_name(held["a"]), dtype=asked, compute_dtype=dtypes[1])
@@ -93,22 +94,24 @@ def gemm_over(function: str, types: Types | None, arrays: dict[str, Any], alpha:
     conj = {f"conj_{name}": way.conjugates and types.is_complex for name, way in zip("ab", ways, strict=True)}
     if of_host:
         return _of_host(function, types, a, b, held, written, scalars, reads_c, conj, ordinals, algorithm)
-    target = None if written is None else held[written]
+    target: ShardedArray | None = None if written is None else held[written]
     if target is not None and shares_memory(target, (a, b)):
         raise ValueError(f"{function} writes {written} while it reads a and b, but they share memory")
     c = new_result(shape, dtype_named(types.output), a, b, "F") if target is None else target
-    if reads_c and c is not held["c"]:
-        if c is target and shares_memory(c, (held["c"],)) and given["out"] is not given["c"]:
+    if reads_c and (written is None or given[written] is not given["c"]):
+        if target is not None and shares_memory(c, (held["c"],)):
             raise ValueError(f"{function} writes out while it reads c, but they share memory: pass the same array twice")
         put(function, held["c"], c)
     beta_of_c = scalars[1] if reads_c else 0
+    usual = accumulator_of(types.operands, types.operands, types.output)
+    compute = None if types.compute == usual else types.compute
 
     def multiply(x: Any, y: Any, z: Any) -> None:
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution
 
         gemm(Execution(f"{function}: tiles", CUDA), x, y, alpha=scalars[0], beta=beta_of_c, c=z if reads_c else None, out=z,
-             output=types.output, compute=types.compute, precision=algorithm, **conj)
+             output=types.output, compute=compute, precision=algorithm, **conj)
 
     if scalars[0] == 0:                                 # A and B are not looked at, so they do not move
         a, b = (_without_sums(x, axis) for x, axis in ((a, -1), (b, -2)))

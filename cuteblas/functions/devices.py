@@ -159,9 +159,9 @@ def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: Sh
         return
     for shard in c.shards if c.nbytes else ():          # sums of nothing
         with CUDA.on_device_of(shard):
-            empty = (CUDA.empty(Memory(shape, (a.dtype.itemsize,) * shard.ndim, a.dtype))
-                     for shape in ((*shard.shape[:-1], 0), (*shard.shape[:-2], 0, shard.shape[-1])))
-            multiply(*empty, shard)
+            first, second = (CUDA.empty(Memory(shape, (a.dtype.itemsize,) * shard.ndim, a.dtype))
+                             for shape in ((*shard.shape[:-1], 0), (*shard.shape[:-2], 0, shard.shape[-1])))
+            multiply(first, second, shard)
 
 
 _resolved = lru_cache(maxsize=1024)(lambda first, second, out: resolve_product(first, second, out, {}))
@@ -392,7 +392,8 @@ def _contraction_of_host(function: str, settle: Callable[..., Expression], x1: n
     for x, term, named in ((x1, settled.terms[0], ("batch", "m", "k")), (x2, settled.terms[1], ("batch", "k", "n"))):
         order = [term.axes.index(letter) for name in named for letter in groups[name]]
         matrices.append(x.astype(settled.dtype, copy=False).transpose(order).reshape([extents[name] for name in named]))
-    product = matmul_of_host(*matrices, None, ordinals, precision, in_tiles, function)
+    first, second = matrices
+    product = matmul_of_host(first, second, None, ordinals, precision, in_tiles, function)
     letters = [*groups["batch"], *groups["m"], *groups["n"]]
     result = product.reshape([settled.extents[letter] for letter in letters]).transpose(*map(letters.index, settled.axes))
     if out is None:
