@@ -95,6 +95,7 @@ def _settled(chunks: Sequence[Any]) -> list[Any]:
     """The chunks as they would be if each had come from another worker."""
     found: list[Any] = []
     for x in chunks:
+        x = x.view(np.ndarray) if type(x) is np.memmap else x               # files are arrays
         contiguous = x.flags.c_contiguous or x.flags.f_contiguous
         y = x if contiguous else ascontiguousarray(x)
         # what has arrived may begin anywhere: NumPy copies each operand that is not aligned

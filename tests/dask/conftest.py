@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    """Other tests of this process may have Dask's own products."""
+    import cuteblas.dask
+
+    cuteblas.dask.install()
+    yield
+    cuteblas.dask.uninstall()
 
 
 @pytest.fixture(scope="package")
