@@ -1,8 +1,8 @@
 """The Python examples of README and docs run as they are written.
 
 Blocks of a file are run in order and share their names: ``python`` blocks as scripts, ``pycon`` blocks as doctests. A comment
-``<!-- needs: compiler -->``, ``<!-- needs: dask -->`` or ``<!-- needs: gpu -->`` before a block leaves it out where there is none; the last may say when it
-last ran on one: ``<!-- needs: gpu, run 2026-11-23 -->``.
+``<!-- needs: compiler -->``, ``<!-- needs: dask -->`` or ``<!-- needs: gpu -->`` before a block leaves it out where there is none;
+the last may say when it last ran on one: ``<!-- needs: gpu, run 2026-11-23 -->``.
 """
 
 from __future__ import annotations

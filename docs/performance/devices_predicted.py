@@ -1,8 +1,8 @@
 """``python docs/performance/devices_predicted.py``: what the model of ``planning/sharding.py`` expects of 2 to 64 GPUs.
 
 Nothing is measured here, and nothing needs a GPU. The time of a product on one H200 is planning's estimate; bytes go from a GPU to
-another one of its host by 376 GB/s (measured by ``devices.py``'s predecessor on two H200, NVLink), to one of another host by 45 GB/s
-(assumed: a 400 Gbit/s adapter for each GPU). Hosts have 8 GPUs. The printed table is that of docs/scaling.md.
+another one of its host by 376 GB/s (measured between two H200, NVLink: docs/performance/history.md), to one of another host by
+45 GB/s (assumed: a 400 Gbit/s adapter for each GPU). Hosts have 8 GPUs. The printed table is that of docs/scaling.md.
 """
 
 from __future__ import annotations
