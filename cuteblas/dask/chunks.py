@@ -118,7 +118,7 @@ def _cast(x: Any, dtype: str) -> Any:
 
 
 def _sum(before: Any, product: Any) -> Any:
-    """Their sum, in the place of the product, which nobody else has."""
+    """Their sum, in the place of the second, which nobody else has."""
     if before is None:
         return product
     where = product if getattr(product, "ndim", 0) and product.flags.c_contiguous else None
@@ -162,12 +162,14 @@ def _matrices(term: Term, arrays: Sequence[Any]) -> tuple[Any, Any] | None:
     return (a.T if axes_a[0] % 2 == 0 else a), (b if axes_b[0] % 2 == 0 else b.T)
 
 
-def add(one: Any, other: Any, dtype: str | None = None) -> Any:
-    """The sum of two sums, of a type if it is the last one."""
-    x, y = unwrapped((one, other))
-    total = x | y if x.dtype.kind == "b" else x + y
+def add(*sums: Any, dtype: str | None = None) -> Any:
+    """The sum of sums from the first to the last, rounded to a type if it is given."""
+    first, second, *others = unwrapped(sums)
+    total = first | second if first.dtype.kind == "b" else first + second
+    for x in others:
+        total = _sum(x, total)
     total = total if dtype is None else total.astype(dtype, copy=False)
-    return wrap(total) if ndarray in (type(one), type(other)) and hasattr(total, "strides") else total
+    return wrap(total) if ndarray in map(type, sums) and hasattr(total, "strides") else total
 
 
 def mirrored(chunk: Any, conj: bool) -> Any:

@@ -3,7 +3,7 @@
 Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each task adds one product to what
 was summed before it, so that a chunk of the operands is needed by one task at a time, and there is one partial sum in place of one
 product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains that depends on the
-numbers of chunks alone; their ends are added in pairs. Gram matrices (``x.T @ x``) have the chunks on one side of the diagonal
+numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``) have the chunks on one side of the diagonal
 computed.
 """
 
@@ -39,6 +39,7 @@ DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
 """Dask's own functions."""
 
 _CHAINS = 64                            # of partial sums that may be computed at the same time at least, if there are so many
+_ENDS = 8                               # of chains that one task adds, so that there are not many more tasks than products
 _HALVES = frozenset({"float16", "bfloat16"})
 
 
@@ -288,7 +289,7 @@ def _settled_meta(x: Array) -> Any:
 
 def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequence[Sequence[Hashable]], term: Term,
              chains: int) -> None:
-    """The tasks of one sum: terms in chains, and the ends of these in pairs."""
+    """The tasks of one sum: terms in chains, and the ends of these in groups."""
     def task(term: Term, before: Any, keys: Sequence[Hashable]) -> tuple[Any, ...]:
         once = [*dict.fromkeys(keys)]
         if len(once) < len(keys):                       # Dask may give a chunk to a task as two objects
@@ -313,13 +314,12 @@ def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequenc
     level = 0
     while len(ends) > 1:
         level += 1
-        pairs: list[tuple[Any, ...]] = []
-        for i in range(0, len(ends) - 1, 2):
-            last = len(ends) == 2
-            key = result if last else (f"sum-of-sums-of-{name}", *block, level, i)
-            graph[key] = (partial(add, dtype=term.dtype) if last else add, ends[i], ends[i + 1])
-            pairs.append(key)
-        ends = pairs + ends[len(ends) // 2 * 2:]
+        groups = [ends[i:i + _ENDS] for i in range(0, len(ends), _ENDS)]
+        ends = []
+        for i, group in enumerate(groups):
+            key = result if len(groups) == 1 else (f"sum-of-sums-of-{name}", *block, level, i)
+            graph[key] = (partial(add, dtype=term.dtype) if len(groups) == 1 else add, *group)
+            ends.append(key)
 
 
 # -- who answers ------------------------------------------------------------------------------------------------------------------

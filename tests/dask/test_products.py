@@ -116,7 +116,7 @@ def test_unknown_chunks():
 
 @pytest.mark.parametrize("k, blocks", [(1, 1), (3, 1), (7, 3), (200, 1), (200, 3), (1000, 1), (20, 100)])
 def test_the_order_of_sums(k, blocks):
-    """Chains of consecutive terms whose number depends on the numbers of chunks; then pairs of chains."""
+    """Chains of consecutive terms whose number depends on the numbers of chunks; then groups of eight chains."""
     a, b = RNG.standard_normal((2, 2 * k), np.float32), RNG.standard_normal((2 * k, blocks), np.float32)
     terms = [[a[:, 2 * i:2 * i + 2] @ b[2 * i:2 * i + 2, j:j + 1] for i in range(k)] for j in range(blocks)]
     chains = min(k, -(-64 // blocks))
@@ -124,7 +124,7 @@ def test_the_order_of_sums(k, blocks):
     for row in terms:
         ends = [reduce(np.add, row[k * i // chains:k * (i + 1) // chains]) for i in range(chains)]
         while len(ends) > 1:
-            ends = [sum(ends[i + 1:i + 2], ends[i]) for i in range(0, len(ends), 2)]
+            ends = [reduce(np.add, ends[i:i + 8]) for i in range(0, len(ends), 8)]
         expected.append(ends[0])
     x = chunked(a, (2, 2)) @ chunked(b, (2, 1))
     for scheduler in ("synchronous", "threads"):
