@@ -81,3 +81,26 @@ def test_chunks_become_one_by_copies(on_gpu, axis, order):
     assert sum(cuteblas.stats()["copy"]["calls"].values()) == 3
     ours = concatenate([cuteblas.ndarray(on_gpu(x)) for x in parts], axis)
     assert type(ours) is cuteblas.ndarray
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_arrays_move_by_way_of_the_host(on_gpu, wrapped, monkeypatch):
+    """Without RMM and Numba, which distributed asks for."""
+    import cupy
+
+    serialize = pytest.importorskip("distributed.protocol.serialize", reason="distributed, of the extra dask, is not installed")
+    from cuteblas.dask import serialization
+
+    monkeypatch.setattr(cupy, "asnumpy", host_cupy.on_host)
+    monkeypatch.setattr(cupy, "asarray", lambda x: on_gpu(np.array(x)))
+    for table, own in ((serialize.dask_serialize, serialization._by_way_of_the_host),
+                       (serialize.dask_deserialize, serialization._from_the_host)):
+        monkeypatch.setitem(table._lookup, cupy.ndarray, own)
+    a = integers(6, 7, dtype="float64")
+    for x in (a, a.T, a[::2, 1:], a[:0], integers(3, 4, 5, dtype="int8")):
+        there = cuteblas.ndarray(on_gpu(x)) if wrapped else on_gpu(x)
+        header, frames = serialize.serialize(there, serializers=("dask",))
+        assert header["serializer"] == "dask"
+        back = serialize.deserialize(header, [bytes(frame) for frame in frames])
+        assert type(back) is type(there)
+        np.testing.assert_array_equal(host_cupy.on_host(back._data if wrapped else back), x)

@@ -29,7 +29,7 @@ def squared_norm(sites):
         if left is None:
             left = da.tensordot(site[0], site[0], axes=((0,), (0,)))
             continue
-        half = da.tensordot(left, site, axes=((1,), (0,)))              # a bond of the bra, and the next two axes of the ket
+        half = da.tensordot(left, site, axes=((1,), (0,)))              # a bond of one chain, two axes of the other
         left = da.tensordot(site, half, axes=((0, 1), (0, 1)))
     return left[0, 0]
 
