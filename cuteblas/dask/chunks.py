@@ -82,7 +82,7 @@ class Term:
     def _product(self, arrays: Sequence[Any], dtype: str | None) -> Any:
         named = dict(self.arguments)
         subscripts = (named.pop("subscripts"),) if self.function == "einsum" else ()
-        if self.function == "einsum" and dtype is not None:
+        if dtype is not None and "dtype" in named:
             named["dtype"] = dtype
         return _FUNCTIONS[self.function](*subscripts, *arrays, precision=self.precision, **named)
 

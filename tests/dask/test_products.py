@@ -80,6 +80,15 @@ def test_types_are_numpys_whatever_the_chunks(first, second):
             np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int64"])
+def test_the_type_of_einsum(dtype):
+    a, b = integers(6, 20, dtype="int8"), integers(20, 5, dtype="int8")
+    for chunks in (20, 3):
+        result = computed(da.einsum("ij,jk->ik", chunked(a, chunks), chunked(b, chunks), dtype=dtype, casting="unsafe"))
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result, np.einsum("ij,jk->ik", a, b, dtype=dtype, casting="unsafe"))
+
+
 def test_integers_wrap_and_bool_is_or():
     a = np.full((3, 40), 100, np.int8)
     np.testing.assert_array_equal(computed(chunked(a, 7) @ chunked(a.T.copy(), 7)), a @ a.T)
