@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import dask
@@ -22,7 +22,7 @@ __all__ = ["install", "uninstall"]
 
 dask.config.update_defaults({"cuteblas": {"precision": None, "backend": None}})
 
-if find_spec("distributed") is not None:
+with suppress(ImportError):             # without distributed, arrays do not move
     from . import serialization as serialization
 
 _PLACES = {"matmul": (da, routines), "tensordot": (da, routines), "einsum": (da, einsumfuncs)}
