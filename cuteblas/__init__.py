@@ -11,6 +11,7 @@ layout algebra and the kernel generator below are ordinary subpackages: ``cutebl
 """
 
 import os as _os
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,15 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
+def _know_arrays_of_workers() -> None:
+    """Let a worker of Dask read our arrays before a task of ours has come to it: it imports this package for their type alone."""
+    for module, table in (("serialize", "dask_deserialize"), ("cuda", "cuda_deserialize")):
+        if (protocol := _sys.modules.get(f"distributed.protocol.{module}")) is not None:
+            getattr(protocol, table).register_lazy(__name__, lambda: _import_module(f"{__name__}.dask.serialization"))
+
+
 if _os.environ.get("CUTEBLAS_INSTALL"):
     from .array.install import obey_environment as _obey_environment
 
     _obey_environment()
+_know_arrays_of_workers()

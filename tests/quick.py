@@ -30,6 +30,7 @@ QUICK = {
     "array": ["tests/array/test_creation.py", "tests/array/test_dispatch.py", "tests/array/test_wrapper.py"],
     "cli": ["tests/cli/test_commands.py", "tests/cli/test_explain.py", "tests/cli/test_layout.py"],
     "conformance": ["conformance/test_copy_values.py", "conformance/test_matmul_values.py"],
+    "dask": ["tests/dask/test_products.py::test_values_are_numpys", "tests/dask/test_products.py::test_the_order_of_sums"],
     "packaging": ["tests/test_architecture.py", "tests/test_help.py", "tests/test_packaging.py", "tests/test_quick.py",
                   "tests/test_repository.py"],
 }

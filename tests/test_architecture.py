@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "functions": BELOW_FUNCTIONS,
     "blas": BELOW_FUNCTIONS | {"functions"},
     "array": BELOW_FUNCTIONS | {"functions"},
+    "dask": BELOW_FUNCTIONS | {"functions", "blas", "array"},
 }
 EVERYWHERE = {"_forks"}                 # what the standard library lacks
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
@@ -141,7 +142,7 @@ import sys
 started = []
 sys.addaudithook(lambda event, args: started.append(args) if event in ("subprocess.Popen", "os.exec", "os.posix_spawn") else None)
 import cuteblas
-print(sorted({"cupy", "cuda", "cupy_backends", "scipy", "torch", "sklearn"} & set(sys.modules)), started)
+print(sorted({"cupy", "cuda", "cupy_backends", "dask", "distributed", "scipy", "torch", "sklearn"} & set(sys.modules)), started)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[] []"

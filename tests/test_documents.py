@@ -1,8 +1,8 @@
 """The Python examples of README and docs run as they are written.
 
 Blocks of a file are run in order and share their names: ``python`` blocks as scripts, ``pycon`` blocks as doctests. A comment
-``<!-- needs: compiler -->`` or ``<!-- needs: gpu -->`` before a block leaves it out where there is none; the latter may say when it
-last ran on one: ``<!-- needs: gpu, run 2026-11-23 -->``.
+``<!-- needs: compiler -->``, ``<!-- needs: dask -->`` or ``<!-- needs: gpu -->`` before a block leaves it out where there is none;
+the last may say when it last ran on one: ``<!-- needs: gpu, run 2026-11-23 -->``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from doctest import ELLIPSIS, DocTestParser, DocTestRunner
+from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
 from xml.etree import ElementTree
@@ -35,7 +36,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
 def available(needed):
-    return {"compiler": emulator.available, "gpu": runtime.available}[needed]()
+    return {"compiler": emulator.available, "gpu": runtime.available, "dask": lambda: find_spec("dask") is not None}[needed]()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import textwrap
+from importlib.util import find_spec
 from types import ModuleType
 
 import numpy as np
@@ -16,7 +17,11 @@ import cuteblas.epilogues
 import cuteblas.layout
 import cuteblas.linalg
 
-MODULES = [cuteblas, cuteblas.array, cuteblas.blas, cuteblas.blas.pointers, cuteblas.epilogues, cuteblas.layout, cuteblas.linalg]
+if find_spec("dask"):
+    import cuteblas.dask
+
+MODULES = [cuteblas, cuteblas.array, cuteblas.blas, cuteblas.blas.pointers, cuteblas.epilogues, cuteblas.layout, cuteblas.linalg,
+           *([cuteblas.dask] if find_spec("dask") else [])]
 SECTION = re.compile(r"^([A-Z]\w+(?: \w+)?)\n-{3,}$", re.MULTILINE)
 NAMES = {f"{module.__name__}.{name}": getattr(module, name) for module in MODULES for name in module.__all__
          if callable(getattr(module, name)) and not isinstance(getattr(module, name), ModuleType | np.ufunc)}

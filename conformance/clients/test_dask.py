@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 da = pytest.importorskip("dask.array")
+
+@pytest.fixture(autouse=True)
+def dasks_own_products():
+    """Other tests of this process may have imported ``cuteblas.dask``."""
+    if (ours := sys.modules.get("cuteblas.dask")) is not None:
+        ours.uninstall()
+
 
 RNG = np.random.default_rng(3)
 A, B, C, V = RNG.standard_normal((20, 30)), RNG.standard_normal((30, 16)), RNG.standard_normal((4, 5, 6)), RNG.standard_normal(30)

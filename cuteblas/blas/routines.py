@@ -39,6 +39,9 @@ _DOCUMENTATION = """``alpha op(A) op(B) + beta C`` of {operands} arrays{sums}.
         Where kernels are launched instead of CuPy's current stream.
     variant : str, optional
         A named kernel; ``python -m cuteblas kernels`` lists them.
+    devices : "all" or sequence of int, optional
+        The GPUs of this host that may compute, as of :func:`cuteblas.matmul`: operands, ``c`` and ``out`` may be on any of them, or
+        :class:`cuteblas.ShardedArray`. ``alpha`` and ``beta`` are numbers then.
 
     Returns
     -------
@@ -115,13 +118,18 @@ class Routine(Protocol):
 
     def __call__(self, alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
                  overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None,
-                 stream: Any = None, variant: str | None = None) -> Any: ...
+                 stream: Any = None, variant: str | None = None, devices: Any = None) -> Any: ...
 
 
 def _routine(name: str, types: Types) -> Routine:
     def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
                 overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None, stream: Any = None,
-                variant: str | None = None) -> Any:
+                variant: str | None = None, devices: Any = None) -> Any:
+        if devices is not None:
+            from .devices import gemm_over
+
+            return gemm_over(name, types, {"a": a, "b": b, "c": c, "out": out}, alpha, beta, (trans_a, trans_b), overwrite_c,
+                             precision, devices, {"epilogue": epilogue, "stream": stream, "variant": variant}, (None, None))
         return run(name, types, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream,
                                         variant))
 
@@ -144,7 +152,7 @@ igemm = _routine("igemm", ROUTINES["igemm"])
 
 def gemm(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
          dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None, precision: str | None = None, out: Any = None,
-         stream: Any = None, variant: str | None = None) -> Any:
+         stream: Any = None, variant: str | None = None, devices: Any = None) -> Any:
     """``alpha op(A) op(B) + beta C`` of arrays of any type in the table of :mod:`cuteblas.blas.types`.
 
     The routine follows from the operands; lists alone are float64, or complex128 if they have complex elements. All other
@@ -156,7 +164,7 @@ def gemm(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any 
         Type of the result; by default that of ``out`` or ``c`` if they are given, else that of the operands (int32 for int8).
     compute_dtype : dtype, optional
         Type in which products are summed.
-    alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant
+    alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, devices
         As of :func:`sgemm`.
 
     Returns
@@ -178,5 +186,10 @@ def gemm(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any 
     array([[120000., 120000.],
            [120000., 120000.]], dtype=float32)
     """
+    if devices is not None:
+        from .devices import gemm_over
+
+        return gemm_over("gemm", None, {"a": a, "b": b, "c": c, "out": out}, alpha, beta, (trans_a, trans_b), overwrite_c,
+                         precision, devices, {"epilogue": epilogue, "stream": stream, "variant": variant}, (dtype, compute_dtype))
     return run("gemm", None, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant,
                                      dtype, compute_dtype))

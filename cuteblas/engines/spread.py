@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -29,7 +30,7 @@ Multiply = Callable[[Any, Any, Any], None]
 
 
 def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, seconds: float,
-                  multiply: Multiply) -> Spread:
+                  multiply: Multiply, reads_c: bool = False) -> Spread:
     """Compute C of matrices, or of one batch axis of them, over devices.
 
     Parameters
@@ -44,6 +45,8 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
         The expected time of all of it on one device.
     multiply : callable
         Multiplies tiles.
+    reads_c : bool
+        Whether C is also read.
 
     Returns
     -------
@@ -57,10 +60,10 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     """
     between = peers()
     extents = Extents(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
-    held = Operands(*(_held(name, x) for name, x in (("a", a), ("b", b), ("c", c))))
+    held = Operands(_held("a", a), _held("b", b), replace(_held("c", c), read=reads_c))
     for halving in range(_MOST_HALVINGS + 1):
         plan = spread(extents, held, tuple(devices), seconds, between.rate, 2**halving, _FEW_SLOTS if halving else None)
-        workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply) for share in plan.shares]
+        workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply, reads_c) for share in plan.shares]
         try:
             for worker in workers:
                 worker.reserve()
@@ -117,9 +120,9 @@ class _Slot:
 class _Worker:
     """One device at its share."""
 
-    def __init__(self, between: Peers, share: Share, arrays: dict[str, ShardedArray], multiply: Multiply):
+    def __init__(self, between: Peers, share: Share, arrays: dict[str, ShardedArray], multiply: Multiply, reads_c: bool):
         self.between, self.share, self.device, self.arrays = between, share, share.device, arrays
-        self.multiply, self.began = multiply, False
+        self.multiply, self.read, self.began = multiply, ("a", "b", "c") if reads_c else ("a", "b"), False
         self.slots: dict[tuple[str, int], _Slot] = {}
 
     def reserve(self) -> None:
@@ -139,15 +142,15 @@ class _Worker:
         asked = 0
         for i, step in enumerate(self.share.steps):
             for later in self.share.steps[asked:i + _FEW_SLOTS]:
-                self._bring("a", later.a)
-                self._bring("b", later.b)
+                for name in self.read:
+                    self._bring(name, getattr(later, name))
             asked = max(asked, i + _FEW_SLOTS)
             yield i
-            a, b = self._taken("a", step.a), self._taken("b", step.b)
+            found = {name: self._taken(name, getattr(step, name)) for name in self.read}
             with self.between.on(self.device):
-                c = self._target(step.c)
-                self.multiply(a, b, c)
-            used = [slot for name, panel in (("a", step.a), ("b", step.b)) if (slot := self._slot(name, panel)) is not None]
+                c = found["c"] if "c" in found else self._target(step.c)
+                self.multiply(found["a"], found["b"], c)
+            used = [slot for name in self.read if (slot := self._slot(name, getattr(step, name))) is not None]
             if used or step.c.slot is not None:
                 ended = self.between.record(self.device, "kernels")
                 for slot in used:

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of
+from ..engines.dispatch import kind_of, own_call
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import dot as dot_by_blas
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
 from ..engines.settings import current_backend
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision
 from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
-from .matmul import in_tiles
+from .matmul import in_tiles, multiply_tile
 from .routing import answer
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
@@ -172,7 +172,8 @@ def outer_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
     return answer(function, np.outer, _settle_outer, (a, b), out)
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, variant: str | None = None) -> Any:
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, variant: str | None = None,
+              devices: Any = None) -> Any:
     """Sum of products over given axes of two arrays, as ``numpy.tensordot``, without reshaping them.
 
     Parameters
@@ -185,6 +186,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, va
         The algorithm on the GPU, as of :func:`cuteblas.matmul`.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+    devices : "all" or sequence of int, optional
+        The GPUs of this host that may compute, as of :func:`cuteblas.matmul`.
 
     Returns
     -------
@@ -202,7 +205,27 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, va
     >>> cuteblas.tensordot(np.ones((2, 3, 4)), np.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
     (2, 5)
     """
+    if devices is not None:
+        return _tensordot_over(a, b, axes, devices, checked_precision(precision), variant)
     return tensordot_for("tensordot", a, b, axes, checked_algorithm(precision, variant))
+
+
+def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, variant: str | None) -> Any:
+    """The same over several GPUs."""
+    if variant is not None:
+        raise TypeError("tensordot with devices= takes no variant=")
+    if (call := own_call(a, b)) is not None:
+        return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
+    from .devices import contraction_over
+
+    def settle(first: Memory, second: Memory, _out: None) -> Expression:
+        settled = _settle_tensordot(first, second, None, axes)
+        if settled is None:                             # NumPy says why
+            np.tensordot(stand_in(first), stand_in(second), axes)
+            raise ValueError("shape-mismatch for sum")
+        return settled
+
+    return contraction_over("tensordot", settle, a, b, None, devices, precision, multiply_tile, in_tiles)
 
 
 def tensordot_for(function: str, a: Any, b: Any, axes: Any, algorithm: Algorithm = AS_PLANNED) -> Any:

@@ -13,12 +13,12 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_types, repeaters
+from ..engines.dispatch import kind_of, own_call, own_types, repeaters
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import offload, stays, work_of
 from ..engines.repeaters import repeater_of
 from ..engines.settings import current_backend
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, refuse_variant
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant
 from .expressions import Expression, Term, expression, stand_in
 from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
@@ -45,7 +45,7 @@ class EinsumArguments(TypedDict, total=False):
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: str | None = None, variant: str | None = None,
-           **arguments: Unpack[EinsumArguments]) -> Any:
+           devices: Any = None, **arguments: Unpack[EinsumArguments]) -> Any:
     """Sums of products in Einstein's notation, as ``numpy.einsum``.
 
     Parameters
@@ -67,6 +67,9 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
     variant : str, optional
         A named kernel for every product instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+    devices : "all" or sequence of int, optional
+        The GPUs of this host that may compute a product of two arrays, as of :func:`cuteblas.matmul`: without diagonals, and with
+        sums over indices that both have.
 
     Returns
     -------
@@ -85,6 +88,9 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
     >>> cuteblas.einsum("ij,j->i", [[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
+    if devices is not None:
+        refused = {"variant": variant, **arguments} if optimize is False else {"optimize": optimize}
+        return _over_devices(operands, out, devices, checked_precision(precision), refused)
     if operands and type(operands[-1]) is np.ndarray and precision is variant is None and not arguments \
             and type(operands[0]) is str and (out is None or type(out) is np.ndarray) \
             and (current_backend() == "numpy" or stays(*operands)):
@@ -129,6 +135,34 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         if head is not None and (result := repeated(head, arrays, out)) is not None:
             return result
     return _einsum(head, operands, arrays, out, optimize, precision, variant, algorithm, arguments)
+
+
+def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
+    """A product of two arrays over several GPUs."""
+    if (name := next((name for name, value in refused.items() if value is not None), None)) is not None:
+        raise TypeError(f"einsum with devices= takes no {name}=")
+    arrays = operands_of(operands)
+    if len(arrays) != 2:
+        raise TypeError(f"einsum with devices= takes two arrays, not {len(arrays)}")
+    if (call := own_call(*arrays, out)) is not None:
+        return call(einsum, tuple(operands), {"out": out, "precision": precision, "devices": devices})
+    from .devices import contraction_over
+    from .matmul import in_tiles, multiply_tile
+
+    def settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
+        stand_ins = with_operands(operands, [stand_in(x) for x in (first, second)])
+        subscripts = read(stand_ins, [first.shape, second.shape], None)
+        if subscripts is None:
+            np.einsum(*with_operands(operands, [np.zeros(x.shape, bool) for x in (first, second)]))         # NumPy says why
+            raise ValueError("einsum cannot read these subscripts")
+        if any(n != subscripts.extents[c] for term, x in zip(subscripts.terms, (first, second), strict=True)
+               for c, n in zip(term, x.shape, strict=True)):
+            raise ValueError("einsum with devices= takes operands whose equal indices have equal extents")
+        dtype, scalar = _resolve_dtype(operands, (first, second), target, ((0, 1),), False, {})
+        return _settled(subscripts, (first, second), np.result_type(first.dtype, second.dtype) if target is not None else dtype,
+                        scalar, "K")
+
+    return contraction_over("einsum", settle, *arrays, out, devices, precision, multiply_tile, in_tiles)
 
 
 def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: str | None,

@@ -16,7 +16,6 @@ from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, stays, work_of
 from ..engines.repeaters import repeater_of
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
-from ..engines.sharded import ShardedArray
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .routing import delegate, resolve_matmul
@@ -134,10 +133,9 @@ def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refu
         raise TypeError(f"matmul with devices= takes no {name}=")
     if (call := own_call(x1, x2, out)) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
-    from .devices import matmul_of_host, matmul_over
+    from .devices import matmul_of_host, matmul_over, on_host_alone
 
-    if all(kind_of(x) not in ("cupy", "foreign") for x in (x1, x2, out)) and isinstance(out, (np.ndarray, type(None))) \
-            and not any(isinstance(x, ShardedArray) for x in (x1, x2)):
+    if on_host_alone(x1, x2, out):
         return matmul_of_host(x1, x2, out, devices, precision, in_tiles)
     return matmul_over(x1, x2, out, devices, precision, multiply_tile)
 

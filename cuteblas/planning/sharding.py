@@ -49,12 +49,15 @@ class Held:
         Its parts in their order, which leave no gap.
     bytes : int
         Of the whole array.
+    read : bool
+        Whether C is an operand, too.
     """
 
     axes: tuple[str, ...]
     axis: str
     parts: tuple[Part, ...]
     bytes: int
+    read: bool = False
 
     def box(self, tile: Tile) -> dict[str, slice]:
         """What a tile needs of it."""
@@ -388,7 +391,9 @@ def _moved(extents: Extents, held: Operands, device: int, tiles: Sequence[Tile],
     total, first, seconds = 0, 0.0, 0.0
     seen = set()
     for i, tile in enumerate(tiles):
-        for name, one in (("a", held.a), ("b", held.b)):
+        for name, one in zip("abc", held, strict=True):
+            if name == "c" and not one.read:
+                continue
             key = name, *((cut.start, cut.stop) for cut in one.box(tile).values())
             if key in seen:
                 continue

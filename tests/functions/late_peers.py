@@ -26,8 +26,8 @@ def at(address: int, nbytes: int) -> np.ndarray:
 class Event:
     """A place on a stream."""
 
-    def __init__(self, lane, place):
-        self.lane, self.place = lane, place
+    def __init__(self, lane, place, followed=()):
+        self.lane, self.place, self.followed = lane, place, dict(followed)
 
 
 class LatePeers:
@@ -74,14 +74,16 @@ class LatePeers:
     def record(self, device, lane):
         if lane == "kernels":
             return Event((device, lane), self.launches[device])
-        return Event((device, lane), len(self.copies.setdefault((device, lane), [])))
+        return Event((device, lane), len(self.copies.setdefault((device, lane), [])), self.followed.get((device, lane), {}))
 
     def wait(self, device, lane, event):
         if event.lane[1] != "kernels":
             self.run(event.lane, event.place)
-        elif lane != "kernels":
+        if lane != "kernels":
             seen = self.followed.setdefault((device, lane), {})
-            seen[event.lane[0]] = max(seen.get(event.lane[0], 0), event.place)
+            after = event.followed if event.lane[1] != "kernels" else {event.lane[0]: event.place}
+            for other, place in after.items():
+                seen[other] = max(seen.get(other, 0), place)
 
     def copy(self, lane, target, source, width, modes):
         # what a lane reads from a device must have been computed before: it follows that device's launches

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("cupy")
 
 import cuteblas
+from cuteblas import blas
 from cuteblas.engines import peer_copies, spread
 from cuteblas.planning import sharding
 
@@ -269,3 +270,187 @@ def test_devices_of_the_environment(monkeypatch):
     (5.0, False, [1 / 8, 2 / 8, 4 / 8, 1 / 8]), (20.0, False, [1 / 8] * 8)])
 def test_tiles_grow_as_fast_as_operands_arrive(arrives, leaves, expected):
     assert sharding._growing(1 / 8, arrives, 10.0, leaves) == pytest.approx(expected)
+
+
+# -- further functions ------------------------------------------------------------------------------------------------------------
+CONTRACTIONS = {
+    "tensordot": (lambda x, y, **named: cuteblas.tensordot(x, y, 1, **named), (20, 30), (30, 26)),
+    "two axes": (lambda x, y, **named: cuteblas.tensordot(x, y, ((0, 2), (1, 0)), **named), (5, 20, 6), (6, 5, 24)),
+    "outer": (lambda x, y, **named: cuteblas.tensordot(x, y, 0, **named), (5, 4), (24,)),
+    "einsum": (lambda x, y, **named: cuteblas.einsum("abk,kc->cab", x, y, **named), (5, 6, 30), (30, 26)),
+    "batch": (lambda x, y, **named: cuteblas.einsum("iak,kib->bia", x, y, **named), (6, 12, 10), (10, 6, 14)),
+    "implicit": (lambda x, y, **named: cuteblas.einsum("ka,kb", x, y, **named), (30, 20), (30, 26)),
+    "dot": (lambda x, y, **named: cuteblas.einsum("ab,ab->", x, y, **named), (30, 20), (30, 20)),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("orders", ["CC", "FC", "CF"])
+def test_contractions(small, name, count, orders):
+    call, *shapes = CONTRACTIONS[name]
+    rng = np.random.default_rng(7)
+    a, b = (integers(rng, shape, order=order) for shape, order in zip(shapes, orders, strict=True))
+    expected = call(a, b)
+    with several(count) as late:
+        c = call(on_gpu(a), on_gpu(b), devices="all")
+        np.testing.assert_array_equal(gathered(c), expected)
+        for axis_a in range(a.ndim):
+            x = shards(a, [a.shape[axis_a] // 3], (0, count - 1), axis_a)
+            np.testing.assert_array_equal(gathered(call(x, on_gpu(b, count - 1), devices="all")), expected)
+            y = shards(b, [b.shape[-1] // 2], (count - 1, 0), b.ndim - 1)
+            if name == "dot" and axis_a == 0:                                  # both are summed, and they are not the same
+                with pytest.raises(ValueError, match="divided along two"):
+                    call(x, y, devices="all")
+            else:
+                np.testing.assert_array_equal(gathered(call(x, y, devices="all")), expected)
+        if name in ("tensordot", "two axes", "einsum") and count > 1:
+            assert late.moved(0, 1)
+
+
+def test_contractions_into_out(small):
+    rng = np.random.default_rng(8)
+    a, b = integers(rng, (5, 6, 30)), integers(rng, (30, 26))
+    expected = np.einsum("abk,kc->cab", a, b)
+    with several(3):
+        for out in (on_gpu(np.full(expected.shape, 7, np.float32), 2), on_gpu(np.full(expected.shape, 7, np.float64, order="F"), 1),
+                    shards(np.full(expected.shape, 7, np.float32), [5, 9], (2, 1, 0)),
+                    shards(np.full(expected.shape, 7, np.float32), [2], (0, 1), 2)):
+            assert cuteblas.einsum("abk,kc->cab", on_gpu(a), on_gpu(b), out=out, devices="all") is out
+            np.testing.assert_array_equal(gathered(out), expected)
+
+
+def test_wrong_contractions():
+    with several(2):
+        x = on_gpu(np.ones((4, 4), np.float32))
+        with pytest.raises(ValueError, match="diagonals"):
+            cuteblas.einsum("ii,ij->j", x, x, devices="all")
+        with pytest.raises(ValueError, match="both operands"):
+            cuteblas.einsum("ij,kl->il", x, x, devices="all")
+        with pytest.raises(ValueError, match="equal extents"):
+            cuteblas.einsum("ij,jk->ik", x, x[:1], devices="all")
+        with pytest.raises(ValueError, match="out has shape"):
+            cuteblas.einsum("ij,jk->ik", x, x, out=on_gpu(np.ones((2, 4), np.float32)), devices="all")
+        with pytest.raises(TypeError, match="two arrays"):
+            cuteblas.einsum("ij,jk,kl->il", x, x, x, devices="all")
+        for name, value in (("optimize", True), ("variant", "simt"), ("order", "F")):
+            with pytest.raises(TypeError, match=f"takes no {name}"):
+                cuteblas.einsum("ij,jk->ik", x, x, devices="all", **{name: value})
+        with pytest.raises(TypeError, match="takes no variant"):
+            cuteblas.tensordot(x, x, 1, variant="simt", devices="all")
+        with pytest.raises(ValueError, match="shape-mismatch"):
+            cuteblas.tensordot(x, x[1:], 1, devices="all")
+        with pytest.raises(ValueError):
+            cuteblas.einsum("ij,jk->im", x, x, devices="all")
+
+
+def blocks_of_c(c, where):
+    if where == "rows":
+        return shards(c, [7], (1, 0))
+    return shards(c, [4, 11], (0, 2, 1), 1) if where == "columns" else on_gpu(c.copy(), where)
+
+
+@pytest.mark.parametrize("letters", ["NN", "TN", "NT", "CR"])
+@pytest.mark.parametrize("where", [0, 1, 2, "rows", "columns"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1, 0), (2, 1), (-1, 3), (0, 2), (1, 1)])
+def test_gemm(small, letters, where, alpha, beta):
+    rng = np.random.default_rng(9)
+    dtype, routine = (np.complex64, blas.cgemm) if "C" in letters else (np.float32, blas.sgemm)
+    a, b, c = integers(rng, (20, 30), dtype), integers(rng, (30, 26), dtype), integers(rng, (20, 26), dtype)
+    if dtype is np.complex64:
+        a, b, c = (x + 1j * integers(rng, x.shape) for x in (a, b, c))
+        a, b, c = (x.astype(dtype) for x in (a, b, c))
+    expected = alpha * (a @ b) + beta * c
+    given = [x.conj().T.copy() if way == "C" else x.T.copy() if way == "T" else x.conj() if way == "R" else x
+             for x, way in zip((a, b), letters, strict=True)]
+    named = {"trans_a": letters[0], "trans_b": letters[1], "devices": [0, 1]}
+    with several(3) as late:
+        x, y = on_gpu(given[0]), on_gpu(given[1])
+        z = blocks_of_c(c, where)
+        kept = routine(alpha, x, y, beta, z, **named)
+        np.testing.assert_array_equal(gathered(kept), expected)
+        np.testing.assert_array_equal(gathered(z), c)                      # only read
+        assert routine(alpha, x, y, beta, z, overwrite_c=1, **named) is z
+        np.testing.assert_array_equal(gathered(z), expected)
+        out, z = blocks_of_c(np.full_like(c, np.nan), where), on_gpu(c, 2)
+        assert routine(alpha, x, y, beta, z, out=out, **named) is out
+        np.testing.assert_array_equal(gathered(out), expected)
+        if alpha == 0 and where == 0:
+            assert not late.moved(0, 1)                                     # A and B are not looked at
+
+
+def test_gemm_of_stacks_and_types(small):
+    rng = np.random.default_rng(10)
+    a, b, c = (integers(rng, shape) for shape in ((6, 20, 30), (6, 30, 26), (6, 20, 26)))
+    with several(2):
+        result = blas.sgemm(1, shards(a, [2], (0, 1)), on_gpu(b), 2, on_gpu(c), devices="all")
+        assert result.devices == (0, 1)
+        np.testing.assert_array_equal(gathered(result), a @ b + 2 * c)
+        x, y = integers(rng, (20, 30), np.float16), integers(rng, (30, 26), np.float16)
+        wide = blas.gemm(1, on_gpu(x), on_gpu(y), dtype="float32", devices="all")
+        assert wide.dtype == np.float32
+        np.testing.assert_array_equal(on_host(wide), x.astype("f4") @ y.astype("f4"))
+        x, y = integers(rng, (20, 30), np.int8), integers(rng, (30, 26), np.int8)
+        np.testing.assert_array_equal(on_host(blas.igemm(1, on_gpu(x), on_gpu(y), devices="all")), x.astype("i4") @ y.astype("i4"))
+        empty = blas.sgemm(1, on_gpu(a[0, :, :0].copy()), on_gpu(b[0, :0].copy()), 3, on_gpu(c[0].copy(), 1), devices="all")
+        np.testing.assert_array_equal(on_host(empty), 3 * c[0])
+
+
+@pytest.mark.parametrize("free", [900, 500])
+def test_gemm_with_little_memory(small, free):
+    rng = np.random.default_rng(11)
+    a, b, c = integers(rng, (40, 10)), integers(rng, (10, 60)), integers(rng, (40, 60))
+    with several(2) as late:
+        x, y, z = on_gpu(a), on_gpu(b), on_gpu(c.copy())
+        late.free = {1: free}
+        blas.sgemm(1, x, y, 1, z, overwrite_c=1, devices="all")
+        np.testing.assert_array_equal(on_host(z), a @ b + c)
+
+
+def test_wrong_gemm():
+    with several(2):
+        x = on_gpu(np.ones((4, 4), np.float32))
+        for words, error, call in [
+                ("takes no epilogue", TypeError, lambda: blas.sgemm(1, x, x, epilogue="relu", devices="all")),
+                ("takes no variant", TypeError, lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
+                ("takes no stream", TypeError, lambda: blas.sgemm(1, x, x, stream=3, devices="all")),
+                ("below 2", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
+                ("a number as alpha", TypeError, lambda: blas.sgemm(x[0, 0], x, x, devices="all")),
+                ("takes a in float64", TypeError, lambda: blas.dgemm(1, x, x, devices="all")),
+                ("CuPy arrays", TypeError, lambda: blas.sgemm(1, x, [[1.0]], devices="all")),
+                ("k is 4 in a and 3 in b", ValueError, lambda: blas.sgemm(1, x, x[1:], devices="all")),
+                ("c of shape", ValueError, lambda: blas.sgemm(1, x, x, 1, x[1:], devices="all")),
+                ("share memory", ValueError, lambda: blas.sgemm(1, x, x, out=x, devices="all")),
+                ("no C to multiply", ValueError, lambda: blas.sgemm(1, x, x, 1, out=on_gpu(np.ones((4, 4), np.float32)),
+                                                                    devices="all")),
+                ("matrices", ValueError, lambda: blas.sgemm(1, x[0], x, devices="all"))]:
+            with pytest.raises(error, match=words):
+                call()
+
+
+def test_more_of_the_host(monkeypatch):
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    import cupy
+
+    from cuteblas.runtime import peers
+
+    from .host_link import linked
+
+    monkeypatch.setattr(peers, "peers", lambda: SimpleNamespace(count=lambda: 2))
+    monkeypatch.setattr(cupy.cuda, "Device", lambda device: nullcontext())
+    rng = np.random.default_rng(12)
+    with linked():
+        for name, (call, *shapes) in CONTRACTIONS.items():
+            a, b = (integers(rng, shape) for shape in shapes)
+            result = call(a, b, devices="all")
+            assert type(result) is type(call(a, b)), name
+            np.testing.assert_array_equal(result, call(a, b))
+        a, b, c = (np.asfortranarray(integers(rng, shape)) for shape in ((20, 30), (30, 26), (20, 26)))
+        np.testing.assert_array_equal(blas.sgemm(2, a, b, 3, c, devices="all"), 2 * (a @ b) + 3 * c)
+        np.testing.assert_array_equal(blas.sgemm(1, a, b, devices="all"), a @ b)
+        assert blas.sgemm(1, a, b, out=c, devices="all") is c
+        np.testing.assert_array_equal(c, a @ b)
+        with pytest.raises(TypeError, match="summed as they are"):
+            blas.hgemm(1, a.astype("f2"), b.astype("f2"), devices="all")

@@ -1,0 +1,23 @@
+"""Dask arrays whose products are those of this package: ``import cuteblas.dask``, in a program or before its first product.
+
+>>> import dask.array as da
+>>> import cuteblas.dask
+>>> x = da.ones((6, 4), chunks=(2, 4))
+>>> (x.T @ x).sum().compute()
+np.float64(96.0)
+
+It is the extra ``dask`` (``pip install 'cuteblas[dask]'``), and ``import cuteblas`` never imports it. Chunks are NumPy arrays, CuPy
+arrays, or arrays of :class:`cuteblas.ndarray`; Dask itself keeps all others. Two settings of Dask's configuration hold for the
+products that are built under them, wherever these are computed: ``cuteblas.precision``, as ``precision=`` of
+:func:`cuteblas.matmul`, and ``cuteblas.backend``, as of :func:`cuteblas.backend`.
+"""
+
+from __future__ import annotations
+
+from .clusters import GPUCluster
+from .products import einsum, matmul, tensordot
+from .registration import install, uninstall
+
+__all__ = ["GPUCluster", "einsum", "install", "matmul", "tensordot", "uninstall"]
+
+install()

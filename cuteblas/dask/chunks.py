@@ -1,0 +1,218 @@
+"""What the tasks of a graph compute: products of chunks that are added to what was summed before, sums of sums, and chunks in one.
+
+Results are the same wherever a task runs. What would make a difference is settled here: a chunk that came from another worker is
+contiguous and may begin anywhere, so all are made contiguous and aligned; and an array times its own transpose, which BLAS and our
+kernels compute in another way than two arrays, is that if the graph has it twice, and not if two chunks happen to share memory. No
+task writes into what another one has computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..array.wrapper import ndarray, unwrapped, wrap
+from ..engines.dispatch import kind_of
+from ..functions import ascontiguousarray, backend, copy, einsum, matmul, tensordot
+
+__all__ = ["Term", "add", "concatenate", "einsum_of_chunks", "mirrored", "tensordot_of_chunks"]
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"einsum": einsum, "matmul": matmul, "tensordot": tensordot}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product of chunks, and what was summed before it.
+
+    Attributes
+    ----------
+    function : str
+        ``"matmul"``, ``"tensordot"`` or ``"einsum"``.
+    arguments : tuple of (str, object)
+        Its arguments besides operands and precision: ``axes``, ``subscripts``, ...
+    dtype, sums : str
+        Types of the result, and of sums until they are rounded to it.
+    precision, backend : str or None
+        As of :func:`cuteblas.matmul` and :func:`cuteblas.backend`.
+    conj : bool
+        Whether the first chunk is conjugated.
+    alone : bool
+        Whether there is one term, so that nothing is summed outside of the function itself.
+    last : bool
+        Whether the sum is complete.
+    operands : tuple of int, optional
+        Which chunk each operand is, if one of them is several.
+    """
+
+    function: str
+    arguments: tuple[tuple[str, Any], ...]
+    dtype: str
+    sums: str
+    precision: str | None = None
+    backend: str | None = None
+    conj: bool = False
+    alone: bool = False
+    last: bool = False
+    operands: tuple[int, ...] | None = None
+
+    def __call__(self, so_far: Any, *chunks: Any) -> Any:
+        """The sum so far, or nothing, and this product."""
+        ours = any(type(x) is ndarray for x in (so_far, *chunks))
+        before, *given = unwrapped((so_far, *chunks))
+        with _backend(self.backend):
+            arrays = _settled(given)
+            if self.operands is not None:
+                arrays = [arrays[i] for i in self.operands]
+            if self.conj:
+                arrays[0] = arrays[0].conj()
+            if self.alone:
+                total = self._product(arrays, None)
+            else:
+                total = _by_gemm(self, before, arrays)
+                if total is None:
+                    total = _sum(before, self._product([_cast(x, self.sums) for x in arrays], self.sums))
+                if self.last:
+                    total = total.astype(self.dtype, copy=False)
+        return wrap(total) if ours and hasattr(total, "strides") else total
+
+    def _product(self, arrays: Sequence[Any], dtype: str | None) -> Any:
+        named = dict(self.arguments)
+        subscripts = (named.pop("subscripts"),) if self.function == "einsum" else ()
+        if dtype is not None and "dtype" in named:
+            named["dtype"] = dtype
+        return _FUNCTIONS[self.function](*subscripts, *arrays, precision=self.precision, **named)
+
+
+def _backend(name: str | None) -> AbstractContextManager[None]:
+    return nullcontext() if name is None else backend(name)
+
+
+def _settled(chunks: Sequence[Any]) -> list[Any]:
+    """The chunks as they would be if each had come from another worker."""
+    found: list[Any] = []
+    for x in chunks:
+        x = x.view(np.ndarray) if type(x) is np.memmap else x               # files are arrays
+        contiguous = x.flags.c_contiguous or x.flags.f_contiguous
+        y = x if contiguous else ascontiguousarray(x)
+        # what has arrived may begin anywhere: NumPy copies each operand that is not aligned
+        moves = not getattr(x.flags, "aligned", True) or any(_share_memory(x, other) for other in found)
+        found.append(copy(x) if y is x and moves else y)
+    return found
+
+
+def _share_memory(x: Any, y: Any) -> bool:
+    if kind_of(x) == kind_of(y) == "cupy":
+        import cupy
+
+        return bool(cupy.may_share_memory(x, y))
+    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
+
+
+def _cast(x: Any, dtype: str) -> Any:
+    """Half precision is summed in float32; other types are promoted by the product itself."""
+    return x.astype(dtype) if x.dtype.itemsize == 2 and x.dtype.kind not in "iub" and dtype == "float32" else x
+
+
+def _sum(before: Any, product: Any) -> Any:
+    """Their sum, in the place of the second, which nobody else has."""
+    if before is None:
+        return product
+    where = product if getattr(product, "ndim", 0) and product.flags.c_contiguous else None
+    add_up = np.logical_or if product.dtype.kind == "b" else np.add
+    if kind_of(product) == "cupy":
+        import cupy
+
+        add_up = getattr(cupy, add_up.__name__)
+    return add_up(before, product) if where is None else add_up(before, product, where)
+
+
+def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
+    """The same on a GPU by one kernel, which reads what was summed before and writes the new sum; ``None`` if it is no product of
+    matrices of a type that BLAS has."""
+    if any(kind_of(x) != "cupy" for x in arrays) or (matrices := _matrices(term, arrays)) is None:
+        return None
+    from ..blas import gemm
+    from ..blas.types import ROUTINES
+
+    a, b = matrices
+    if a.dtype != b.dtype or not any(types.operands == a.dtype.name and term.sums in (types.output, types.compute) and
+                                     a.dtype.kind not in "iu" for types in ROUTINES.values()):
+        return None
+    import cupy
+
+    out = cupy.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), term.sums)
+    given = {} if before is None else {"beta": 1, "c": before}
+    return gemm(1, a, b, dtype=term.sums, out=out, precision=term.precision, **given)
+
+
+def _matrices(term: Term, arrays: Sequence[Any]) -> tuple[Any, Any] | None:
+    """A product of matrices, or of stacks of them; ``None`` if it is another one."""
+    if term.function == "einsum" or any(x.ndim < 2 for x in arrays):
+        return None
+    a, b = arrays
+    if term.function == "matmul":
+        return a, b
+    (axes_a, axes_b), = dict(term.arguments).values()
+    if a.ndim > 2 or b.ndim > 2 or len(axes_a) != 1:
+        return None
+    return (a.T if axes_a[0] % 2 == 0 else a), (b if axes_b[0] % 2 == 0 else b.T)
+
+
+def add(*sums: Any, dtype: str | None = None) -> Any:
+    """The sum of sums from the first to the last, rounded to a type if it is given."""
+    first, second, *others = unwrapped(sums)
+    total = first | second if first.dtype.kind == "b" else first + second
+    for x in others:
+        total = _sum(x, total)
+    total = total if dtype is None else total.astype(dtype, copy=False)
+    return wrap(total) if ndarray in map(type, sums) and hasattr(total, "strides") else total
+
+
+def mirrored(chunk: Any, conj: bool) -> Any:
+    """The chunk on the other side of the diagonal of a Gram matrix: a view, if it is not complex."""
+    return chunk.conj().T if conj else chunk.T
+
+
+# -- in Dask's own tables ---------------------------------------------------------------------------------------------------------
+def tensordot_of_chunks(a: Any, b: Any, axes: Any = 2) -> Any:
+    """``tensordot`` of two chunks, under the precision of Dask's configuration where it runs."""
+    import dask
+
+    return tensordot(a, b, axes, precision=dask.config.get("cuteblas.precision", None))
+
+
+def einsum_of_chunks(*operands: Any, **arguments: Any) -> Any:
+    """``einsum`` of chunks, under the precision of Dask's configuration where it runs."""
+    import dask
+
+    named = {name: x for name, x in arguments.items() if not (name == "dtype" and x is None)}
+    return einsum(*operands, precision=dask.config.get("cuteblas.precision", None), **named)
+
+
+def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    """Chunks on a GPU, or of our type, one behind the other, each moved by the copy kernels."""
+    data = unwrapped(list(arrays))
+    ours = any(type(x) is ndarray for x in arrays)
+    kinds = {kind_of(x) for x in data}
+    if kinds <= {"numpy"}:
+        joined = np.concatenate(data, axis)
+    else:
+        import cupy
+
+        if kinds != {"cupy"} or len({x.dtype for x in data}) > 1 or not data[0].ndim:
+            joined = cupy.concatenate(data, axis)
+        else:
+            axis = np.lib.array_utils.normalize_axis_index(axis, data[0].ndim)
+            extents = [x.shape[axis] for x in data]
+            if any(x.shape[:axis] + x.shape[axis + 1:] != data[0].shape[:axis] + data[0].shape[axis + 1:] for x in data):
+                return cupy.concatenate(data, axis)                 # which refuses it
+            joined = cupy.empty((*data[0].shape[:axis], sum(extents), *data[0].shape[axis + 1:]), data[0].dtype)
+            start = 0
+            for x, extent in zip(data, extents, strict=True):
+                copy(x, out=joined[(slice(None),) * axis + (slice(start, start + extent),)])
+                start += extent
+    return wrap(joined) if ours else joined

@@ -1,0 +1,353 @@
+"""Products of Dask arrays whose sums over chunks do not depend on who computes what, or when.
+
+Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each task adds one product to what
+was summed before it, so that a chunk of the operands is needed by one task at a time, and there is one partial sum in place of one
+product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains that depends on the
+numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``) have the chunks on one side of the diagonal
+computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise, product
+from math import prod
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.array.core import Array, asanyarray, unify_chunks
+from dask.array.einsumfuncs import parse_einsum_input
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from ..array.wrapper import ndarray
+from ..engines.counters import tally
+from ..engines.dispatch import kind_of
+from ..engines.settings import BACKENDS
+from ..functions.algorithms import checked_precision
+from ..functions.routing import route_of
+from .chunks import Term, add, mirrored
+
+__all__ = ["DASKS", "einsum", "matmul", "tensordot"]
+
+DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
+"""Dask's own functions."""
+
+_CHAINS = 64                            # of partial sums that may be computed at the same time at least, if there are so many
+_ENDS = 8                               # of chains that one task adds, so that there are not many more tasks than products
+_HALVES = frozenset({"float16", "bfloat16"})
+
+
+def matmul(a: Any, b: Any) -> Array:
+    """Matrix product of Dask arrays, as ``dask.array.matmul``.
+
+    Parameters
+    ----------
+    a, b : array_like
+        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; vectors are rows and columns.
+
+    Returns
+    -------
+    dask.array.Array
+        Of the type that NumPy's product has, summed in that type, or in float32 if it is of half precision, and rounded once.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, in NumPy's words, and for a setting that means nothing.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import cuteblas.dask
+    >>> x = da.ones((4, 6), chunks=2)
+    >>> cuteblas.dask.matmul(x, x.T).compute().trace()
+    np.float64(24.0)
+    """
+    a, b = asanyarray(a), asanyarray(b)
+    if (reason := _why_not(a, b)) is not None:
+        return _by_dask("matmul", reason, a, b)
+    if not a.ndim or not b.ndim:
+        raise ValueError("matmul: Input operand does not have enough dimensions (has 0, gufunc core with signature "
+                         "(n?,k),(k,m?)->(n?,m?) requires 1)")
+    k_of_b = b.shape[-2] if b.ndim > 1 else b.shape[0]
+    if a.shape[-1] != k_of_b and not (np.isnan(a.shape[-1]) or np.isnan(k_of_b)):
+        raise ValueError(f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+                         f"(n?,k),(k,m?)->(n?,m?) (size {k_of_b} is different from {a.shape[-1]})")
+    if a.ndim == b.ndim == 2 and (gram := _gram(a, b)) is not None:
+        x, axis, conj = gram
+        return _tensordot("matmul", x, x, ((axis,), (axis,)), conj)
+    batch = [f"batch{i}" for i in range(max(a.ndim, b.ndim, 2) - 2)]
+    rows, columns = ["m"] * (a.ndim > 1), ["n"] * (b.ndim > 1)
+    first = (*batch[len(batch) - max(a.ndim - 2, 0):], *rows, "k")
+    second = (*batch[len(batch) - max(b.ndim - 2, 0):], "k", *columns)
+    return _contraction("matmul", (), [(a, first), (b, second)], (*batch, *rows, *columns))
+
+
+def tensordot(lhs: Any, rhs: Any, axes: Any = 2) -> Array:
+    """Sum of products over given axes of two Dask arrays, as ``dask.array.tensordot``.
+
+    Parameters
+    ----------
+    lhs, rhs : array_like
+        The operands.
+    axes : int or pair of (sequence of) int
+        The number of last axes of ``lhs`` and first axes of ``rhs``, or the axes of each.
+
+    Returns
+    -------
+    dask.array.Array
+        The remaining axes of ``lhs``, followed by those of ``rhs``; summed as by :func:`matmul`.
+
+    Raises
+    ------
+    ValueError
+        For axes that do not fit, in NumPy's words, and for a setting that means nothing.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import cuteblas.dask
+    >>> x = da.ones((4, 6, 5), chunks=2)
+    >>> cuteblas.dask.tensordot(x, x, axes=((0, 2), (0, 2))).shape
+    (6, 6)
+    """
+    lhs, rhs = asanyarray(lhs), asanyarray(rhs)
+    if (reason := _why_not(lhs, rhs)) is not None:
+        return _by_dask("tensordot", reason, lhs, rhs, axes=axes)
+    try:
+        left, right = axes
+    except TypeError:
+        left, right = range(lhs.ndim - axes, lhs.ndim), range(axes)
+    pairs = [tuple(named) if isinstance(named, Iterable) else (named,) for named in (left, right)]
+    try:
+        left, right = (tuple(range(x.ndim)[int(i)] for i in named) for x, named in zip((lhs, rhs), pairs, strict=True))
+    except IndexError:
+        raise ValueError("shape-mismatch for sum") from None
+    if len(left) != len(right) or len({*left}) < len(left) or len({*right}) < len(right) or any(
+            lhs.shape[i] != rhs.shape[j] and not np.isnan(lhs.shape[i] + rhs.shape[j]) for i, j in zip(left, right, strict=True)):
+        raise ValueError("shape-mismatch for sum")
+    return _tensordot("tensordot", lhs, rhs, (left, right), False)
+
+
+def _tensordot(function: str, lhs: Array, rhs: Array, axes: tuple[tuple[int, ...], tuple[int, ...]], conj: bool) -> Array:
+    first, second = [f"a{i}" for i in range(lhs.ndim)], [f"b{i}" for i in range(rhs.ndim)]
+    for i, j in zip(*axes, strict=True):
+        second[j] = first[i]
+    out = (*(c for c in first if c not in second), *(c for c in second if c not in first))
+    symmetric = lhs.name == rhs.name and axes[0] == axes[1] and lhs.ndim == 2 and len(axes[0]) == 1
+    return _contraction(function, (("axes", axes),), [(lhs, tuple(first)), (rhs, tuple(second))], out, chunks_by="tensordot",
+                        conj=conj, symmetric=symmetric)
+
+
+def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every: Any = None, **arguments: Any) -> Array:
+    """Sums of products in Einstein's notation of Dask arrays, as ``dask.array.einsum``.
+
+    Parameters
+    ----------
+    *operands
+        Subscripts and arrays, or arrays and lists of numbers in turn.
+    dtype : dtype, optional
+        Of the result.
+    optimize : bool, str, tuple or list
+        In which order chunks of more than two arrays are multiplied, as of :func:`cuteblas.einsum`.
+    split_every : int or dict, optional
+        If it is given, Dask's own function answers.
+    **arguments
+        ``order`` and ``casting``, as of :func:`cuteblas.einsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Summed as by :func:`matmul`. Operands are cut smaller where chunks of the result would be larger than any of theirs.
+
+    Raises
+    ------
+    ValueError
+        For subscripts that do not fit, and for a setting that means nothing.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import cuteblas.dask
+    >>> x = da.ones((4, 6), chunks=2)
+    >>> cuteblas.dask.einsum("ij,kj->ik", x, x).compute().trace()
+    np.float64(24.0)
+    """
+    inputs, outputs, arrays = parse_einsum_input(operands)
+    reason = "split_every= is Dask's" if split_every is not None else _why_not(*arrays)
+    if reason is not None:
+        return _by_dask("einsum", reason, *operands, dtype=dtype, optimize=optimize, split_every=split_every, **arguments)
+    names = [tuple(term) for term in inputs.split(",")]
+    text = f"{inputs}->{outputs}"
+    if not any(np.isnan(n) for x in arrays for n in x.shape):
+        np.einsum_path(text, *(np.broadcast_to(np.zeros((), x.dtype), x.shape) for x in arrays), optimize=False)
+    terms = _within_chunks(arrays, names, outputs)
+    given = {"subscripts": text, "optimize": optimize, **arguments}
+    if dtype is not None:
+        given["dtype"] = np.dtype(dtype)
+    return _contraction("einsum", tuple(given.items()), terms, tuple(outputs))
+
+
+def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]], outputs: str) -> list[tuple[Array, tuple[str, ...]]]:
+    """The operands, cut so that chunks of the result have no more elements than the largest of theirs, with Dask's tolerance."""
+    terms = list(zip(arrays, names, strict=True))
+    if len(arrays) < 2 or not outputs or any(np.isnan(n) for x in arrays for n in x.shape):
+        return terms
+    largest: dict[str, int] = {}
+    for x, letters in terms:
+        for letter, chunks in zip(letters, x.chunks, strict=True):
+            largest[letter] = max(max(chunks), largest.get(letter, 1))
+    most = max(prod(max(1, *chunks) for chunks in x.chunks) for x in arrays) * dask.config.get("array.chunk-size-tolerance", 1.25)
+    wanted = {letter: largest[letter] for letter in outputs}
+    while prod(wanted.values()) > most and max(wanted.values()) > 1:
+        widest = max(wanted, key=lambda letter: wanted[letter])
+        wanted[widest] = -(-wanted[widest] // 2)
+    found = []
+    for x, letters in terms:
+        cuts = {axis: wanted[letter] for axis, letter in enumerate(letters)
+                if letter in wanted and x.shape[axis] > 1 and max(x.chunks[axis]) > wanted[letter]}
+        found.append((x.rechunk(cuts) if cuts else x, letters))
+    return found
+
+
+# -- graphs -----------------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Settings:
+    """What Dask's configuration says when a product is built."""
+
+    precision: str | None
+    backend: str | None
+
+
+def _settings() -> _Settings:
+    precision, backend = (dask.config.get(f"cuteblas.{name}", None) for name in ("precision", "backend"))
+    if precision is not None:
+        checked_precision(precision)
+    if backend not in (None, *BACKENDS):
+        raise ValueError(f"cuteblas.backend of Dask's configuration is {backend!r}, but NumPy arrays are worked on by one of "
+                         f"{', '.join(map(repr, BACKENDS))}")
+    return _Settings(precision, backend)
+
+
+def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: Sequence[tuple[Array, tuple[str, ...]]],
+                 out: tuple[str, ...], chunks_by: str | None = None, conj: bool = False, symmetric: bool = False) -> Array:
+    """A sum of products of chunks, for each chunk of the result.
+
+    Parameters
+    ----------
+    function : str
+        On whose account.
+    arguments : tuple of (str, object)
+        As of a :class:`~cuteblas.dask.chunks.Term`.
+    terms : sequence of (Array, tuple of str)
+        The operands, and the index of each axis.
+    out : tuple of str
+        The indices of the result.
+    chunks_by : str, optional
+        The function of chunks, if it is another one.
+    conj : bool
+        Whether the first operand is conjugated.
+    symmetric : bool
+        Whether the result is a matrix that equals its own transpose, or conjugate transpose.
+    """
+    settings = _settings()
+    extents, arrays = unify_chunks(*(x for term in terms for x in term), warn=False)
+    inputs = [indices for _x, indices in terms]
+    term = Term(chunks_by or function, arguments, "", "", settings.precision, settings.backend, conj, alone=True, last=True)
+    meta = term(None, *(_settled_meta(x) for x in arrays))
+    dtype = meta.dtype
+    term = replace(term, dtype=dtype.name, sums="float32" if dtype.name in _HALVES else dtype.name)
+    summed = sorted({index for indices in inputs for index in indices} - {*out})
+    counts = {index: len(extents[index]) for index in (*out, *summed)}
+    name = f"{function}-{tokenize(term, [x.name for x in arrays], inputs, out, symmetric)}"
+    graph: dict[Any, Any] = {}
+    length, blocks = prod(counts[index] for index in summed), prod(counts[index] for index in out)
+    for block in product(*(range(counts[index]) for index in out)):
+        if symmetric and block[0] > block[1]:
+            graph[name, *block] = (mirrored, (name, *block[::-1]), conj)
+            continue
+        keys = []
+        for inner in product(*(range(counts[index]) for index in summed)):
+            at = dict(zip((*out, *summed), (*block, *inner), strict=True))
+            keys.append([(x.name, *(at[index] if n > 1 else 0 for index, n in zip(indices, x.numblocks, strict=True)))
+                         for x, indices in zip(arrays, inputs, strict=True)])
+        _add_sum(graph, (name, *block), keys, term, min(length, -(-_CHAINS // blocks)))
+    chunks = tuple(extents[index] for index in out)
+    return Array(HighLevelGraph.from_collections(name, graph, dependencies=arrays), name, chunks, dtype=dtype,
+                 meta=meta_from_array(meta, ndim=len(out), dtype=dtype))
+
+
+def _settled_meta(x: Array) -> Any:
+    return x._meta if hasattr(x._meta, "ndim") and x._meta.ndim == x.ndim else meta_from_array(x._meta, ndim=x.ndim, dtype=x.dtype)
+
+
+def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequence[Sequence[Hashable]], term: Term,
+             chains: int) -> None:
+    """The tasks of one sum: terms in chains, and the ends of these in groups."""
+    def task(term: Term, before: Any, keys: Sequence[Hashable]) -> tuple[Any, ...]:
+        once = [*dict.fromkeys(keys)]
+        if len(once) < len(keys):                       # Dask may give a chunk to a task as two objects
+            term = replace(term, operands=tuple(once.index(key) for key in keys))
+        return (term, before, *once)
+
+    if len(terms) == 1:
+        graph[result] = task(term, None, terms[0])
+        return
+    step = replace(term, alone=False, last=False)
+    name, *block = result
+    ends: list[tuple[Any, ...]] = []
+    for start, stop in pairwise([len(terms) * i // chains for i in range(chains + 1)]):
+        before: tuple[Any, ...] | None = None
+        for i in range(start, stop):
+            last = chains == 1 and i == stop - 1
+            key = result if last else (f"sum-of-{name}", *block, i)
+            graph[key] = task(replace(step, last=True) if last else step, before, terms[i])
+            before = key
+        assert before is not None
+        ends.append(before)
+    level = 0
+    while len(ends) > 1:
+        level += 1
+        groups = [ends[i:i + _ENDS] for i in range(0, len(ends), _ENDS)]
+        ends = []
+        for i, group in enumerate(groups):
+            key = result if len(groups) == 1 else (f"sum-of-sums-of-{name}", *block, level, i)
+            graph[key] = (partial(add, dtype=term.dtype) if len(groups) == 1 else add, *group)
+            ends.append(key)
+
+
+# -- who answers ------------------------------------------------------------------------------------------------------------------
+def _why_not(*arrays: Array) -> str | None:
+    """Why Dask itself answers a product of these arrays; ``None`` if it does not."""
+    for x in arrays:
+        kind = type(x._meta)
+        if kind is not np.ndarray and kind is not ndarray and kind_of(x._meta) != "cupy":
+            return f"chunks are {kind.__module__}.{kind.__name__}"
+        if x.dtype.kind not in "biufc" and x.dtype.name != "bfloat16":
+            return f"elements are {x.dtype}"
+    return None
+
+
+def _by_dask(function: str, reason: str, *operands: Any, **arguments: Any) -> Array:
+    tally(f"dask.{function}", "calls", route_of(reason).replace("NumPy", "Dask")).tick()
+    return DASKS[function](*operands, **arguments)
+
+
+def _gram(a: Array, b: Array) -> tuple[Array, int, bool] | None:
+    """The array x, its summed axis, and whether the first factor is conjugated, if a product is ``x.T @ x``, ``x.conj().T @ x`` or
+    ``x @ x.T``: names say what an array is computed from."""
+    if a.shape[::-1] != b.shape or a.chunks[::-1] != b.chunks:
+        return None
+    if b.T.name == a.name:
+        return b, 0, False
+    if a.T.name == b.name:
+        return a, 1, False
+    if b.dtype.kind in "iufc" and a.name in (b.conj().T.name, b.T.conj().name):
+        return b, 0, b.dtype.kind == "c"
+    return None
