@@ -21,8 +21,8 @@ __all__ = ["SOURCE", "Mover"]
 SOURCE = Path(__file__).with_name("mover.cpp")
 
 _MODES = 64
-_SLOT_BYTES = 2 << 20                   # and more: the driver's part of a copy takes some 10 us
-_SLOTS = 16
+_SLOT_BYTES = 4 << 20                   # the driver's part of a copy takes some 10 us
+_SLOTS = 8
 _CHUNKS, _LEAST_CHUNK = 4, 1 << 19      # of a short transfer, and bytes
 _LEAST_PIECE, _MOST_PIECE = 1 << 17, 1 << 19
 _SHORT = 64                             # bytes of runs that pieces do not divide

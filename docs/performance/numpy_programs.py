@@ -19,10 +19,10 @@ import numpy as np
 
 HOME = Path(__file__).parents[2]
 SIZES = {
-    "pca": {"cpu": (20_000, 512, 16), "gpu": (100_000, 2048, 16)},
+    "pca": {"cpu": (20_000, 512, 16), "gpu": (200_000, 2048, 16)},
     "kernel_ridge": {"cpu": (2000, 1000, 784), "gpu": (8192, 4096, 4096)},
     "digits_network": {"cpu": (512, 512, 20), "gpu": (4096, 4096, 30)},
-    "count_paths": {"cpu": (512, 12, 6), "gpu": (768, 12, 6)},
+    "count_paths": {"cpu": (512, 12, 6), "gpu": (1024, 12, 6)},
     "tensor_network": {"cpu": (12, 48, 2), "gpu": (12, 80, 2)},
 }
 
