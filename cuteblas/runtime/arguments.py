@@ -101,8 +101,8 @@ class ArgumentBlock:
     """The arguments of all launches of a plan, for one thread at a time.
 
     The driver takes an array of pointers to the arguments. An unshifted address is stored once, however many parameters point to
-    it, so that :meth:`write` is one assignment for a launch without tensor maps. Of anything else it writes what has changed. Tensor
-    maps are encoded when an address is new, and the latest few are kept.
+    it, so that :meth:`write` is one assignment for a launch without tensor maps. Of anything else it writes what has changed.
+    Tensor maps are encoded when an address is new, and the latest few are kept.
 
     Parameters
     ----------
