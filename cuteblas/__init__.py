@@ -15,42 +15,6 @@ import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
-from .functions import (
-    Explanation,
-    ShardedArray,
-    ascontiguousarray,
-    asfortranarray,
-    backend,
-    copy,
-    current_backend,
-    dot,
-    einsum,
-    einsum_path,
-    empty_pinned,
-    explain,
-    explain_copy,
-    inner,
-    kron,
-    matmul,
-    matrix_transpose,
-    matvec,
-    moveaxis,
-    outer,
-    permute_dims,
-    record,
-    reset_stats,
-    rollaxis,
-    set_workspace_limit,
-    stats,
-    swapaxes,
-    tensordot,
-    transpose,
-    vdot,
-    vecdot,
-    vecmat,
-    warmup,
-)
-
 if TYPE_CHECKING:
     from . import array as array
     from . import blas as blas
@@ -71,6 +35,39 @@ if TYPE_CHECKING:
     from .array.install import install as install
     from .array.install import uninstall as uninstall
     from .epilogues import epilogue as epilogue
+    from .functions import Explanation as Explanation
+    from .functions import ShardedArray as ShardedArray
+    from .functions import ascontiguousarray as ascontiguousarray
+    from .functions import asfortranarray as asfortranarray
+    from .functions import backend as backend
+    from .functions import copy as copy
+    from .functions import current_backend as current_backend
+    from .functions import dot as dot
+    from .functions import einsum as einsum
+    from .functions import einsum_path as einsum_path
+    from .functions import empty_pinned as empty_pinned
+    from .functions import explain as explain
+    from .functions import explain_copy as explain_copy
+    from .functions import inner as inner
+    from .functions import kron as kron
+    from .functions import matmul as matmul
+    from .functions import matrix_transpose as matrix_transpose
+    from .functions import matvec as matvec
+    from .functions import moveaxis as moveaxis
+    from .functions import outer as outer
+    from .functions import permute_dims as permute_dims
+    from .functions import record as record
+    from .functions import reset_stats as reset_stats
+    from .functions import rollaxis as rollaxis
+    from .functions import set_workspace_limit as set_workspace_limit
+    from .functions import stats as stats
+    from .functions import swapaxes as swapaxes
+    from .functions import tensordot as tensordot
+    from .functions import transpose as transpose
+    from .functions import vdot as vdot
+    from .functions import vecdot as vecdot
+    from .functions import vecmat as vecmat
+    from .functions import warmup as warmup
 
 __version__ = "0.1.0"
 
@@ -86,11 +83,15 @@ _HOMES = {"asarray": "array", "enabled": "array.install", "epilogue": "epilogues
           "uninstall": "array.install"}
 
 
+_PUBLIC = frozenset(__all__)
+
+
 if not TYPE_CHECKING:                                   # which would take any name for an object
     def __getattr__(name: str) -> object:
-        """Import a subpackage, or a name of one that products do not need, when it is first used."""
-        if name in _HOMES:
-            globals()[name] = getattr(_import_module(f"{__name__}.{_HOMES[name]}"), name)
+        """Import a subpackage, or what a name is of, when it is first used."""
+        if name in _PUBLIC:
+            home = _import_module(f"{__name__}.{_HOMES.get(name, 'functions')}")
+            globals()[name] = getattr(home, name)
             return globals()[name]
         if name in _SUBPACKAGES:
             return _import_module(f"{__name__}.{name}")

@@ -1,19 +1,75 @@
-"""NumPy's semantics over the kernels: shapes, dtypes, casting, broadcasting and ``out``."""
+"""NumPy's semantics over the kernels: shapes, dtypes, casting, broadcasting and ``out``.
 
-from ..engines.counters import reset_stats, stats
-from ..engines.pinned import empty_pinned
-from ..engines.settings import backend, current_backend, set_workspace_limit
-from ..engines.sharded import ShardedArray
-from .copy import ascontiguousarray, asfortranarray, copy
-from .dot import dot, inner, kron, outer, tensordot, vdot
-from .einsum import einsum, einsum_path
-from .explain import Explanation, explain, explain_copy
-from .matmul import matmul
-from .transpose import matrix_transpose, moveaxis, permute_dims, rollaxis, swapaxes, transpose
-from .vecdot import matvec, vecdot, vecmat
-from .warmup import record, warmup
+The modules of its functions are imported when a function is first used: a process that multiplies needs no ``einsum``.
+"""
+
+import sys as _sys
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..engines.counters import reset_stats as reset_stats
+    from ..engines.counters import stats as stats
+    from ..engines.pinned import empty_pinned as empty_pinned
+    from ..engines.settings import backend as backend
+    from ..engines.settings import current_backend as current_backend
+    from ..engines.settings import set_workspace_limit as set_workspace_limit
+    from ..engines.sharded import ShardedArray as ShardedArray
+    from .copy import ascontiguousarray as ascontiguousarray
+    from .copy import asfortranarray as asfortranarray
+    from .copy import copy as copy
+    from .dot import dot as dot
+    from .dot import inner as inner
+    from .dot import kron as kron
+    from .dot import outer as outer
+    from .dot import tensordot as tensordot
+    from .dot import vdot as vdot
+    from .einsum import einsum as einsum
+    from .einsum import einsum_path as einsum_path
+    from .explain import Explanation as Explanation
+    from .explain import explain as explain
+    from .explain import explain_copy as explain_copy
+    from .matmul import matmul as matmul
+    from .transpose import matrix_transpose as matrix_transpose
+    from .transpose import moveaxis as moveaxis
+    from .transpose import permute_dims as permute_dims
+    from .transpose import rollaxis as rollaxis
+    from .transpose import swapaxes as swapaxes
+    from .transpose import transpose as transpose
+    from .vecdot import matvec as matvec
+    from .vecdot import vecdot as vecdot
+    from .vecdot import vecmat as vecmat
+    from .warmup import record as record
+    from .warmup import warmup as warmup
 
 __all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot",
            "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "kron", "matmul", "matrix_transpose",
            "matvec", "moveaxis", "outer", "permute_dims", "record", "reset_stats", "rollaxis", "set_workspace_limit", "stats",
            "swapaxes", "tensordot", "transpose", "vdot", "vecdot", "vecmat", "warmup"]
+
+_MODULES = {
+    "..engines.counters": ("reset_stats", "stats"), "..engines.pinned": ("empty_pinned",), "..engines.sharded": ("ShardedArray",),
+    "..engines.settings": ("backend", "current_backend", "set_workspace_limit"),
+    ".copy": ("ascontiguousarray", "asfortranarray", "copy"), ".dot": ("dot", "inner", "kron", "outer", "tensordot", "vdot"),
+    ".einsum": ("einsum", "einsum_path"), ".explain": ("Explanation", "explain", "explain_copy"), ".matmul": ("matmul",),
+    ".transpose": ("matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"),
+    ".vecdot": ("matvec", "vecdot", "vecmat"), ".warmup": ("record", "warmup")}
+
+
+class _Functions(_ModuleType):
+    """This package, whose functions are found in their modules. A property is one of the class, so that it stays where Python
+    makes a module of the same name an attribute of the package."""
+
+
+def _property(name: str, module: str) -> property:
+    def get(_package: _ModuleType) -> Any:
+        return getattr(_import_module(module, __name__), name)
+
+    return property(get, lambda _package, _module: None)
+
+
+for _module, _names in _MODULES.items():
+    for _name in _names:
+        setattr(_Functions, _name, _property(_name, _module))
+_sys.modules[__name__].__class__ = _Functions
