@@ -31,7 +31,7 @@ def alone(x):
 
 def test_the_result_is_that_of_one_thread(client):
     a, b = RNG.standard_normal((60, 90), np.float32), RNG.standard_normal((90, 40), np.float32)
-    x, y = da.from_array(a, chunks=(17, 8)), da.from_array(b, chunks=(11, 23))
+    x, y = da.from_array(a, chunks=(23, 31)), da.from_array(b, chunks=(40, 23))
     for product in (x @ y, x.T @ x, np.einsum("ij,jk,lk->il", x, y, y), (x - 1).T @ x):
         expected = alone(product)
         for _ in range(2):
