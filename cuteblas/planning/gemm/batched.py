@@ -13,6 +13,7 @@ from ...kernels.gemm.batched import MATRICES, BatchedConfig, BatchedSide, Batche
 from ...layout.banks import wavefronts
 from ..cost.alternatives import Alternative
 from ..estimates import touched_bytes
+from ..floors import from_memory
 from ..operands import (
     NARROW_SPAN,
     Roles,
@@ -349,7 +350,7 @@ def batched_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
                 for x, extents in operands)
-    traffic = device.seconds(nbytes=moved / costs["share of bandwidth"])
+    traffic = device.seconds(nbytes=from_memory(moved, device) / costs["share of bandwidth"])
     busiest = -(-prod(_cut(p).batch) // (choice.config.tile.matrices * device.multiprocessors))
     computing = device.seconds(max(busiest * choice.clocks, choice.alone) / costs["rate"])
     together = max(traffic, computing) + costs["not at once: part"] * min(traffic, computing)

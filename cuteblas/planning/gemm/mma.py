@@ -35,8 +35,8 @@ __all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product",
            "why_not_mma"]
 
 _VECTOR_BYTES = 16
+_SECTOR = 32                         # bytes
 _STAGES = 4
-_LEAST_COPIED = 4                    # bytes that an asynchronous copy moves; narrower reads go through registers
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
 # enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
@@ -154,6 +154,18 @@ def _latency(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     return device.seconds(costs[f"{kind}: start: clocks"] + depth / tile.k * costs[f"{kind}: latency of a step: clocks"])
 
 
+def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
+    """What operands add to the time of a block, as a part of it, that are read by few bytes at a time or across sectors."""
+    costs, kind, found = device.fitted["gemm_mma"], "float64" if _wide_shapes(tile.atom) else "16-bit", 0.0
+    for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))):
+        access, item = _access(x, extents), dtype(x.dtype).bytes
+        aligned = access.width * item
+        if aligned == _VECTOR_BYTES and access.unit is not None:
+            aligned = gcd(_SECTOR, x.strides[1 - access.unit] * item)
+        found += costs[f"{kind}: an operand by {aligned} bytes: part"] if aligned < _SECTOR else 0.0
+    return found
+
+
 def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
     """The time to start and to drain, in units of the time of one block."""
     return device.fitted["gemm_mma"][f"{'float64' if _wide_shapes(tile.atom) else '16-bit'}: ramp"]
@@ -195,10 +207,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    narrow = sum(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
-                 for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
-    block = mma_block_seconds(tile, chunk, device) * (1 + narrow * device.fitted["gemm_mma"]["narrow reads of an operand: part"])
-    block += _writing(tile, device)
+    block = mma_block_seconds(tile, chunk, device) * (1 + _narrow(p, tile, device)) + _writing(tile, device)
     seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)
     if busiest == 1 and _wide_shapes(tile.atom) and tile.min_blocks > 1:
         seconds /= device.fitted["gemm_mma"]["one block of two: rate"]
@@ -219,14 +228,14 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
     assert atom is not None
     p = _facing(problem).problem
     for choice in _choices(p, device, atom):
-        def seconds(d: DeviceInfo, tile: MmaTile = choice.tile, chunk: int = choice.chunk) -> float:
-            return _estimated(p, d, tile, chunk).seconds
+        def seconds(d: DeviceInfo, choice: Choice[MmaTile] = choice) -> float:
+            return choice.seconds if d is device else _estimated(p, d, choice.tile, choice.chunk).seconds
 
         name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
         yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
 
 
-def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, choice: Choice[MmaTile] | None = None,
+def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile] | None = None,
              gate: int | None = None) -> Plan:
     """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
 
@@ -236,8 +245,6 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
         What to compute.
     device : DeviceInfo
         Where.
-    rejected : str
-        Why no faster family could be used, for the plan's reason.
     choice : Choice, optional
         Overrules that of the least estimated time.
     gate : int, optional
@@ -271,8 +278,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
-                choice.seconds, fallback=rejected.removeprefix("; "))
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:

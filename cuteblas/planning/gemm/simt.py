@@ -221,14 +221,15 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         for split_k in _numbers_of_slices(p, device):
             choice, t = _estimated(p, device, a, b, candidate, split_k), candidate.tile
 
-            def seconds(d: DeviceInfo, candidate: Candidate = candidate, split_k: int = split_k) -> float:
-                return _estimated(p, d, a, b, candidate, split_k).seconds
+            def seconds(d: DeviceInfo, choice: Choice[TileShape] = choice, candidate: Candidate = candidate,
+                        split_k: int = split_k) -> float:
+                return choice.seconds if d is device else _estimated(p, d, a, b, candidate, split_k).seconds
 
-            plan = partial(plan_simt, problem, device, choice=replace(choice, seconds=seconds(device)))
-            yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds, plan)
+            yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds,
+                              partial(plan_simt, problem, device, choice=choice))
 
 
-def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, gate: int | None = None,
+def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
               choice: Choice[TileShape] | None = None) -> Plan:
     """Plan a GEMM on fused multiply-adds.
 
@@ -238,8 +239,6 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         What to compute; no extent of the result is 0.
     device : DeviceInfo
         Where.
-    rejected : str
-        Why no faster family could be used, for the plan's reason.
     gate : int, optional
         The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
     choice : Choice, optional
@@ -269,8 +268,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
-                choice.seconds, fallback=rejected.removeprefix("; "))
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
 def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,

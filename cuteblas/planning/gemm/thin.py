@@ -13,7 +13,7 @@ from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative
-from ..floors import compulsory_bytes, multiply_adds_per_clock
+from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import gate_values
 from ..operands import NARROW_SPAN, Oriented, alpha_kind, fused, gemm_span, gemm_values, launch
 from ..plan import Launch, Plan
@@ -191,7 +191,8 @@ class _Model:
         waits = -(-on_one // resident) * (costs["block: clocks"] + (1 + (steps - 1) / under_way) * costs["latency: clocks"])
         own = on_one * steps * tile.threads * (vm * vk * rm * rk * a) / costs["bytes in a clock"]
         again = blocks // slices * tile.n * depth * b
-        traffic = max(self._once / costs["share of bandwidth"], (self._once + again) / costs["L2: share of bandwidth"])
+        traffic = from_memory(self._once, device) / costs["share of bandwidth"]
+        traffic = max(traffic, (self._once + again) / costs["L2: share of bandwidth"])
         parts = device.seconds(nbytes=traffic), *map(device.seconds, (busy, waits, own))
         seconds = (device.seconds(costs["block: clocks"], 1) + sum(x**_TOGETHER for x in parts)**(1 / _TOGETHER)
                    + self._adding_seconds(slices))
