@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..problem import DeviceInfo
 
-__all__ = ["Alternative"]
+__all__ = ["Alternative", "together"]
+
+
+_NORM = 4
+
+
+def together(*parts: float) -> float:
+    """The time of what happens at once: longer than the longest part where another one takes nearly as long."""
+    longest = max(parts)
+    return longest * sum((part / longest)**_NORM for part in parts)**(1 / _NORM) if longest else 0.0
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from math import inf
 
 from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, together
 from ..floors import floor_of, from_memory
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
@@ -37,7 +38,6 @@ _NATIVE = ("auto", "ieee")
 # Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee" holds.
 _WIDE = ("float64", "complex128")
 
-_TOGETHER = 4                        # a norm: multiplying and moving take longer at once than the longer of both
 _OF_FLOOR = 0.8                      # of the time of all multiply-adds: no estimate is below it
 
 
@@ -97,8 +97,8 @@ class _Floor:
 
     def above(self, seconds: Callable[[DeviceInfo], float], device: DeviceInfo) -> float:
         """What a plan is expected to take that has such an estimate for all but its traffic."""
-        expected, moving = max(seconds(device), device.seconds(self.clocks)), self.moving(device)
-        return (expected**_TOGETHER + moving**_TOGETHER)**(1 / _TOGETHER) if self.nbytes else expected
+        expected = max(seconds(device), device.seconds(self.clocks))
+        return together(expected, self.moving(device)) if self.nbytes and expected < inf else expected
 
 
 def _why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:

@@ -29,13 +29,14 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, MOST_BLOCKS, Choice, adding_seconds, most_workspace, reduction, sliced, with_blocks, workspace_bytes
 
 __all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma",
            "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _SECTOR = 32                         # bytes
+_PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
 # enough to weigh tiles against slices of K.
@@ -142,10 +143,14 @@ def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     return device.seconds(tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_clock)
 
 
-def _writing(tile: MmaTile, device: DeviceInfo) -> float:
-    """What a block takes for its elements of C."""
-    kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
-    return device.seconds(tile.m * tile.n / 128**2 * device.fitted["gemm_mma"][f"{kind}: tile of 128x128: clocks"])
+def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> float:
+    """What a block takes for its elements of C, more of them where few bytes are written at a time."""
+    costs, kind, item = device.fitted["gemm_mma"], tile.atom.element if _wide_shapes(tile.atom) else "16-bit", dtype(p.c.dtype).bytes
+    clocks = tile.m * tile.n / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
+    access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
+    if slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
+        clocks *= 1 + costs[f"{kind}: C by single elements: part"]
+    return device.seconds(clocks)
 
 
 def _latency(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
@@ -207,8 +212,9 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    block = mma_block_seconds(tile, chunk, device) * (1 + _narrow(p, tile, device)) + _writing(tile, device)
-    seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)
+    block = mma_block_seconds(tile, chunk, device) * (1 + _narrow(p, tile, device)) + _writing(p, tile, slices, device)
+    multiplying = with_blocks(block * (busiest + mma_ramp(tile, device)), blocks, device)
+    seconds = multiplying + _latency(tile, chunk, device) + device.seconds(launches=1)
     if busiest == 1 and _wide_shapes(tile.atom) and tile.min_blocks > 1:
         seconds /= device.fitted["gemm_mma"]["one block of two: rate"]
     seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)
@@ -274,7 +280,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
         launches = (mma_product(partial, choice, {**roles, "C": "workspace"}, gate),
                     reduction(transposed(p), choice.slices, gate))
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] >= 2**31 for each in launches):
+    if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += of_triangle(p, choice.slices) + facing.note
@@ -290,7 +296,7 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
-    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, 2 * dtype(p.c.dtype).bytes))
+    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,

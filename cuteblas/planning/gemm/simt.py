@@ -29,7 +29,7 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import MIN_SLICE, Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, MOST_BLOCKS, Choice, adding_seconds, most_workspace, reduction, sliced, with_blocks, workspace_bytes
 
 __all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
            "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "types"]
@@ -114,8 +114,10 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
 
 
 def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
-                  b: OperandAccess, *, aligned: bool = False) -> float:
-    """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``."""
+                  b: OperandAccess, *, aligned: bool = False, width_c: int = MAX_VECTOR) -> float:
+    """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``. It
+    writes so many elements of C at a time.
+    """
     t, costs = candidate.tile, device.fitted
     own = costs["gemm_simt"]
     per_second = 2 * multiply_adds_per_clock("gemm_simt", accumulator.name, device) * device.clock_hz
@@ -128,7 +130,8 @@ def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: D
                  for x, shared in ((a, t.n), (b, t.m)))
     parts = 2 if accumulator.is_complex else 1
     computing = 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + slower)
-    return computing + device.seconds(t.m * t.n * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"])
+    writing = t.m * t.n * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"]
+    return computing + device.seconds(writing * (1 + own["narrow C: part"] * (widest / min(widest, width_c) - 1)))
 
 
 def _latency(tile: TileShape, depth: int, device: DeviceInfo) -> float:
@@ -181,8 +184,11 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (t.m, t.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
-    seconds = block * (busiest + candidate.ramp(device.fitted)) + _latency(t, chunk, device) + device.seconds(launches=1)
+    width = MAX_VECTOR if slices > 1 else simt_access(p.c, (p.m, p.n), t.values[0]).width
+    block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t),
+                          width_c=width)
+    multiplying = with_blocks(block * (busiest + candidate.ramp(device.fitted)), blocks, device)
+    seconds = multiplying + _latency(t, chunk, device) + device.seconds(launches=1)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
 
 
@@ -264,7 +270,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         product = simt_product(partial, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
         launches = product, reduction(p, choice.slices, gate)
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] >= 2**31 for each in launches):
+    if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += of_triangle(p, choice.slices) + facing.note
