@@ -44,7 +44,7 @@ from ..runtime.ring import processors as usable
 from .command import CommandError, positive, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import NUMBERS_BYTES, Sample, large_products, numbers, product_named, random_copies, random_products
+from .samples import NUMBERS_BYTES, Sample, is_product, large_products, numbers, product_named, random_copies, random_products
 from .terminal import wrapped
 from .workers import Workers, device_of_workers
 
@@ -409,7 +409,7 @@ def _told(when: str, found: Sequence[Regret]) -> Summary:
     groups: dict[str, list[Regret]] = {"all": list(found)}
     for each in found:
         named = each.name.partition(" ")[0]
-        groups.setdefault(named if each.choice.family.startswith("gemm") else "copies", []).append(each)
+        groups.setdefault(named if is_product(each.name) else "copies", []).append(each)
     print(f"\nregret {when:<10}problems   median   95th percentile   largest   mean")
     for name, own in groups.items():
         s = summary(own)

@@ -14,7 +14,8 @@ from ..codegen.dtypes import dtype
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 from .permutations import Permutation, random_permutations
 
-__all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product_named", "random_copies", "random_products"]
+__all__ = ["NUMBERS_BYTES", "Sample", "is_product", "large_products", "numbers", "product_named", "random_copies",
+           "random_products"]
 
 NUMBERS_BYTES = 1 << 24
 """Of :func:`numbers`."""
@@ -98,6 +99,11 @@ _NAME = re.compile(r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?
                    r"(?: by (?P<precision>\w+))?")
 
 
+def is_product(name: str) -> bool:
+    """Whether a sample's name is that of a product, and not of a permutation."""
+    return _NAME.fullmatch(name) is not None
+
+
 def product_named(name: str) -> Sample:
     """The product of a sample's name.
 
@@ -130,7 +136,8 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, tuple[int, ...]]:
     if kind == "batched":
         return extent(8, 512), extent(8, 512), extent(8, 512), (rng.choice((2, 3, 8, 16, 50, 200)),)
     if kind == "tiny":
-        return *((extent(2, 64),) * 3 if rng.random() < 0.5 else (extent(1, 64), extent(1, 64), extent(1, 64))), (extent(64, 1 << 17),)
+        extents = (extent(2, 64),) * 3 if rng.random() < 0.5 else (extent(1, 64), extent(1, 64), extent(1, 64))
+        return *extents, (extent(64, 1 << 17),)
     if kind == "deep":
         return extent(1, 256), extent(1, 256), extent(4096, 1 << 18), ()
     if kind == "outer":

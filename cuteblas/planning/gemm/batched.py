@@ -360,8 +360,8 @@ def batched_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def batched_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The plan, where there is one."""
     if why_not_batched(problem, device) is None:
-        yield Alternative("gemm_batched", str(_choice(problem, device.multiprocessors).config.tile), partial(batched_seconds, problem),
-                          partial(plan_batched, problem, device))
+        tile = _choice(problem, device.multiprocessors).config.tile
+        yield Alternative("gemm_batched", str(tile), partial(batched_seconds, problem), partial(plan_batched, problem, device))
 
 
 def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:

@@ -36,6 +36,7 @@ __all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product",
 
 _VECTOR_BYTES = 16
 _SECTOR = 32                         # bytes
+_SHARED = 64                         # rows, or columns, that share what is read, for which costs are given
 _PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
@@ -145,8 +146,9 @@ def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
 
 def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> float:
     """What a block takes for its elements of C, more of them where few bytes are written at a time."""
-    costs, kind, item = device.fitted["gemm_mma"], tile.atom.element if _wide_shapes(tile.atom) else "16-bit", dtype(p.c.dtype).bytes
-    clocks = tile.m * tile.n / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
+    costs, item = device.fitted["gemm_mma"], dtype(p.c.dtype).bytes
+    kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
+    clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
     access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
     if slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
         clocks *= 1 + costs[f"{kind}: C by single elements: part"]
@@ -162,12 +164,12 @@ def _latency(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
 def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
     """What operands add to the time of a block, as a part of it, that are read by few bytes at a time or across sectors."""
     costs, kind, found = device.fitted["gemm_mma"], "float64" if _wide_shapes(tile.atom) else "16-bit", 0.0
-    for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))):
+    for x, extents, shared in ((p.a, (p.m, p.k), tile.n), (p.b, (p.n, p.k), tile.m)):
         access, item = _access(x, extents), dtype(x.dtype).bytes
         aligned = access.width * item
         if aligned == _VECTOR_BYTES and access.unit is not None:
             aligned = gcd(_SECTOR, x.strides[1 - access.unit] * item)
-        found += costs[f"{kind}: an operand by {aligned} bytes: part"] if aligned < _SECTOR else 0.0
+        found += costs[f"{kind}: an operand by {aligned} bytes: part"] * _SHARED / shared if aligned < _SECTOR else 0.0
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
@@ -369,10 +369,11 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
 
 
 def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time where elements are random numbers."""
+    """The estimated time where elements are random numbers; infinite if the workspace has no room for planes."""
     costs, p = device.fitted["gemm_modular"], oriented(problem, 1).problem
     item, planes = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI
-    cut = _cut(p, 0, replace(device, workspace_limit=None)) or Blocks.cut(p)
+    if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
+        return inf
     seconds, rows = device.seconds(launches=costs["overhead: launches"]), None
     seconds += _moved(device, item * (p.m * p.k * _matrices(p, p.a) + p.n * p.k * _matrices(p, p.b)), "survey")
     for block in cut.of(p):

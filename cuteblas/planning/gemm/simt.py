@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import gcd, prod
 
@@ -35,6 +35,7 @@ __all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "
            "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
+_NARROW = 16                         # rows or columns of a tile
 _HIDDEN_BELOW = 128                  # extent up to which many small blocks hide the time of element-wise copies
 
 
@@ -114,15 +115,15 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
 
 
 def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
-                  b: OperandAccess, *, aligned: bool = False, width_c: int = MAX_VECTOR) -> float:
+                  b: OperandAccess, *, aligned: bool = False, written: tuple[int, int] | None = None) -> float:
     """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``. It
-    writes so many elements of C at a time.
+    has ``written`` so many elements of C, and so many at a time; by default, the tile and vectors.
     """
     t, costs = candidate.tile, device.fitted
     own = costs["gemm_simt"]
     per_second = 2 * multiply_adds_per_clock("gemm_simt", accumulator.name, device) * device.clock_hz
     if (kind := _with_own_rate(dtype(element), accumulator)) is not None:
-        per_second *= own[f"{kind}: rate"]
+        per_second *= own[f"{kind}: rate"] * (own[f"{kind}, narrow tiles: times"] if min(t.m, t.n) <= _NARROW else 1)
     # Copies of few elements at a time: the penalty over the extent that shares them is the loss.
     gather = own["gather penalty without predicates" if aligned else "gather penalty"]
     widest = max(1, min(MAX_VECTOR, 16 // accumulator.bytes))
@@ -130,8 +131,9 @@ def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: D
                  for x, shared in ((a, t.n), (b, t.m)))
     parts = 2 if accumulator.is_complex else 1
     computing = 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + slower)
-    writing = t.m * t.n * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"]
-    return computing + device.seconds(writing * (1 + own["narrow C: part"] * (widest / min(widest, width_c) - 1)))
+    count, width = written or (t.m * t.n, widest)
+    writing = count * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"]
+    return computing + device.seconds(writing * (1 + own["narrow C: part"] * (widest / min(widest, width) - 1)))
 
 
 def _latency(tile: TileShape, depth: int, device: DeviceInfo) -> float:
@@ -186,7 +188,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     busiest = -(-blocks // device.multiprocessors)
     width = MAX_VECTOR if slices > 1 else simt_access(p.c, (p.m, p.n), t.values[0]).width
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t),
-                          width_c=width)
+                          written=(min(t.m, p.m) * min(t.n, p.n), width))
     multiplying = with_blocks(block * (busiest + candidate.ramp(device.fitted)), blocks, device)
     seconds = multiplying + _latency(t, chunk, device) + device.seconds(launches=1)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
