@@ -155,9 +155,9 @@ def test_tensor_core_plans_fit_the_result():
     assert plan_wgmma(half(300, 65 * 132, 64), H200).config.columns > 64
     assert plan_wgmma(half(2**15, 2**15 + 8, 64), H200).config.wide
     assert not plan_wgmma(half(2**14, 2**15, 64), H200).config.wide
-    column = plan_gemm(replace(half(64, 1, 64), b=Operand("float16", (5, 8))), H200)
+    column = plan_wgmma(replace(half(64, 1, 64), b=Operand("float16", (5, 8))), H200)
     assert column.family == "gemm_wgmma" and not column.config.k_major_b
-    row = plan_gemm(replace(half(1, 64, 68), a=Operand("float16", (7, 1)), b=Operand("float16", (1, 64))), H200)
+    row = plan_wgmma(replace(half(1, 64, 68), a=Operand("float16", (7, 1)), b=Operand("float16", (1, 64))), H200)
     assert row.family == "gemm_wgmma"
     spec = next(q.tensor_map for q in row.launches[0].arguments if q.role == "a")
     assert spec.strides == (144,), "the stride of a single row is free: here it holds the row"
