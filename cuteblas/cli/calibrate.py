@@ -34,7 +34,6 @@ from ..planning.cost import CostError, Costs, written
 from ..planning.cost.alternatives import Alternative
 from ..planning.cost.fit import Measured, Regret, fit, regrets
 from ..planning.devices import DEVICES, device_named
-from ..planning.floors import compulsory_bytes
 from ..planning.gemm.dispatch import gemm_alternatives, gemm_choice
 from ..planning.plan import Plan
 from ..planning.problem import H200, CopyProblem, DeviceInfo
@@ -45,7 +44,7 @@ from ..runtime.ring import processors as usable
 from .command import CommandError, positive, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
-from .samples import NUMBERS_BYTES, Sample, large_products, numbers, product_named, random_copies, random_products
+from .samples import NUMBERS_BYTES, Sample, is_product, large_products, numbers, product_named, random_copies, random_products
 from .terminal import wrapped
 from .workers import Workers, device_of_workers
 
@@ -179,14 +178,6 @@ def _choice(sample: Sample, alternatives: Sequence[Alternative]) -> Callable[[De
     return partial(gemm_choice, problem)
 
 
-def _least(sample: Sample, device: DeviceInfo) -> float:
-    """What traffic takes, of products whose operands do not stay in L2."""
-    nbytes = compulsory_bytes(sample.problem)
-    if isinstance(sample.problem, CopyProblem) or nbytes < device.l2_bytes:
-        return 0.0
-    return nbytes / (device.fitted["traffic"]["products: share of bandwidth"] * device.bandwidth)
-
-
 class Task(NamedTuple):
     """A problem, planning's choice, and the plans that are to be measured."""
 
@@ -284,7 +275,7 @@ def _measured(machine: Machine, samples: Sequence[Sample], deadline: float) -> l
             ready = next((i for i, (_task_of, future) in enumerate(waiting) if future.done()), None)
             if ready is not None:
                 task, future = waiting.pop(ready)
-                problem = Measured(task.sample.name, task.choice, [], [], _least(task.sample, machine.device))
+                problem = Measured(task.sample.name, task.choice, [], [])
                 try:
                     _time(machine, task.sample, problem, task.alternatives, future.result())
                 except (RuntimeError, MemoryError) as error:               # CUDA's: nothing can be timed after it
@@ -316,8 +307,8 @@ def _best_fit(machine: Machine, problems: list[Measured], samples: Sequence[Samp
     device, by_name = machine.device, {sample.name: sample for sample in samples}
     fitted = fit(problems, device)
     for again in (True, False):
-        missing = [(problem, each.choice) for costs in _both(fitted)
-                   for problem, each in zip(problems, regrets(problems, replace(device, costs=costs)), strict=True)
+        missing = [(problem, each.choice)
+                   for problem, each in zip(problems, regrets(problems, replace(device, costs=fitted)), strict=True)
                    if each.regret is None]
         missing = list({(problem.name, str(choice)): (problem, choice) for problem, choice in missing}.values())
         # Beside the best plan that was measured before, so that both see the same clocks.
@@ -343,16 +334,9 @@ def _best_fit(machine: Machine, problems: list[Measured], samples: Sequence[Samp
     return _least_regret(problems, device, fitted)
 
 
-def _both(costs: Costs) -> Iterator[Costs]:
-    """The same numbers with the ways to choose a family: by estimates and extents, and by estimates alone."""
-    yield costs.changed({"dispatch": {"by estimates alone": 0.0, "worth of splitting float32": 0.85}})
-    for worth in (0.85, 1.0):
-        yield costs.changed({"dispatch": {"by estimates alone": 1.0, "worth of splitting float32": worth}})
-
-
 def _least_regret(problems: Sequence[Measured], device: DeviceInfo, fitted: Costs) -> tuple[Costs, list[Regret]]:
     """The numbers with the least regret, and that."""
-    choices = [(costs, list(regrets(problems, replace(device, costs=costs)))) for costs in (device.fitted, *_both(fitted))]
+    choices = [(costs, list(regrets(problems, replace(device, costs=costs)))) for costs in (device.fitted, fitted)]
     return min(choices, key=lambda each: _rank(each[1]))
 
 
@@ -389,8 +373,7 @@ def _refit(options: Namespace) -> int:
 def _read_again(sample: Sample, device: DeviceInfo, times: Mapping[str, float]) -> Measured:
     by_name = {str(each): each for each in _alternatives(sample, device)}
     known = {name: seconds for name, seconds in times.items() if name in by_name}
-    return Measured(sample.name, _choice(sample, list(by_name.values())), [by_name[name] for name in known], list(known.values()),
-                    _least(sample, device))
+    return Measured(sample.name, _choice(sample, list(by_name.values())), [by_name[name] for name in known], list(known.values()))
 
 
 def _as_text(device: DeviceInfo, options: Namespace, problems: Sequence[Measured], about: Mapping[str, Any]) -> str:
@@ -426,7 +409,7 @@ def _told(when: str, found: Sequence[Regret]) -> Summary:
     groups: dict[str, list[Regret]] = {"all": list(found)}
     for each in found:
         named = each.name.partition(" ")[0]
-        groups.setdefault(named if each.choice.family.startswith("gemm") else "copies", []).append(each)
+        groups.setdefault(named if is_product(each.name) else "copies", []).append(each)
     print(f"\nregret {when:<10}problems   median   95th percentile   largest   mean")
     for name, own in groups.items():
         s = summary(own)

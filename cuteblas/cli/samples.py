@@ -14,14 +14,15 @@ from ..codegen.dtypes import dtype
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 from .permutations import Permutation, random_permutations
 
-__all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product_named", "random_copies", "random_products"]
+__all__ = ["NUMBERS_BYTES", "Sample", "is_product", "large_products", "numbers", "product_named", "random_copies",
+           "random_products"]
 
 NUMBERS_BYTES = 1 << 24
 """Of :func:`numbers`."""
 
 _DTYPES = {"float32": 6, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 4, "complex128": 2, "int8": 1, "int16": 1,
            "int32": 2, "int64": 2, "uint8": 1, "bool": 1}
-_KINDS = ("square", "square", "thin", "thin", "batched", "batched", "deep", "any", "any")
+_KINDS = ("square", "square", "thin", "thin", "few", "few", "batched", "batched", "tiny", "tiny", "deep", "any", "any", "outer")
 _MOST_BYTES = 1 << 27                # of an operand
 _MOST_SECONDS = 2e-3
 _LARGE = {"float32": 4, "float32 ieee": 2, "float32 tf32": 2, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 2,
@@ -42,13 +43,14 @@ class Sample(NamedTuple):
 
 
 def random_products(count: int, seed: int) -> Iterator[Sample]:
-    """Products of all types: square ones, thin ones, batches, few elements of long sums; operands and results in every order."""
+    """Products of all types: square, thin, of a vector or a few, batches, tiny ones too, long sums and short ones; operands and
+    results in every order.
+    """
     rng = Random(seed)
     while count > 0:
         name = rng.choices(list(_DTYPES), list(_DTYPES.values()))[0]
         kind = rng.choice(_KINDS)
-        m, n, k = _extents(rng, kind)
-        batch = (rng.choice((2, 3, 8, 16, 50, 200)),) if kind == "batched" else ()
+        m, n, k, batch = _extents(rng, kind)
         orders = "".join(rng.choice("NNT") for _ in range(3))
         if _fits(name, m, n, k, batch, _MOST_BYTES, _MOST_SECONDS):
             yield _product(name, m, n, k, batch, orders)
@@ -97,6 +99,11 @@ _NAME = re.compile(r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?
                    r"(?: by (?P<precision>\w+))?")
 
 
+def is_product(name: str) -> bool:
+    """Whether a sample's name is that of a product, and not of a permutation."""
+    return _NAME.fullmatch(name) is not None
+
+
 def product_named(name: str) -> Sample:
     """The product of a sample's name.
 
@@ -112,8 +119,8 @@ def product_named(name: str) -> Sample:
                     found["precision"] or "auto")
 
 
-def _extents(rng: Random, kind: str) -> tuple[int, int, int]:
-    """M, N and K."""
+def _extents(rng: Random, kind: str) -> tuple[int, int, int, tuple[int, ...]]:
+    """M, N, K and the batch."""
     step = rng.choice((1, 1, 4, 16, 64))
 
     def extent(least: int, most: int) -> int:
@@ -121,15 +128,21 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int]:
         return max(1, drawn // step * step) if drawn >= step else drawn
 
     if kind == "square":
-        return (extent(64, 6144),) * 3
-    if kind == "thin":
-        m, n, k = extent(512, 1 << 17), rng.randint(1, 128), extent(64, 4096)
-        return (m, n, k) if rng.random() < 0.6 else (n, m, k)
+        return *(extent(64, 6144),) * 3, ()
+    if kind in ("thin", "few"):
+        m, n, k = extent(512, 1 << 17), rng.randint(1, 128 if kind == "thin" else 8), extent(64, 4096)
+        m, k = (k, m) if kind == "few" and rng.random() < 0.4 else (m, k)
+        return *((m, n, k) if rng.random() < 0.6 else (n, m, k)), ()
     if kind == "batched":
-        return extent(8, 512), extent(8, 512), extent(8, 512)
+        return extent(8, 512), extent(8, 512), extent(8, 512), (rng.choice((2, 3, 8, 16, 50, 200)),)
+    if kind == "tiny":
+        extents = (extent(2, 64),) * 3 if rng.random() < 0.5 else (extent(1, 64), extent(1, 64), extent(1, 64))
+        return *extents, (extent(64, 1 << 17),)
     if kind == "deep":
-        return extent(4, 256), extent(4, 256), extent(4096, 1 << 18)
-    return extent(32, 8192), extent(32, 8192), extent(32, 8192)
+        return extent(1, 256), extent(1, 256), extent(4096, 1 << 18), ()
+    if kind == "outer":
+        return extent(64, 8192), extent(64, 8192), rng.randint(1, 32), ()
+    return extent(32, 8192), extent(32, 8192), extent(32, 8192), ()
 
 
 _ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}

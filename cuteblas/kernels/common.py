@@ -96,8 +96,8 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
     return tile_0, k.let("tile_1", above % tiles_1), k.let("batch", above // tiles_1)
 
 
-def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
-    """Transpose blocks of elements in registers.
+def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str = "word") -> None:
+    """Transpose blocks of elements in registers, by words of a name.
 
     A block is as many words of 4 bytes as a word has elements, 2 or 4: mode 0 of both fragments. Element ``i`` of word ``j``
     becomes element ``j`` of word ``i``.
@@ -105,7 +105,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     packed, *rest = (size(source.layout[i]) for i in range(rank(source.layout)))
     atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
     with k.loops(rest) as at:
-        word = k.words("word", [source(r, *at) for r in range(packed)])
+        word = k.words(name, [source(r, *at) for r in range(packed)])
         k.do(atom, word)
         for r in range(packed):
             k.assign(target(r, *at), word(r))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "casting_seconds", "estimate", "moving_seconds", "touched_bytes"]
 
 _SECTOR = 32                         # bytes
-_SHORT, _HALF = 7.5, 0.5             # launches; what takes no longer and is not half its floor waits for others, or the last blocks
+_SHORT, _HALF = 30, 0.5              # launches; what takes no longer and is not half its floor waits for others, or the last blocks
 
 # Configurations of kernels whose share of the bandwidth of a device copy was measured, by bytes of an element; and what the names
 # of other kernels contain.

@@ -119,7 +119,7 @@ def test_what_was_split_for_the_first_block_lies_where_its_launch_put_it(engine,
 def test_each_block_has_the_algorithm_that_its_elements_need(engine, monkeypatch, element, turned, beta):
     """A block that fp16x3 computes is left alone, and what the others read of C is what was there."""
     hopper(engine)
-    monkeypatch.setattr(split, "WORTH", 1e9)                        # as if the product were large enough for three algorithms
+    monkeypatch.setattr(split, "_THIRD", -1e9)                        # as if the product were large enough for three algorithms
     rng = np.random.default_rng(3)
     m, k, wide = 80 if element == "complex64" else 40, 70, 16        # fewer blocks of rows would not do
     a, b, before = (values_of(rng, s, element) for s in ((m, k), (k, 4 * wide), (m, 4 * wide)))

@@ -52,9 +52,10 @@ def test_every_type(engine, dtype, extents):
 
 @pytest.mark.parametrize("dtypes", [("int8",) * 3, ("uint8",) * 3, ("bool",) * 3, ("int8", "int8", "int32")], ids="-".join)
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
-def test_bytes_are_multiplied_four_at_a_time(engine, orders, dtypes):
+@pytest.mark.parametrize("k", [16, 44])
+def test_bytes_are_multiplied_four_at_a_time(engine, orders, k, dtypes):
     rng = np.random.default_rng(7)
-    a, b = random(rng, (21, 12, 16), dtypes[0]), random(rng, (21, 16, 20), dtypes[1])
+    a, b = random(rng, (21, 12, k), dtypes[0]), random(rng, (21, k, 20), dtypes[1])
     pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((21, 12, 20), poison(dtypes[2]), dtypes[2]))
     plan = plan_batched(gemm_problem(pa, pb, pc), replace(engine.device, multiprocessors=1))
     assert plan.config.tile.words and "mac_dp4a" in plan.source

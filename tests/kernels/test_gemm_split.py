@@ -248,7 +248,7 @@ def test_gated_slices_are_added_by_few_blocks(engine):
 def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, span, expected, multiprocessors, cluster):
     """A small device: each block, or cluster, splits many groups of rows, and multiplies many tiles, one after the other."""
     hopper(engine)
-    monkeypatch.setattr("cuteblas.planning.gemm.split.WORTH", 1e9)
+    monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
     monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
     a, b = graded(span, np.random.default_rng(8), 150, 330, 170)
     small = replace(engine.device, multiprocessors=multiprocessors)
@@ -334,7 +334,7 @@ def graded(span, rng, m=33, n=20, k=200):
 @pytest.fixture
 def with_bf16x6(monkeypatch):
     """Guarded plans as those of products that are large enough for three algorithms."""
-    monkeypatch.setattr("cuteblas.planning.gemm.split.WORTH", 1e9)
+    monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
 
 
 @pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (20, "fp16x3"), (60, "bf16x6"), (80, "bf16x6"), (140, "ieee")])

@@ -174,7 +174,7 @@ def graded(span, rng, m=33, n=20, k=100):
 @pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (14, "fp16x3"), (60, "bf16x6"), (80, "bf16x6"), (140, "ieee")])
 def test_the_device_takes_what_is_accurate_enough(engine, monkeypatch, span, expected):
     hopper(engine)
-    monkeypatch.setattr("cuteblas.planning.gemm.split.WORTH", 1e9)   # as if the product were large enough for three algorithms
+    monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)   # as if the product were large enough for three algorithms
     a, b = graded(span, np.random.default_rng(6))
     c, plan = product(engine, a, b, plan_guarded)
     assert len(plan.launches) == 5

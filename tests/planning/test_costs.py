@@ -8,10 +8,12 @@ import pytest
 
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.cost import CostError, costs_from, costs_of, default_costs, written
+from cuteblas.planning.cost.alternatives import Alternative
 from cuteblas.planning.cost.fit import Measured, fit, regrets
 from cuteblas.planning.devices import DEVICES, is_measured
+from cuteblas.planning.gemm import dispatch
 from cuteblas.planning.gemm.dispatch import gemm_alternatives, gemm_choice
-from cuteblas.planning.gemm.simt import simt_seconds
+from cuteblas.planning.gemm.simt import plan_simt, simt_seconds
 from cuteblas.planning.gemm.split import guarded_seconds
 
 
@@ -48,13 +50,55 @@ def test_all_families_are_compared_by_the_same_numbers():
         assert seconds(PROBLEMS[2], slow) == pytest.approx(2 * seconds(PROBLEMS[2], H200))
 
 
-def test_families_may_be_chosen_by_estimates_alone():
-    alone = replace(H200, costs=H200.fitted.changed({"dispatch": {"by estimates alone": 1.0}}))
-    for p in PROBLEMS:
-        plan, choice = plan_gemm(p, alone), gemm_choice(p, alone)
-        assert (choice.family, choice.plan().launches) == (plan.family, plan.launches)
-        native = min(x.seconds(alone) for x in gemm_alternatives(p, alone) if x.family == "gemm_simt")
-        assert choice.seconds(alone) <= native
+def rank_k(dtype, m, k):
+    a = Operand(dtype, (k, 1))
+    return GemmProblem(m, m, k, a, a, Operand(dtype, (m, 1)), triangle="both")
+
+
+@pytest.mark.parametrize("p", [
+    *PROBLEMS, rank_k("float32", 900, 500), replace(PROBLEMS[0], precision="bf16x6"), replace(PROBLEMS[0], precision="tf32"),
+    replace(PROBLEMS[6], precision="ieee"), *(replace(problem(x, 1, 1, 70000), batch=()) for x in ("float16", "float64"))])
+@pytest.mark.parametrize("card", ["h200", "a100"])
+def test_the_least_estimate_wins(p, card):
+    """Whatever families are left out because their floors are above it."""
+    device = DEVICES[card]
+    if p.precision in ("bf16x6", "tf32") and card == "a100":
+        with pytest.raises(ValueError, match="gemm_split cannot" if p.precision == "bf16x6" else "gemm_wgmma cannot"):
+            gemm_choice(p, device)
+        return
+    assert gemm_choice(p, device).seconds(device) == min(x.seconds(device) for x in gemm_alternatives(p, device))
+
+
+def test_a_family_is_a_row(monkeypatch):
+    """One that says it is faster is chosen, explained and measured; one that is not for a precision, or refuses, is not."""
+    p = PROBLEMS[0]
+
+    def alternatives(p, device):
+        yield Alternative("gemm_new", "as simt", lambda d: 1e-9, lambda: replace(plan_simt(p, device), family="gemm_new"))
+
+    def why_not(p, _device):
+        return "it multiplies float32" if p.a.dtype != "float32" else None
+
+    row = dispatch.Family("gemm_new", why_not, alternatives, plan_simt, ("auto",))
+    monkeypatch.setattr(dispatch, "FAMILIES", (*dispatch.FAMILIES, row))
+    dispatch.plan_gemm.cache_clear()
+    assert plan_gemm(p, H200).family == gemm_choice(p, H200).family == "gemm_new"
+    assert "gemm_new as simt" in map(str, gemm_alternatives(p, H200))
+    # No estimate is below the time of the traffic and of most multiply-adds.
+    assert gemm_choice(p, H200).seconds(H200) > 5e-7
+    for other in (replace(p, precision="ieee"), PROBLEMS[6]):
+        assert plan_gemm(other, H200).family != "gemm_new"
+    dispatch.plan_gemm.cache_clear()
+
+
+def test_a_family_without_room_gives_way():
+    """To that of the next estimate; the plan says so."""
+    p = problem("float32", 2048, 2048, 2048)
+    assert plan_gemm(p, H200).family == "gemm_split"
+    limited = plan_gemm(p, replace(H200, workspace_limit=1000))
+    assert limited.family == "gemm_simt" and limited.workspace_bytes <= 1000
+    assert limited.fallback == "not gemm_split: its workspace is over the limit of 1000 bytes even in small blocks"
+    assert limited.reason.endswith(f"; {limited.fallback}")
 
 
 def test_cards_without_numbers_have_those_of_an_h200():
@@ -124,12 +168,13 @@ def test_the_fit_finds_the_numbers_that_times_come_from():
 
 def test_traffic_is_not_blamed_on_arithmetic():
     """What takes longer for its traffic leaves the numbers of a tile alone."""
-    p = problem("float32", 512, 512, 128)
-    tile = next(x for x in gemm_alternatives(p, H200) if x.family == "gemm_simt")
-    slow = Measured("slow", lambda d: tile, [tile], [10 * tile.seconds(H200)], 10 * tile.seconds(H200))
-    assert fit([slow], H200)["gemm_simt"] == pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.06)
-    slow.least = 0.0
-    assert fit([slow], H200)["gemm_simt"] != pytest.approx(dict(H200.fitted["gemm_simt"]), abs=0.06)
+    def rates(costs):
+        return {name: x for name, x in costs["gemm_simt"].items() if name.endswith(": rate")}
+
+    true = replace(H200, costs=H200.fitted.changed({"traffic": {"products: share of bandwidth": 0.4}}))
+    costs = fit(measured(true, [problem("float32", 8192, 8192, 1), replace(PROBLEMS[2], precision="ieee")]), H200)
+    assert rates(costs) == pytest.approx(rates(H200.fitted), rel=0.2)
+    assert costs["traffic"]["products: share of bandwidth"] == pytest.approx(0.4, rel=0.05)
 
 
 def test_regret_is_that_of_planning_and_unknown_where_it_was_not_measured():

@@ -11,8 +11,8 @@ import pytest
 
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
 from cuteblas.planning.gemm.mma import mma_seconds
-from cuteblas.planning.gemm.simt import candidates, simt_alternatives, simt_seconds
-from cuteblas.planning.gemm.wgmma import plan_wgmma
+from cuteblas.planning.gemm.simt import candidates, plan_simt, simt_alternatives, simt_seconds
+from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
 from cuteblas.planning.problem import transposed
 
 
@@ -116,7 +116,8 @@ def test_the_reason_tells_what_was_chosen_and_what_was_not():
     assert "A is copied first: the strides (1001, 1) of A are not positive multiples of 16 bytes" in plan.reason
     plan = plan_gemm(odd, replace(H200, workspace_limit=0))
     assert plan.family == "gemm_mma"
-    assert "not gemm_wgmma: the strides (1001, 1) of A are not positive multiples of 16 bytes, and copies" in plan.reason
+    assert "not gemm_wgmma: its workspace is over the limit of 0 bytes even in small blocks" in plan.reason
+    assert "not gemm_wgmma: the strides (1001, 1) of A are not positive multiples of 16 bytes" in plan.reason
     assert "computed as C^T = B A^T" in plan_gemm(square(64), H200).reason
     assert transposed(transposed(square(3, k=4))) == square(3, k=4)
 
@@ -150,13 +151,13 @@ def test_tma_writes_what_a_tensor_map_describes():
 
 def test_tensor_core_plans_fit_the_result():
     assert plan_wgmma(half(300, 64, 64), H200).config.columns == 64
-    assert plan_wgmma(half(300, 65, 8192), H200).config.columns == 64, "several narrow tiles: most multiprocessors would be idle"
-    assert plan_gemm(half(300, 65 * 132, 64), H200).config.columns > 64
-    assert plan_gemm(half(2**15, 2**15 + 8, 64), H200).config.wide
-    assert not plan_gemm(half(2**14, 2**15, 64), H200).config.wide
-    column = plan_gemm(replace(half(64, 1, 64), b=Operand("float16", (5, 8))), H200)
+    assert plan_wgmma(half(300, 65, 8192), H200).config.columns <= 128, "several narrow tiles: most multiprocessors would be idle"
+    assert plan_wgmma(half(300, 65 * 132, 64), H200).config.columns > 64
+    assert plan_wgmma(half(2**15, 2**15 + 8, 64), H200).config.wide
+    assert not plan_wgmma(half(2**14, 2**15, 64), H200).config.wide
+    column = plan_wgmma(replace(half(64, 1, 64), b=Operand("float16", (5, 8))), H200)
     assert column.family == "gemm_wgmma" and not column.config.k_major_b
-    row = plan_gemm(replace(half(1, 64, 68), a=Operand("float16", (7, 1)), b=Operand("float16", (1, 64))), H200)
+    row = plan_wgmma(replace(half(1, 64, 68), a=Operand("float16", (7, 1)), b=Operand("float16", (1, 64))), H200)
     assert row.family == "gemm_wgmma"
     spec = next(q.tensor_map for q in row.launches[0].arguments if q.role == "a")
     assert spec.strides == (144,), "the stride of a single row is free: here it holds the row"
@@ -168,7 +169,7 @@ def test_tensor_core_plans_fit_the_result():
     (half(2**31, 24, 8), "coordinates of tensor maps have 32 bits"),
 ])
 def test_what_tensor_maps_cannot_describe(problem, why):
-    assert why in plan_gemm(problem, H200).reason
+    assert why in why_not_wgmma(problem, H200)
 
 
 def single(m, n, k, a, b, c, batch=(), **changes):
@@ -184,7 +185,7 @@ def single(m, n, k, a, b, c, batch=(), **changes):
     (single(20, 16, 8, ((8, 1),), ((2, 3),), ((1, 20),)), "k1s1m4"),
 ])
 def test_vectors_are_as_wide_as_extents_and_other_strides_allow(problem, access):
-    assert f"_{access}_" in plan_gemm(problem, H200).launches[0].kernel.name
+    assert f"_{access}_" in plan_simt(problem, H200).launches[0].kernel.name
 
 
 @pytest.mark.parametrize("problem, wide", [

@@ -444,7 +444,7 @@ class _Divided:
                     k.copy(Vector(width), _swapped(part[_, _, turn]), _swapped(fragment[_, r, _]))
                     continue
                 k.copy(Vector(1), part[_, _, turn], fragment[_, r, _])
-                transpose_words(k, fragment[_, r, _], fragment[_, r, _])
+                transpose_words(k, fragment[_, r, _], fragment[_, r, _], f"word{name}{r}")
 
         return fragment, load
 

@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..problem import DeviceInfo
 
-__all__ = ["Alternative"]
+__all__ = ["Alternative", "together"]
+
+
+_NORM = 4
+
+
+def together(*parts: float) -> float:
+    """The time of what happens at once: longer than the longest part where another one takes nearly as long."""
+    longest = max(parts)
+    return longest * sum((part / longest)**_NORM for part in parts)**(1 / _NORM) if longest else 0.0
 
 
 @dataclass(frozen=True)
@@ -28,8 +37,6 @@ class Alternative:
         The time that is expected by the numbers of a device.
     plan : callable
         Makes the plan.
-    worth : float
-        A more complicated plan is taken if its estimate is below this part of those of others of its family.
     offered : callable, optional
         Whether it is one by the numbers of a device.
     """
@@ -38,12 +45,11 @@ class Alternative:
     name: str
     seconds: Callable[[DeviceInfo], float]
     plan: Callable[[], Plan]
-    worth: float = 1.0
     offered: Callable[[DeviceInfo], bool] = lambda _device: True
 
     def rank(self, device: DeviceInfo) -> float:
-        """That of the least rank is chosen within a family."""
-        return self.seconds(device) / self.worth if self.offered(device) else inf
+        """That of the least rank is chosen."""
+        return self.seconds(device) if self.offered(device) else inf
 
     def __str__(self) -> str:
         return f"{self.family} {self.name}"

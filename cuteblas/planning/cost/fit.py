@@ -29,7 +29,7 @@ _HELD = 0.05                         # of an error of 1: what it costs to move a
 _FIRST = {"clocks": 500.0}           # what a number of 0 begins with, by its unit,
 _PART = 0.05                         # or a part
 _MOVES = (0.97, 1.03, 0.92, 1.08, 0.8, 1.25)
-_SWEEPS = 10
+_SWEEPS = 4
 _ERROR_COUNTS = 0.02                 # of the mean error beside the mean regret
 
 
@@ -47,15 +47,12 @@ class Measured:
         The plans.
     seconds : list of float
         What each took.
-    least : float
-        What each takes at least, whatever it computes: its traffic.
     """
 
     name: str
     choice: Callable[[DeviceInfo], Alternative]
     alternatives: list[Alternative]
     seconds: list[float]
-    least: float = 0.0
 
     @property
     def best(self) -> float:
@@ -139,7 +136,6 @@ class _Estimates:
         self.family = [alternative.family for problem in problems for alternative in problem.alternatives]
         self.measured = np.array([x for problem in problems for x in problem.seconds])
         self.best = np.array([problem.best for problem in problems for _ in problem.seconds])
-        self.least = np.array([problem.least for problem in problems for _ in problem.seconds])
         self.of: dict[_Number, list[int]] = defaultdict(list)
         for row, function in enumerate(self._functions):
             asked: set[_Number] = set()
@@ -170,11 +166,6 @@ def _moved(costs: Costs, values: Mapping[_Number, float]) -> Costs:
     return costs.changed(changes)
 
 
-def _logarithms(estimates: _Estimates, seconds: np.ndarray, rows: Sequence[int] | slice = slice(None)) -> np.ndarray:
-    """Of estimates, none below what traffic takes."""
-    return np.log(np.maximum(seconds, estimates.least[rows]))
-
-
 def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
     """Levenberg and Marquardt's method on logarithms of numbers and times."""
     numbers = sorted(estimates.of)
@@ -186,7 +177,7 @@ def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
         return _moved(costs, dict(zip(numbers, map(float, np.exp(x)), strict=True)))
 
     def error_of(x: np.ndarray) -> np.ndarray:
-        return _logarithms(estimates, estimates.seconds(costs_at(x))) - goal
+        return np.log(estimates.seconds(costs_at(x))) - goal
 
     def total(error: np.ndarray, x: np.ndarray) -> float:
         size = abs(error)
@@ -200,7 +191,7 @@ def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
         for column, number in enumerate(numbers):
             rows = estimates.of[number]
             varied = estimates.seconds(_moved(here, {number: _value(here, number) * (1 + _STEP)}), rows)
-            slopes[rows, column] = (_logarithms(estimates, varied, rows) - goal[rows] - error[rows]) / log(1 + _STEP)
+            slopes[rows, column] = (np.log(varied) - goal[rows] - error[rows]) / log(1 + _STEP)
         weighted = slopes * weight[:, None]
         normal = weighted.T @ weighted + _HELD * np.eye(len(numbers))
         gradient = weighted.T @ (weight * error) + _HELD * (at - start)
@@ -216,7 +207,7 @@ def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
             break
         gained = before - total(found, moved)
         at, error, damping = moved, found, damping / 4
-        if gained < 1e-5 * before:
+        if gained < 1e-3 * before:
             break
     values = dict(zip(numbers, map(float, np.exp(at)), strict=True))
     # What was 0, and that no time speaks of, stays it.
@@ -252,13 +243,13 @@ def _better_choices(estimates: _Estimates, costs: Costs) -> Costs:
         gained = False
         for number, rows in sorted(estimates.of.items()):
             value, affected = _value(costs, number), touched[number]
-            base = regret_of[affected].sum() + _ERROR_COUNTS * abs(_logarithms(estimates, seconds[rows], rows) - goal[rows]).sum()
+            base = regret_of[affected].sum() + _ERROR_COUNTS * abs(np.log(seconds[rows]) - goal[rows]).sum()
             for factor in _MOVES:
                 changed = _moved(costs, {number: (value or _first(number)) * factor})
                 varied = seconds.copy()
                 varied[rows] = estimates.seconds(changed, rows)
                 new = np.array([regret(index, varied) for index in affected])
-                error = abs(_logarithms(estimates, varied[rows], rows) - goal[rows]).sum()
+                error = abs(np.log(varied[rows]) - goal[rows]).sum()
                 if new.sum() + _ERROR_COUNTS * error < base - 1e-6:
                     costs, seconds, regret_of[affected], gained = changed, varied, new, True
                     break

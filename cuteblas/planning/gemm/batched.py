@@ -13,6 +13,7 @@ from ...kernels.gemm.batched import MATRICES, BatchedConfig, BatchedSide, Batche
 from ...layout.banks import wavefronts
 from ..cost.alternatives import Alternative
 from ..estimates import touched_bytes
+from ..floors import from_memory
 from ..operands import (
     NARROW_SPAN,
     Roles,
@@ -256,7 +257,7 @@ class _Choice:
 
 
 @lru_cache(maxsize=4096)
-def _choice(problem: GemmProblem, device: DeviceInfo) -> _Choice:
+def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
     p = _cut(oriented(problem, 1).problem)
     extents, count = (p.m, p.n, p.k), prod(p.batch)
@@ -274,7 +275,7 @@ def _choice(problem: GemmProblem, device: DeviceInfo) -> _Choice:
         each = prod(one.across) * one.depth
         most = max(1, min(_THREADS * max(1, one.whole) // each, _BLOCK_BYTES // (bytes_of_one * one.depth)))
         matrices = max(one.matrices, 1 << (most.bit_length() - 1))
-        while matrices > max(one.matrices, 4) and count < 4 * matrices * device.multiprocessors:
+        while matrices > max(one.matrices, 4) and count < 4 * matrices * multiprocessors:
             matrices //= 2
         tile = replace(one, matrices=matrices)
         tile = replace(tile, threads=max(64, -(-tile.multiplying // 32) * 32))
@@ -298,7 +299,7 @@ def _choice(problem: GemmProblem, device: DeviceInfo) -> _Choice:
         # Few threads on a multiprocessor do not hide latencies.
         clocks = (max(shared, issued) + 0.3 * min(shared, issued)) * (1 + 32 / tile.threads)
         alone = max(2 * of_thread, clocks)
-        cost = max(clocks * -(-count // (matrices * device.multiprocessors)), alone)
+        cost = max(clocks * -(-count // (matrices * multiprocessors)), alone)
         if best is None or (cost, clocks / matrices) < best[:2]:
             best = cost, clocks / matrices, alone, tile, pads_of
     assert best is not None
@@ -345,11 +346,11 @@ def _c_side(p: GemmProblem, box: Box, tile: BatchedTile, order: tuple[tuple[int,
 
 def batched_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_batched` for a problem that :func:`why_not_batched` does not refuse."""
-    choice, p, costs = _choice(problem, device), problem, device.fitted["gemm_batched"]
+    choice, p, costs = _choice(problem, device.multiprocessors), problem, device.fitted["gemm_batched"]
     operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
                 for x, extents in operands)
-    traffic = device.seconds(nbytes=moved / costs["share of bandwidth"])
+    traffic = device.seconds(nbytes=from_memory(moved, device) / costs["share of bandwidth"])
     busiest = -(-prod(_cut(p).batch) // (choice.config.tile.matrices * device.multiprocessors))
     computing = device.seconds(max(busiest * choice.clocks, choice.alone) / costs["rate"])
     together = max(traffic, computing) + costs["not at once: part"] * min(traffic, computing)
@@ -359,8 +360,8 @@ def batched_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def batched_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The plan, where there is one."""
     if why_not_batched(problem, device) is None:
-        yield Alternative("gemm_batched", str(_choice(problem, device).config.tile), partial(batched_seconds, problem),
-                          partial(plan_batched, problem, device))
+        tile = _choice(problem, device.multiprocessors).config.tile
+        yield Alternative("gemm_batched", str(tile), partial(batched_seconds, problem), partial(plan_batched, problem, device))
 
 
 def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -375,7 +376,7 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"gemm_batched cannot compute this: {refused}")
     facing = oriented(problem, 1)
     p, roles = _cut(facing.problem), facing.by_name
-    config = _choice(problem, device).config
+    config = _choice(problem, device.multiprocessors).config
     blocks = -(-prod(p.batch) // config.tile.matrices)
     if blocks >= 2**31:
         raise ValueError(f"a batch of {prod(p.batch)} needs more blocks than the 2^31 - 1 of a grid")

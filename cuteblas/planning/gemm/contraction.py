@@ -257,6 +257,7 @@ _LEAST_PACKED = 1 << 19               # bytes of a tensor whose modes merge, but
 _PITCH = 16                           # elements: rows of packed tensors are multiples of it
 _ALIGNED = 256                        # bytes: where a packed tensor begins
 _SCATTERED = 8                        # a line is read or written so often, where no mode of a matrix is contiguous
+_STARTED = 4                         # launches: what it takes the host to start another kernel
 
 
 @dataclass(frozen=True)
@@ -337,7 +338,7 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     if not copies or ("c" in copies and p.beta != "zero"):
         return None
     moves = {role: plan_copy(x.copy, device) for role, x in copies.items() if x.copy is not None}
-    seconds = sum(move.seconds or 0.0 for move in moves.values()) + device.seconds(launches=len(copies))    # which the host starts
+    seconds = sum(move.seconds or 0.0 for move in moves.values()) + device.seconds(launches=_STARTED * len(copies))
     least = direct.seconds or 0.0
     if len(p.m) == len(p.n) == len(p.k) == 1:           # its estimate is that of contiguous operands
         least += _SCATTERED * sum(x.nbytes for x in copies.values()) / device.bandwidth

@@ -1,117 +1,142 @@
-"""From a GEMM problem to a plan: which kernel family computes it."""
+"""From a GEMM problem to a plan: the kernel families, one row each, of which that with the least estimate computes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import inf, prod
+from math import inf
 
 from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
-from ..cost.alternatives import Alternative
-from ..floors import compulsory_bytes
+from ..cost.alternatives import Alternative, together
+from ..floors import floor_of, from_memory
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import variant
-from .batched import batched_alternatives, batched_seconds, plan_batched, why_not_batched
+from .batched import batched_alternatives, plan_batched, why_not_batched
 from .blocks import plan_in_blocks
 from .dots import dots_alternatives, plan_dots, why_not_dots
-from .mma import mma_alternatives, mma_seconds, plan_mma, why_not_mma
-from .modular import LEAST_DEPTH, modular_alternatives, modular_seconds, plan_modular, why_not_modular
+from .mma import mma_alternatives, plan_mma, why_not_mma
+from .modular import modular_alternatives, plan_modular, why_not_modular, why_not_residues
 from .packing import packed_alternatives, packed_problem, plan_packed
-from .simt import plan_simt, simt_alternatives, simt_seconds
-from .skinny import plan_skinny, skinny_alternatives, skinny_seconds, why_not_skinny
-from .split import LEAST_K, guarded_seconds, parts_of, plan_guarded, plan_split, split_alternatives, why_not_split
-from .thin import plan_thin, thin_alternatives, thin_seconds, why_not_thin
-from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_wgmma
+from .simt import plan_simt, simt_alternatives
+from .skinny import plan_skinny, skinny_alternatives, why_not_skinny
+from .split import plan_guarded, plan_split, planes_alternatives, split_alternatives, why_not_guarded, why_not_split
+from .thin import plan_thin, thin_alternatives, why_not_thin
+from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
 
-__all__ = ["PRECISIONS", "gemm_alternatives", "gemm_choice", "plan_gemm"]
-
-# Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee" holds.
-_WIDE = ("float64", "complex128")
-
-_LEAST_BY_RESIDUES = 2e9              # nothing is estimated below
-
-_LARGEST_IN_BATCHES = 16              # rows and columns; of elements of 1 and 2 bytes, twice as many
-_DEEPEST_IN_BATCHES = 64              # K of matrices with as many rows and half as many columns, or the reverse
-
-# Elements of A, B and C from which operands in half precision are copied where no tensor map describes them; or K, of results that
-# are not so small that gemm_mma slices it. Copies cost the host a launch more, 3 to 6 us; gemm_mma takes 1.4 us for every 32 of K:
-# 10 us at 129 x 129 x 129, where copies and gemm_wgmma take 4.
-_LEAST_COPIED = 2**18
-_LEAST_K_COPIED, _LEAST_RESULT_COPIED = 128, 2**12
-
+__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm"]
 
 PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
 algorithm by name. ``"tf32"``, one product of float32 rounded to 11 bits, is the only one that may be less accurate."""
 
+_NATIVE = ("auto", "ieee")
 
-def _worth(device: DeviceInfo) -> float:
-    """The part of the estimate of native arithmetic below which float32 is split."""
-    return device.fitted["dispatch"]["worth of splitting float32"]
+# Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee" holds.
+_WIDE = ("float64", "complex128")
 
-
-def _pays_to_split(p: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether float32 or complex64 is faster on 16-bit tensor cores, by the estimates of both."""
-    return (why_not_split(p, device) is None and parts_of(p) * p.k >= LEAST_K
-            and guarded_seconds(p, device) < _worth(device) * simt_seconds(p, device))
+_OF_FLOOR = 0.8                      # of the time of all multiply-adds: no estimate is below it
 
 
-def _pays_to_be_skinny(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether float32 is fastest on 16-bit tensor cores and split in registers, by the estimates."""
-    if why_not_skinny(problem, device) is not None:
-        return False
-    seconds = skinny_seconds(problem, device)
-    split = guarded_seconds(problem, device) if why_not_split(problem, device) is None else seconds
-    return seconds <= split and seconds < _worth(device) * simt_seconds(problem, device)
+@dataclass(frozen=True)
+class Family:
+    """A way to compute products: a row of :data:`FAMILIES`.
+
+    Attributes
+    ----------
+    name : str
+        The kernel family.
+    why_not : callable
+        Why it does not compute a problem on a device, or ``None`` if it does.
+    alternatives : callable
+        The plans among which it chooses on a device without a limit, each with the time that it is expected to take.
+    plan : callable
+        Makes its plan within a device's limit of the workspace; ``None`` if that leaves no room.
+    precisions : tuple of str
+        Those of :data:`PRECISIONS` for which it may be taken.
+    moves : bool
+        Whether its estimates have the traffic of A, B and C in them.
+    """
+
+    name: str
+    why_not: Callable[[GemmProblem, DeviceInfo], str | None]
+    alternatives: Callable[[GemmProblem, DeviceInfo], Iterator[Alternative]]
+    plan: Callable[[GemmProblem, DeviceInfo], Plan | None]
+    precisions: tuple[str, ...] = _NATIVE
+    moves: bool = False
+
+    def timed(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+        """The alternatives; none is expected to take less than its traffic and most of its multiply-adds do."""
+        floor = _Floor.of(problem, self, device)
+        for alternative in self.alternatives(problem, device):
+            yield replace(alternative, seconds=partial(floor.above, alternative.seconds))
 
 
-def _pays_by_residues(p: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether float64 or complex128 is faster as residues on tensor cores that multiply bytes, by the estimates."""
-    return (p.flops >= _LEAST_BY_RESIDUES and why_not_modular(p, device) is None and parts_of(p) * p.k >= LEAST_DEPTH
-            and why_not_mma(p, device) is None
-            and modular_seconds(p, device) < device.fitted["dispatch"]["worth of residues"] * mma_seconds(p, device))
+@dataclass(frozen=True)
+class _Floor:
+    """What the multiply-adds of a problem take at least, and the bytes that its family has not counted."""
+
+    clocks: float
+    nbytes: int
+
+    @classmethod
+    def of(cls, problem: GemmProblem, family: Family, device: DeviceInfo) -> _Floor:
+        floor = floor_of(problem, family.name, device)
+        return cls(_OF_FLOOR * floor.arithmetic_s * device.clock_hz, 0 if family.moves else floor.bytes)
+
+    def moving(self, device: DeviceInfo) -> float:
+        """The time of the bytes."""
+        return device.seconds(nbytes=from_memory(self.nbytes, device) / device.fitted["traffic"]["products: share of bandwidth"])
+
+    def seconds(self, device: DeviceInfo) -> float:
+        """What no plan is expected to be faster than."""
+        return max(device.seconds(self.clocks), self.moving(device))
+
+    def above(self, seconds: Callable[[DeviceInfo], float], device: DeviceInfo) -> float:
+        """What a plan is expected to take that has such an estimate for all but its traffic."""
+        expected = max(seconds(device), device.seconds(self.clocks))
+        return together(expected, self.moving(device)) if self.nbytes and expected < inf else expected
 
 
-def _pays_in_batches(p: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether many matrices in a block are faster than blocks for each: few rows and columns do not fill tensor cores."""
-    if why_not_batched(p, device) is not None:
-        return False
-    most = _LARGEST_IN_BATCHES * (2 if dtype(p.a.dtype).bytes <= 2 else 1)
-    thin = min(p.m, p.n) <= most // 2 and p.k <= _DEEPEST_IN_BATCHES
-    return (thin or max(p.m, p.n) <= most) and batched_seconds(p, device) < simt_seconds(p, device)
+def _why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why ``gemm_wgmma`` cannot compute a problem, be it of copies of its operands."""
+    return why_not_wgmma(packed_problem(p), device)
 
 
-def _pays_to_copy(p: GemmProblem) -> bool:
-    """Whether launches that copy operands are worth what they cost the host."""
-    batch = prod(p.batch)
-    deep = p.k >= _LEAST_K_COPIED and p.m * p.n * batch >= _LEAST_RESULT_COPIED
-    return deep or (p.m * p.k + p.n * p.k + p.m * p.n) * batch >= _LEAST_COPIED
-
-
-def _pays_on_bytes(p: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether integers or bool are faster on tensor cores, byte by byte, by the estimates."""
-    if why_not_wgmma(packed_problem(p), device) is not None:
-        return False
-    on_bytes = min(x.seconds(device) for x in _on_bytes(p, device))
-    return on_bytes < device.fitted["dispatch"]["worth of integers by bytes"] * simt_seconds(p, device)
-
-
-def _on_bytes(p: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """The products of integers or bool on tensor cores."""
+def _on_wgmma(p: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """The products of operands as they are, or of copies where they cannot be read in place."""
     return (wgmma_alternatives if why_not_wgmma(p, device) is None else packed_alternatives)(p, device)
 
 
-def _plan_tf32(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan of float32 as tfloat32, of copies where operands cannot be read as they are."""
-    if (refused := why_not_wgmma(packed_problem(problem), device)) is not None:
-        raise ValueError(f"gemm_wgmma cannot compute this: {refused}")
-    if (copied := plan_in_blocks(problem, device, plan_packed)) is None:
-        raise ValueError(f"precision='tf32' copies operands here, and the workspace limit is {device.workspace_limit} bytes")
-    return copied
+def _plan_wgmma(p: GemmProblem, device: DeviceInfo) -> Plan | None:
+    """The same as a plan."""
+    return plan_wgmma(p, device) if why_not_wgmma(p, device) is None else plan_in_blocks(p, device, plan_packed)
+
+
+def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why ``gemm_mma`` does not compute a problem on units that are made for its type."""
+    made = capabilities(device.arch).float64_tensor_cores if p.a.dtype in _WIDE else dtype(p.a.dtype).is_stored
+    return why_not_mma(p, device) if made else f"{device.arch} has no tensor cores for {p.a.dtype} by mma.sync"
+
+
+FAMILIES = (
+    Family("reduce", why_not_dots, dots_alternatives, plan_dots, moves=True),
+    Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin, moves=True),
+    Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched, moves=True),
+    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",)),
+    Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",)),
+    Family("gemm_split", why_not_split, planes_alternatives,
+           lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)), tuple(FORMATS)),
+    Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",)),
+    Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",)),
+    Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32")),
+    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma),
+    Family("gemm_simt", lambda _p, _device: None, simt_alternatives, plan_simt),
+)
+"""All of them. A new family is a row."""
 
 
 @lru_cache(maxsize=4096)
@@ -159,52 +184,48 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 
 def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan of a product that has elements, by the algorithm that was named or the family that is fastest."""
-    element = dtype(problem.a.dtype)
-    if problem.precision in FORMATS:
-        named = plan_in_blocks(problem, device, lambda p, where: plan_split(p, where, problem.precision))
-        if named is None:
-            raise ValueError(f"precision={problem.precision!r} needs a workspace, and the limit is {device.workspace_limit} bytes")
-        return named
-    if problem.precision == "tf32":
-        return _plan_tf32(problem, device)
-    if problem.precision == "modular":
-        if (by_residues := plan_modular(problem, device)) is None:
-            raise ValueError(f"precision='modular' needs a workspace, and the limit is {device.workspace_limit} bytes")
-        return by_residues
-    over, family = "", _family(problem, device)
-    if family == "reduce":
-        return plan_dots(problem, device)
-    if family == "gemm_batched":
-        return plan_batched(problem, device)
-    if family == "gemm_thin":
-        return plan_thin(problem, device)
-    if family == "gemm_skinny":
-        return plan_skinny(problem, device)
-    if family == "gemm_split":
-        if (guarded := plan_in_blocks(problem, device, plan_guarded)) is not None:
-            return guarded
-        over = f"; not gemm_split: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
-        family = _family(replace(problem, precision="ieee"), device)
-    if family == "gemm_modular":
-        if (by_residues := plan_modular(problem, device)) is not None:
-            return by_residues
-        return plan_mma(problem, device, f"; not gemm_modular: its workspace is over the limit of {device.workspace_limit} bytes")
-    refused = why_not_wgmma(problem, device)
-    if family == "gemm_wgmma" and refused is None:
-        return plan_wgmma(problem, device)
-    if not element.is_stored and family != "gemm_wgmma":
-        return plan_mma(problem, device) if family == "gemm_mma" else plan_simt(problem, device, over)
-    why = "" if refused is None else f"; not gemm_wgmma: {refused}"
-    if family == "gemm_wgmma":
-        if (copied := plan_in_blocks(problem, device, plan_packed)) is not None:
-            return copied
-        why += f", and copies are over the limit of {device.workspace_limit} bytes even in small blocks"
-    if not element.is_stored:
-        return plan_simt(problem, device, why)
-    if (refused := why_not_mma(problem, device)) is None:
-        return plan_mma(problem, device, why)
-    return plan_simt(problem, device, why if why.endswith(refused) else f"{why}; not gemm_mma: {refused}")
+    """The plan of a product that has elements, by the family that is fastest of those whose workspace is within the limit."""
+    rows, over = _rows(problem, device), ""
+    if device.workspace_limit is None:
+        choice = gemm_choice(problem, device)
+        return _noted(replace(choice.plan(), seconds=choice.seconds(device)))
+    seconds = {row: min(x.seconds(device) for x in row.timed(problem, device)) for row in rows} if len(rows) > 1 else {}
+    for row in sorted(rows, key=lambda row: seconds.get(row, 0.0)):
+        if (plan := row.plan(problem, device)) is not None:
+            return _noted(replace(plan, seconds=seconds.get(row, plan.seconds)), over)
+        over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
+    raise ValueError(f"precision={problem.precision!r} needs a workspace, and the limit is {device.workspace_limit} bytes")
+
+
+def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
+    """The families that compute a problem.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    rows, refused = list[Family](), ""
+    for row in FAMILIES:
+        if problem.precision in row.precisions:
+            if (why_not := row.why_not(problem, device)) is None:
+                rows.append(row)
+            refused = f"{row.name} cannot compute this: {why_not}"
+    if not rows:
+        raise ValueError(refused)
+    return rows
+
+
+def _noted(plan: Plan, over: str = "") -> Plan:
+    """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps tensor cores from being used."""
+    problem, device = plan.problem, plan.device
+    assert isinstance(problem, GemmProblem)
+    if dtype(problem.a.dtype).is_stored and plan.family in ("gemm_mma", "gemm_simt"):
+        faster = (("gemm_wgmma", why_not_wgmma), ("gemm_mma", why_not_mma))[:1 + (plan.family == "gemm_simt")]
+        for name, why_not in faster:
+            if (refused := why_not(problem, device)) is not None and not over.endswith(refused):
+                over += f"; not {name}: {refused}"
+    return replace(plan, reason=plan.reason + over, fallback=over.removeprefix("; ")) if over else plan
 
 
 def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
@@ -222,63 +243,20 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     return half if not as_exact or (half.seconds or 0.0) < (whole.seconds or 0.0) else replace(whole, problem=problem)
 
 
-def _family(problem: GemmProblem, device: DeviceInfo) -> str:
-    """The family that is fastest, as far as that has been measured: by estimates, or by extents."""
-    if why_not_dots(problem) is None:
-        return "reduce"
-    if device.fitted["dispatch"]["by estimates alone"]:
-        return min(gemm_alternatives(problem, device), key=partial(_rank, device=device)).family
-    other = _family_but_thin(problem, device)
-    if problem.precision not in ("auto", "ieee") or why_not_thin(problem, device) is not None:
-        return other
-    seconds = min((x.seconds(device) for x in gemm_alternatives(problem, device) if x.family == other), default=inf)
-    share = device.fitted["traffic"]["products: share of bandwidth"]           # estimates of tensor cores know nothing of memory
-    least = device.seconds(launches=1, nbytes=compulsory_bytes(problem) / share)
-    return "gemm_thin" if thin_seconds(problem, device) < max(seconds, least) else other
-
-
-def _family_but_thin(problem: GemmProblem, device: DeviceInfo) -> str:
-    """The fastest family but for ``gemm_thin``."""
-    if _pays_in_batches(problem, device):
-        return "gemm_batched"
-    if problem.precision == "auto" and _pays_to_be_skinny(problem, device):
-        return "gemm_skinny"
-    if problem.precision == "auto" and _pays_to_split(problem, device):
-        return "gemm_split"
-    if problem.precision == "auto" and _pays_by_residues(problem, device):
-        return "gemm_modular"
-    if is_exact(problem):
-        return "gemm_wgmma" if _pays_on_bytes(problem, device) else "gemm_simt"
-    if why_not_wgmma(problem, device) is None:
-        return "gemm_wgmma"
-    name = problem.a.dtype
-    if dtype(name).is_stored:
-        if why_not_wgmma(packed_problem(problem), device) is None and _pays_to_copy(problem):
-            return "gemm_wgmma"
-        return "gemm_mma" if why_not_mma(problem, device) is None else "gemm_simt"
-    faster = _may_use_mma(problem, device) and mma_seconds(problem, device) < simt_seconds(problem, device)
-    return "gemm_mma" if faster else "gemm_simt"
-
-
-def _may_use_mma(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether ``gemm_mma`` takes a problem, on units that are made for its type."""
-    wide = problem.a.dtype in _WIDE
-    made = capabilities(device.arch).float64_tensor_cores if wide else dtype(problem.a.dtype).is_stored
-    return made and why_not_mma(problem, device) is None
-
-
-def _rank(alternative: Alternative, device: DeviceInfo) -> float:
-    """What alternatives of all families are compared by: those that split float32 have to be worth it."""
-    if alternative.family == "gemm_modular":
-        return alternative.rank(device) / device.fitted["dispatch"]["worth of residues"]
-    splits = alternative.family in ("gemm_split", "gemm_skinny")
-    return alternative.rank(device) / (_worth(device) if splits else 1.0)
-
-
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
-    """That of :func:`gemm_alternatives` which :func:`plan_gemm` takes on a device without a limit."""
-    family = _family(problem, device)
-    return min((x for x in gemm_alternatives(problem, device) if x.family == family), key=partial(_rank, device=device))
+    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes on a device without a limit.
+
+    Families whose floor is above an estimate that was found already are not asked.
+    """
+    floors = [(_Floor.of(problem, row, device).seconds(device), index, row) for index, row in enumerate(_rows(problem, device))]
+    best: tuple[float, int, int, Alternative] | None = None
+    for floor, index, row in sorted(floors, key=lambda each: each[:2]):
+        if best is not None and floor > best[0]:
+            break
+        own = min((x.seconds(device), index, i, x) for i, x in enumerate(row.timed(problem, device)))
+        best = own if best is None else min(best, own)
+    assert best is not None
+    return best[3]
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
@@ -287,29 +265,9 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     Parameters
     ----------
     problem : GemmProblem
-        What to compute, with elements and of the precision ``"auto"`` or ``"ieee"``.
+        What to compute, with elements.
     device : DeviceInfo
         Where.
     """
-    element, auto = dtype(problem.a.dtype), problem.precision == "auto"
-    if why_not_dots(problem) is None:
-        yield from dots_alternatives(problem, device)
-    if why_not_thin(problem, device) is None:
-        yield from thin_alternatives(problem, device)
-    if auto and why_not_skinny(problem, device) is None:
-        yield from skinny_alternatives(problem, device)
-    if auto and why_not_split(problem, device) is None and parts_of(problem) * problem.k >= LEAST_K:
-        yield from split_alternatives(problem, device)
-    if auto and why_not_modular(problem, device) is None and parts_of(problem) * problem.k >= LEAST_DEPTH:
-        yield from modular_alternatives(problem, device)
-    yield from batched_alternatives(problem, device)
-    if is_exact(problem):
-        if why_not_wgmma(packed_problem(problem), device) is None:
-            yield from _on_bytes(problem, device)
-    elif why_not_wgmma(problem, device) is None:
-        yield from wgmma_alternatives(problem, device)
-    elif element.is_stored and why_not_wgmma(packed_problem(problem), device) is None:
-        yield from packed_alternatives(problem, device)
-    if _may_use_mma(problem, device):
-        yield from mma_alternatives(problem, device)
-    yield from simt_alternatives(problem, device)
+    for row in _rows(problem, device):
+        yield from row.timed(problem, device)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from ...codegen.dtypes import dtype
 from ..cost.alternatives import Alternative
-from ..estimates import moving_seconds
+from ..floors import compulsory_bytes, from_memory
 from ..plan import Plan, Role
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import choose_reduction, reduction_launches, why_not_reduced
@@ -15,7 +16,7 @@ from ..reductions import choose_reduction, reduction_launches, why_not_reduced
 __all__ = ["dots_alternatives", "plan_dots", "why_not_dots"]
 
 
-def why_not_dots(p: GemmProblem) -> str | None:
+def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
     """Why a problem cannot be computed as dot products, or ``None`` if it can."""
     if (p.m, p.n) != (1, 1):
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
@@ -37,15 +38,17 @@ def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
 
 def dots_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The one way of :func:`plan_dots`."""
-    def seconds(d: DeviceInfo) -> float:
-        return _seconds(_reduction(problem)[0], d)
+    p = _reduction(problem)[0]
+    slices = choose_reduction(p, device).slices
+    yield Alternative("reduce", "dot products", partial(_seconds, p, slices), partial(plan_dots, problem, device))
 
-    yield Alternative("reduce", "dot products", seconds, partial(plan_dots, problem, device))
 
-
-def _seconds(p: ReductionProblem, device: DeviceInfo) -> float:
-    choice = choose_reduction(p, device)
-    return moving_seconds(p, device, choice, 1 + (choice.slices > 1))
+def _seconds(p: ReductionProblem, slices: int, device: DeviceInfo) -> float:
+    """The estimated time, in so many slices of K."""
+    costs = device.fitted["reduce"]
+    launches = costs["start: launches"] + (costs["adding: launches"] if slices > 1 else 0.0)
+    share = costs[f"{dtype(p.x.dtype).bytes} bytes: share of bandwidth"]
+    return device.seconds(launches=launches, nbytes=from_memory(compulsory_bytes(p), device) / share)
 
 
 def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -61,4 +64,5 @@ def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
     launches, workspace = reduction_launches(p, device, (first, 0), ("c", 0), second=(second, 0))
     reason = (f"dot products of {problem.a.dtype}, summed in {p.accumulator}: {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
-    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts, _seconds(p, device))
+    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts,
+                _seconds(p, choice.slices, device))

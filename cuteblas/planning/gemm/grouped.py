@@ -36,7 +36,7 @@ __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of"
 _ALIGNMENT = 32                         # words: every part of a table starts at a multiple of 256 bytes
 _NUMBERS = {"zero": 0, "one": 1}
 _MOST_MEMBERS = 64                      # of a batch: more of them are a launch by themselves
-_BUSY = 4                               # launches: a product that keeps a device busy for so long saves nothing by sharing one
+_BUSY = 16                              # launches: a product that keeps a device busy for so long saves nothing by sharing one
 
 
 @dataclass(frozen=True)

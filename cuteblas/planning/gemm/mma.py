@@ -29,14 +29,16 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
+from .slices import MOST_BLOCKS, Choice, adding_seconds, numbers_of_slices, reduction, sliced, with_blocks, workspace_bytes
 
 __all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma",
            "why_not_mma"]
 
 _VECTOR_BYTES = 16
+_SECTOR = 32                         # bytes
+_SHARED = 64                         # rows, or columns, that share what is read, for which costs are given
+_PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
-_LEAST_COPIED = 4                    # bytes that an asynchronous copy moves; narrower reads go through registers
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
 # enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
@@ -146,16 +148,33 @@ def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     return device.seconds(tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_clock)
 
 
-def _writing(tile: MmaTile, device: DeviceInfo) -> float:
-    """What a block takes for its elements of C."""
+def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> float:
+    """What a block takes for its elements of C, more of them where few bytes are written at a time."""
+    costs, item = device.fitted["gemm_mma"], dtype(p.c.dtype).bytes
     kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
-    return device.seconds(tile.m * tile.n / 128**2 * device.fitted["gemm_mma"][f"{kind}: tile of 128x128: clocks"])
+    clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
+    access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
+    if slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
+        clocks *= 1 + costs[f"{kind}: C by single elements: part"]
+    return device.seconds(clocks)
 
 
 def _latency(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
     """What one block waits for memory and for its own results, which further blocks of the same multiprocessor hide."""
     costs, kind = device.fitted["gemm_mma"], "float64" if _wide_shapes(tile.atom) else "16-bit"
     return device.seconds(costs[f"{kind}: start: clocks"] + depth / tile.k * costs[f"{kind}: latency of a step: clocks"])
+
+
+def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
+    """What 16-bit operands add to the time of a block, as a part of it, that are read by few bytes at a time or across sectors."""
+    costs, found = device.fitted["gemm_mma"], 0.0
+    for x, extents, shared in ((p.a, (p.m, p.k), tile.n), (p.b, (p.n, p.k), tile.m)):
+        access, item = _access(x, extents), dtype(x.dtype).bytes
+        aligned = access.width * item
+        if aligned == _VECTOR_BYTES and access.unit is not None:
+            aligned = gcd(_SECTOR, x.strides[1 - access.unit] * item)
+        found += costs[f"16-bit: an operand by {aligned} bytes: part"] * _SHARED / shared if aligned < _SECTOR else 0.0
+    return found
 
 
 def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
@@ -197,25 +216,32 @@ def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) ->
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    block = mma_block_seconds(tile, chunk, device) + _writing(tile, device)
-    costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
-    copied = [(_access(x, extents).width * dtype(x.dtype).bytes, rows) for x, extents, rows in read]
+    multiplying = with_blocks(_block_by_block(p, device, tile, chunk, slices, blocks), blocks, device)
+    seconds = multiplying + _latency(tile, chunk, device) + device.seconds(launches=1)
     if _wide_shapes(tile.atom):
-        narrow = costs["float64: narrow copy of an element: clocks"]
-        narrow *= sum(rows for nbytes, rows in copied if nbytes < _VECTOR_BYTES)
+        tile = _apart(tile, busiest, device)
+    seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)
+    return Choice(tile, slices, chunk, blocks, seconds)
+
+
+def _block_by_block(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int, slices: int, blocks: int) -> float:
+    """What the busiest multiprocessor takes for its blocks, and to start and to drain."""
+    busiest = -(-blocks // device.multiprocessors)
+    block = mma_block_seconds(tile, chunk, device)
+    if _wide_shapes(tile.atom):
+        costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
+        narrow = costs["float64: narrow copy of an element: clocks"] * sum(
+            rows for x, extents, rows in read if _access(x, extents).width * dtype(x.dtype).bytes < _VECTOR_BYTES)
         if busiest == 1 and tile.mma.threads < _ENOUGH_THREADS:
             block *= 1 + costs["float64: four warps alone: part"]
             narrow *= 1 + costs["float64: four warps alone: part of narrow copies"]
         block += device.seconds(narrow * chunk)
-        tile = _apart(tile, busiest, device)
         # Where each multiprocessor would have one of the last blocks, one that is late leaves two to another one.
         if busiest % tile.min_blocks and tile.m * tile.n > _THREE_FIT and blocks > _EVEN * busiest * device.multiprocessors:
             busiest += busiest > 1
     else:
-        block *= 1 + sum(nbytes < _LEAST_COPIED for nbytes, _rows in copied) * costs["narrow reads of an operand: part"]
-    seconds = block * (busiest + mma_ramp(tile, device)) + _latency(tile, chunk, device) + device.seconds(launches=1)
-    seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)
-    return Choice(tile, slices, chunk, blocks, seconds)
+        block *= 1 + _narrow(p, tile, device)
+    return (block + _writing(p, tile, slices, device)) * (busiest + mma_ramp(tile, device))
 
 
 def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
@@ -241,14 +267,14 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
     assert atom is not None
     p = _facing(problem).problem
     for choice in _choices(p, device, atom):
-        def seconds(d: DeviceInfo, tile: MmaTile = choice.tile, chunk: int = choice.chunk) -> float:
-            return _estimated(p, d, tile, chunk).seconds
+        def seconds(d: DeviceInfo, choice: Choice[MmaTile] = choice) -> float:
+            return choice.seconds if d is device else _estimated(p, d, choice.tile, choice.chunk).seconds
 
         name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
         yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
 
 
-def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, choice: Choice[MmaTile] | None = None,
+def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile] | None = None,
              gate: int | None = None) -> Plan:
     """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
 
@@ -258,8 +284,6 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
         What to compute.
     device : DeviceInfo
         Where.
-    rejected : str
-        Why no faster family could be used, for the plan's reason.
     choice : Choice, optional
         Overrules that of the least estimated time.
     gate : int, optional
@@ -289,12 +313,11 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, ch
         launches = (mma_product(partial, choice, {**roles, "C": "workspace"}, gate),
                     reduction(transposed(p), choice.slices, gate))
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] >= 2**31 for each in launches):
+    if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
-                choice.seconds, fallback=rejected.removeprefix("; "))
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
@@ -306,7 +329,7 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
-    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, 2 * dtype(p.c.dtype).bytes))
+    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
@@ -55,10 +55,9 @@ from .blocks import Block, Blocks, divisors
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
 
-__all__ = ["LEAST_DEPTH", "modular_alternatives", "modular_seconds", "plan_modular", "why_not_modular"]
+__all__ = ["modular_alternatives", "modular_seconds", "plan_modular", "why_not_modular", "why_not_residues"]
 
-LEAST_DEPTH = 256
-"""With fewer real products in a sum the bound of native arithmetic is nearly as small, and nothing is saved."""
+_LEAST_DEPTH = 256                   # real products of a sum; with fewer the bound of native arithmetic is nearly as small
 
 _MODULI = 14                         # of random numbers, by which the time is estimated
 
@@ -95,6 +94,13 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     if planes_of(p.a.dtype) * MOST * largest >= MAPPED_STRIDE:
         return "planes would lie 2^40 bytes apart and more, further than tensor maps reach"
     return None
+
+
+def why_not_residues(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why ``gemm_modular`` is not taken for a problem unless a caller names its precision, or ``None`` if it may be."""
+    if (refused := why_not_modular(p, device)) is None and parts_of(p.a.dtype) * p.k < _LEAST_DEPTH:
+        return f"sums of fewer than {_LEAST_DEPTH} products have a bound that is no larger in native arithmetic"
+    return refused
 
 
 def _aligned(nbytes: int) -> int:
@@ -363,10 +369,11 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
 
 
 def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time where elements are random numbers."""
+    """The estimated time where elements are random numbers; infinite if the workspace has no room for planes."""
     costs, p = device.fitted["gemm_modular"], oriented(problem, 1).problem
     item, planes = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI
-    cut = _cut(p, 0, replace(device, workspace_limit=None)) or Blocks.cut(p)
+    if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
+        return inf
     seconds, rows = device.seconds(launches=costs["overhead: launches"]), None
     seconds += _moved(device, item * (p.m * p.k * _matrices(p, p.a) + p.n * p.k * _matrices(p, p.b)), "survey")
     for block in cut.of(p):

@@ -5,7 +5,7 @@ No tensor map describes them, they are float32 or bytes that do not run along K,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,16 +16,17 @@ from ...kernels.copy.permute import TransposeConfig, transpose_kernel
 from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ..copy.dispatch import plan_copy
 from ..cost.alternatives import Alternative
+from ..floors import compulsory_bytes, from_memory
 from ..operands import compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, with_roles
-from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
+from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Problem
 from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
 
 __all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
 
 _ALIGNED = 256                       # bytes: where a copy begins
 _SECTOR = 16                         # elements: rows are multiples of it
-_LINE = 128                          # bytes
+_LINE, _VECTOR_BYTES = 128, 16
 _PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {RaggedCopyConfig: ragged_copy_kernel, TransposeConfig: transpose_kernel}
 
 
@@ -96,21 +97,34 @@ def _pack(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], re
     return _Packed(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem, elements * item, reason)
 
 
-def _seconds(problem: GemmProblem, moving: Plan) -> float:
-    """The expected time of packing an operand."""
-    launches = moving.device.fitted["dispatch"]["pack integers: launches"] if is_exact(problem) else 0.0
-    return (moving.seconds or 0.0) + moving.device.seconds(launches=launches)
+def _seconds(p: GemmProblem, moves: Sequence[Plan], device: DeviceInfo) -> float:
+    """The expected time of packing operands: launches, and for each operand its bytes, twice, at a share of the bandwidth."""
+    costs, kind = device.fitted["packing"], "elements"
+    if is_exact(p):
+        kind = "bytes" if dtype(p.a.dtype).bytes == 1 else "digits"
+    nbytes = sum(compulsory_bytes(moving.problem) for moving in moves)
+    launches = costs["start: launches"] + costs["an operand: launches"] * len(moves)
+    launches += costs["ragged rows: launches"] * sum(_is_ragged(moving.problem) for moving in moves)
+    return device.seconds(launches=launches, nbytes=from_memory(nbytes, device) / costs[f"{kind}: share of bandwidth"])
+
+
+def _is_ragged(copy: Problem) -> bool:
+    """Whether rows are transposed that begin inside of vectors."""
+    assert isinstance(copy, CopyProblem)
+    along = next((s for s, t in zip(copy.src_strides, copy.dst_strides, strict=True) if t == 1), 1)
+    return along != 1 and any(s != 1 and s * copy.itemsize % _VECTOR_BYTES for s in copy.src_strides)
 
 
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All products of the same copies."""
-    copying = sum(_seconds(problem, plan_copy(copy.problem, device)) for copy in _packed_operands(problem).values())
+    moves = [plan_copy(copy.problem, device) for copy in _packed_operands(problem).values()]
+    copying = _seconds(problem, moves, device)
     for product in wgmma_alternatives(packed_problem(problem), device):
         def seconds(d: DeviceInfo, product: Alternative = product) -> float:
-            return copying + product.seconds(d)
+            return (copying if d is device else _seconds(problem, moves, d)) + product.seconds(d)
 
         yield Alternative("gemm_wgmma", f"of copies, {product.name}", seconds,
-                          partial(plan_packed, problem, device, product.plan), product.worth)
+                          partial(plan_packed, problem, device, product.plan))
 
 
 def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], Plan] | None = None) -> Plan:
@@ -120,20 +134,20 @@ def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], 
     """
     plan, copies = plan_wgmma(packed_problem(problem), device) if product is None else product(), _packed_operands(problem)
     copying: list[tuple[Launch, object]] = []
-    seconds = plan.seconds or 0.0
+    moves: list[Plan] = []
     places: dict[Role, tuple[Role, int]] = {}
     end = plan.workspace_bytes
     for role, copy in copies.items():
         begin = -(-end // _ALIGNED) * _ALIGNED
         places[role], end = ("workspace", begin), begin + copy.nbytes
         moving = plan_copy(copy.problem, device)
-        seconds += _seconds(problem, moving)
+        moves.append(moving)
         copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), moving.config) for launch in moving.launches)
     launches = [*_paired(copying), *(with_roles(launch, places) for launch in plan.launches)]
     copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
     reason = "; ".join((plan.reason, *copied))
-    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason, seconds=seconds,
-                   copied=copied)
+    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason,
+                   seconds=(plan.seconds or 0.0) + _seconds(problem, moves, device), copied=copied)
 
 
 def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:

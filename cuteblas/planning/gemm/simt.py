@@ -29,12 +29,13 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import Choice, adding_seconds, numbers_of_slices, reduction, sliced, workspace_bytes
+from .slices import MOST_BLOCKS, Choice, adding_seconds, numbers_of_slices, reduction, sliced, with_blocks, workspace_bytes
 
 __all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
            "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
+_NARROW = 16                         # rows or columns of a tile
 _HIDDEN_BELOW = 128                  # extent up to which many small blocks hide the time of element-wise copies
 
 
@@ -126,13 +127,15 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
 
 
 def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
-                  b: OperandAccess, *, aligned: bool = False) -> float:
-    """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``."""
+                  b: OperandAccess, *, aligned: bool = False, written: tuple[int, int] | None = None) -> float:
+    """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``. It
+    has ``written`` so many elements of C, and so many at a time; by default, the tile and vectors.
+    """
     t, costs = candidate.tile, device.fitted
     own = costs["gemm_simt"]
     per_second = 2 * multiply_adds_per_clock("gemm_simt", accumulator.name, device) * device.clock_hz
     if (kind := _with_own_rate(dtype(element), accumulator)) is not None:
-        per_second *= own[f"{kind}: rate"]
+        per_second *= own[f"{kind}: rate"] * (own[f"{kind}, narrow tiles: times"] if min(t.m, t.n) <= _NARROW else 1)
     # Copies of few elements at a time: the penalty over the extent that shares them is the loss.
     gather = own["gather penalty without predicates" if aligned else "gather penalty"]
     widest = max(1, min(MAX_VECTOR, 16 // accumulator.bytes))
@@ -140,7 +143,9 @@ def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: D
                  for x, shared in ((a, t.n), (b, t.m)))
     parts = 2 if accumulator.is_complex else 1
     computing = 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + slower)
-    return computing + device.seconds(t.m * t.n * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"])
+    count, width = written or (t.m * t.n, widest)
+    writing = count * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"]
+    return computing + device.seconds(writing * (1 + own["narrow C: part"] * (widest / min(widest, width) - 1)))
 
 
 def _latency(tile: TileShape, depth: int, device: DeviceInfo) -> float:
@@ -190,8 +195,11 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (t.m, t.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t))
-    seconds = block * (busiest + candidate.ramp(device.fitted)) + _latency(t, chunk, device) + device.seconds(launches=1)
+    width = MAX_VECTOR if slices > 1 else simt_access(p.c, (p.m, p.n), t.values[0]).width
+    block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t),
+                          written=(min(t.m, p.m) * min(t.n, p.n), width))
+    multiplying = with_blocks(block * (busiest + candidate.ramp(device.fitted)), blocks, device)
+    seconds = multiplying + _latency(t, chunk, device) + device.seconds(launches=1)
     t = summing(t, chunk, blocks, accumulator.bytes, device)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
 
@@ -231,14 +239,15 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         for split_k in _numbers_of_slices(p, device):
             choice, t = _estimated(p, device, a, b, candidate, split_k), candidate.tile
 
-            def seconds(d: DeviceInfo, candidate: Candidate = candidate, split_k: int = split_k) -> float:
-                return _estimated(p, d, a, b, candidate, split_k).seconds
+            def seconds(d: DeviceInfo, choice: Choice[TileShape] = choice, candidate: Candidate = candidate,
+                        split_k: int = split_k) -> float:
+                return choice.seconds if d is device else _estimated(p, d, a, b, candidate, split_k).seconds
 
-            plan = partial(plan_simt, problem, device, choice=replace(choice, seconds=seconds(device)))
-            yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds, plan)
+            yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds,
+                              partial(plan_simt, problem, device, choice=choice))
 
 
-def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, gate: int | None = None,
+def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
               choice: Choice[TileShape] | None = None) -> Plan:
     """Plan a GEMM on fused multiply-adds.
 
@@ -248,8 +257,6 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         What to compute; no extent of the result is 0.
     device : DeviceInfo
         Where.
-    rejected : str
-        Why no faster family could be used, for the plan's reason.
     gate : int, optional
         The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
     choice : Choice, optional
@@ -275,12 +282,11 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, rejected: str = "", *, g
         product = simt_product(partial, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
         launches = product, reduction(p, choice.slices, gate)
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] >= 2**31 for each in launches):
+    if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason + rejected, launches[0].kernel.facts,
-                choice.seconds, fallback=rejected.removeprefix("; "))
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
 def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,

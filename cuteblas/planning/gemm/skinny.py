@@ -137,8 +137,8 @@ def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
         for slices in _slices(p, device):
             choice = _estimated(p, device, columns, slices, slowest)
 
-            def seconds(d: DeviceInfo, columns: int = columns, slices: int = slices) -> float:
-                return _estimated(p, d, columns, slices, _slowest(p, d)).seconds
+            def seconds(d: DeviceInfo, choice: Choice[int] = choice, slices: int = slices) -> float:
+                return choice.seconds if d is device else _estimated(p, d, choice.tile, slices, _slowest(p, d)).seconds
 
             plan = partial(plan_skinny, problem, device, choice)
             yield Alternative("gemm_skinny", f"128x{columns}, {slices} slices", seconds, plan)

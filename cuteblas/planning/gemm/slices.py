@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Generic, TypeVar
 
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
+from ..cost.alternatives import together
 from ..guard import gate_values
 from ..operands import (
     NARROW_SPAN,
@@ -30,10 +31,14 @@ from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
 from ..quantities import duration
 
-__all__ = ["MIN_SLICE", "Choice", "adding_seconds", "most_workspace", "numbers_of_slices", "reduction", "sliced", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "adding_seconds", "most_workspace", "numbers_of_slices", "reduction", "sliced",
+           "with_blocks", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
+
+MOST_BLOCKS = 2**31 - 1
+"""Of a grid."""
 
 _MOST_BYTES = 64 << 20
 
@@ -104,6 +109,14 @@ def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
     costs = device.fitted["slices"]
     moved = 2 * slices * nbytes / costs["share of bandwidth"]
     return device.seconds(slices * costs["one more slice: clocks"], costs["adding: launches"], moved) if slices > 1 else 0.0
+
+
+def with_blocks(seconds: float, blocks: int, device: DeviceInfo) -> float:
+    """The estimated time of so many blocks that need so long: they begin one after the other, which is what takes long of small
+    ones. None is taken that a grid cannot have.
+    """
+    beginning = device.seconds(blocks * device.fitted["launch"]["a block: clocks"])
+    return together(seconds, beginning) if blocks <= MOST_BLOCKS else inf
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:

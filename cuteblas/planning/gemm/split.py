@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd, inf, prod
+from math import gcd, prod
 from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
@@ -48,8 +48,8 @@ from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .blocks import Blocks, divisors
 from .simt import plan_simt, simt_seconds
 
-__all__ = ["LEAST_K", "STAGES", "WORTH", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
-           "split_alternatives", "why_not_split"]
+__all__ = ["LEAST_K", "STAGES", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "planes_alternatives",
+           "split_alternatives", "why_not_guarded", "why_not_split"]
 
 _ALIGNMENT = 256                     # bytes, of what is in the workspace
 _BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
@@ -64,10 +64,9 @@ _RESERVED = 1 << 10                  # bytes of shared memory that the driver ta
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 128                  # of each k that a block reads where rows are across K; half as many of few rows
 _MANY_ROWS = 768
-_DIVIDED = 0.98                      # the most of the time of whole tiles that divided ones may take
 _MOST_PLANE_BYTES = 6                # of all planes of a real number
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
-_THIRD = 50                          # launches: what a third algorithm, which costs two of them in every call, has to win at least
+_THIRD = 200                         # launches: what a third algorithm, which costs two of them in every call, has to win at least
 _MOST_BLOCKS = 64                    # of C, each with a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
@@ -78,9 +77,6 @@ STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
 _TILES = ((2, 128), (2, 64), (1, 64))     # warpgroups and columns: narrow instructions read more of shared memory
 
 _SPLIT_TYPES = ("float32", "complex64")
-
-WORTH = 0.85
-"""A more complicated plan is taken if its estimate is below this part of the simpler one's."""
 
 LEAST_K = 256
 """With fewer real products in a sum, native arithmetic can be more accurate: in sums of one sign, what tensor cores cut off within
@@ -104,6 +100,13 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
         if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
             return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
     return None
+
+
+def why_not_guarded(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why ``gemm_split`` is not taken for a problem unless a caller names its precision, or ``None`` if it may be."""
+    if (refused := why_not_split(p, device)) is None and parts_of(p) * p.k < LEAST_K:
+        return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
+    return refused
 
 
 def parts_of(p: GemmProblem) -> int:
@@ -333,6 +336,13 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
                 _overhead(device) + _seconds(problem, device, form))
 
 
+def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """What :func:`plan_split` plans in the format that a caller names as the precision."""
+    name = problem.precision
+    yield Alternative("gemm_split", name, lambda d: _overhead(d) + _seconds(problem, d, FORMATS[name]),
+                      partial(plan_split, problem, device, name))
+
+
 def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_guarded` chooses among where fp16x3 is taken; of products in blocks, its own choice alone."""
     form, facing = FORMATS["fp16x3"], _facing(problem)
@@ -340,16 +350,16 @@ def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alt
     if len(list(_cut(form, p, device, _room(problem) - _VERDICT_BYTES).of(p))) > 1:
         yield Alternative("gemm_split", "in blocks", partial(guarded_seconds, problem), partial(plan_guarded, problem, device))
         return
-    for tiling in (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile, inf)):
+    before = _overhead(device) + _splitting(problem, device, form)
+    for tiling in (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile)):
         def seconds(d: DeviceInfo, tiling: _Tiling = tiling) -> float:
-            again = next(t for t in _tilings(p, d, form, tiling.tile, inf) if t.divided == tiling.divided)
+            if d is device:
+                return before + tiling.seconds
+            again = next(t for t in _tilings(p, d, form, tiling.tile) if t.divided == tiling.divided)
             return _overhead(d) + _splitting(problem, d, form) + again.seconds
 
-        def offered(d: DeviceInfo, tiling: _Tiling = tiling) -> bool:
-            return any(t.divided == tiling.divided for t in _tilings(p, d, form, tiling.tile))
-
         name = f"{64 * tiling.tile[0]}x{tiling.tile[1]}, {tiling.divided} divided"
-        yield Alternative("gemm_split", name, seconds, partial(plan_guarded, problem, device, tiling), offered=offered)
+        yield Alternative("gemm_split", name, seconds, partial(plan_guarded, problem, device, tiling))
 
 
 def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | None = None) -> Plan:
@@ -369,7 +379,7 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
         raise ValueError(f"gemm_split cannot compute this: {refused}")
     facing, room = _facing(problem), _room(problem) - _VERDICT_BYTES
     narrow, broad = FORMATS["fp16x3"], FORMATS["bf16x6"]
-    third = _seconds(problem, device, broad) + device.seconds(launches=_THIRD) < WORTH * simt_seconds(problem, device)
+    third = _seconds(problem, device, broad) + device.seconds(launches=_THIRD) < simt_seconds(problem, device)
     cut = _cut(narrow, facing.problem, device, room)
     primary, config, end = _in_blocks(narrow, facing, device, cut, tiling, fallback=NEXT if third else NATIVE)
     parts = []
@@ -446,8 +456,8 @@ def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
     return min((tiling for tile in _TILES for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
 
 
-def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int],
-             worth: float = _DIVIDED) -> Iterator[_Tiling]:
+def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int]) -> Iterator[_Tiling]:
+    """Whole tiles, and some of them divided where that leaves each block enough of K."""
     groups, columns = tile
     depth, most = parts_of(p) * p.k, device.multiprocessors
     tiles = tiles_of_c(p, (64 * groups, columns // parts_of(p)))
@@ -456,16 +466,13 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
     share = device.seconds(costs[f"{64 * groups}x{columns}: share of a tile"])
     multiplying, ending = share * depth * products * costs["product of planes 128x128x1: clocks"], share * costs["tile: clocks"]
     waves, rest = -(-tiles // most), tiles % most
-    whole = _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
-    yield whole
+    yield _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
     # The tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice.
     for divided, apart in ((rest, 0.0), (rest + most, costs["divided tiles apart: part"])):
         steps = divided * -(-depth // DEPTH)
         if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
             exchanging = share * (costs["leave a sum: clocks"] + costs["wait for a sum and add it: clocks"] * -(-most // divided))
-            seconds = (tiles + apart * divided) / most * multiplying + waves * ending + exchanging
-            if seconds < worth * whole.seconds:
-                yield _Tiling(tile, divided, most, seconds)
+            yield _Tiling(tile, divided, most, (tiles + apart * divided) / most * multiplying + waves * ending + exchanging)
 
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import gcd, prod
 
@@ -13,7 +13,7 @@ from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative
-from ..floors import compulsory_bytes, multiply_adds_per_clock
+from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import gate_values
 from ..operands import NARROW_SPAN, Oriented, alpha_kind, fused, gemm_span, gemm_values, launch
 from ..plan import Launch, Plan
@@ -35,7 +35,9 @@ _STAGE_BYTES = 32, 64                       # or into a stage of the ring
 _STAGES = 4
 _RINGED_FROM = 4                            # columns: with fewer, registers have room for what is on its way
 _LEAST_COPIED = 4                           # bytes that an asynchronous copy moves; narrower reads go through registers
+_LEAST_WORD = 4                             # bytes; shorter elements are converted
 _REGISTERS, _OWN = 168, 32                  # of 4 bytes: what a thread may use, and what addresses and predicates take of them
+_EASY = 104                                 # registers with which it is not slower
 _OF_MULTIPROCESSOR = 65536, 2048            # registers and threads
 _SHARED = 224 << 10                         # bytes of shared memory on a multiprocessor
 _LINE = 128                                 # bytes of a line, and of a wavefront
@@ -135,7 +137,11 @@ class _Model:
         self._result = p.m * p.n * self._batch * self._kind.bytes
         self._once = compulsory_bytes(p)
         rate = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * self._costs["multiply-adds: share of rate"]
-        rate *= self._costs["16-bit operands: rate"] if dtype(p.a.dtype).is_stored else 1
+        kind = dtype(p.a.dtype)
+        if kind.is_stored:
+            rate *= self._costs["16-bit operands: rate"]
+        elif kind.bytes < _LEAST_WORD:
+            rate *= self._costs["bool: rate" if kind.kind == "b" else "short integers: rate"]
         self._products = rate / (4 if self._kind.is_complex else 1)
 
     def registers(self, tile: ThinTile) -> int:
@@ -187,12 +193,15 @@ class _Model:
                               _SHARED // max(self._shared_bytes(tile), 1)))
         under_way = tile.stages - 1 if tile.stages > 1 else costs["straight: steps under way"]
         ends = _folded(tile) * max(1, self._kind.bytes // 4) * costs["a word that lanes add: clocks"]
-        busy = on_one * tile.threads // 32 * (steps * step + ends)
+        crowded = max(0, self.registers(tile) - _EASY) / _REGISTERS * costs["registers: part"]
+        busy = on_one * tile.threads // 32 * (steps * step + ends) * (1 + crowded)
         waits = -(-on_one // resident) * (costs["block: clocks"] + (1 + (steps - 1) / under_way) * costs["latency: clocks"])
         own = on_one * steps * tile.threads * (vm * vk * rm * rk * a) / costs["bytes in a clock"]
         again = blocks // slices * tile.n * depth * b
-        traffic = max(self._once / costs["share of bandwidth"], (self._once + again) / costs["L2: share of bandwidth"])
-        parts = device.seconds(nbytes=traffic), *map(device.seconds, (busy, waits, own))
+        traffic = from_memory(self._once, device) / costs["share of bandwidth"]
+        traffic = max(traffic, (self._once + again) / costs["L2: share of bandwidth"])
+        begun = blocks * device.fitted["launch"]["a block: clocks"]
+        parts = device.seconds(nbytes=traffic), *map(device.seconds, (busy, waits, own, begun))
         seconds = (device.seconds(costs["block: clocks"], 1) + sum(x**_TOGETHER for x in parts)**(1 / _TOGETHER)
                    + self._adding_seconds(slices))
         return Choice(tile, slices, chunk, blocks, seconds)
@@ -267,9 +276,10 @@ def thin_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def thin_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_thin` chooses among."""
     p = _facing(problem).problem
+    model = lru_cache(maxsize=1)(partial(_Model, p))
     for choice in choices(problem, device):
         def seconds(d: DeviceInfo, choice: Choice[ThinTile] = choice) -> float:
-            return choice.seconds if d is device else _Model(p, d).choice(choice.tile, choice.slices).seconds
+            return choice.seconds if d is device else model(d).choice(choice.tile, choice.slices).seconds
 
         plan = partial(plan_thin, problem, device, choice=choice)
         yield Alternative("gemm_thin", str(replace(choice, seconds=0.0)), seconds, plan)

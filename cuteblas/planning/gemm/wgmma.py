@@ -168,7 +168,6 @@ _BYTES_OF_SUMS = 4
 _ALIGNED = 256                       # bytes
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
-_DIVIDED = 0.96                      # the most of the time of whole tiles that divided ones may take
 
 
 @dataclass(frozen=True)
@@ -199,19 +198,19 @@ def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling
 
     That is the time of the waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided.
     """
-    def seconds(tiling: _Tiling) -> float:
-        return tiling.seconds
+    return min(_tilings(p, device, may_split_k=may_split_k), key=lambda tiling: tiling.seconds)
 
-    tiles = _tiles(p, device)
-    whole = min((tiling for tile in tiles for tiling in _sliced(p, device, tile, may_split_k)), key=seconds)
-    if not may_split_k:
-        return whole
-    divided = min((tiling for tile in tiles for tiling in _divided(p, device, tile)), key=seconds, default=whole)
-    return divided if divided.seconds < _DIVIDED * whole.seconds else whole
+
+def _tilings(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> Iterator[_Tiling]:
+    """What there is to choose among."""
+    for tile in _tiles(p, device):
+        yield from _sliced(p, device, tile, may_split_k)
+        if may_split_k:
+            yield from _divided(p, device, tile)
 
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
-    """What there is to choose among; of a triangle, tiles of which two at most are a square."""
+    """The tiles that fit; of a triangle, those of which two at most are a square."""
     tiles = _tiles_of_squares(p, device)
     return [tile for tile in tiles if max(tile.extents) % min(tile.extents) == 0] if p.triangle else tiles
 
@@ -238,17 +237,18 @@ def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, di
     steps = -(-chunk // depth_of(_element(p))) * _products(p)
     key = f"{64 * tile.groups}x{tile.columns}{how}: clocks of a stage"                       # while the whole device multiplies
     stages = steps * costs[f"bytes {key}" if is_exact(p) and f"bytes {key}" in costs else key]
+    sums = "" if p.digits == 1 else "sums of digits, " if p.digits <= _BYTES_OF_SUMS else "sums of two words, "
+    ending = costs[f"{sums}tile of 128x256: clocks"] * tile.groups * tile.columns / 512       # to start and to write it
     if divided:
         adding = costs["wait for a sum: clocks"] + costs["add a sum of 128x256: clocks"] * tile.groups * tile.columns / 512
         exchanging = costs["leave a sum: clocks"] + adding * -(-most // divided)
         # Blocks that begin in different places share less of L2.
         clocks = costs["start: clocks"] + (tiles + costs["divided tiles apart: part"] * divided) / most * stages + exchanging \
-            + tiles / most * costs["tile of 128x256: clocks"] * tile.groups * tile.columns / 512
+            + tiles / most * ending
         return device.seconds(clocks, 1 + costs["clear flags: launches"])
     slices = p.k // chunk
     waves = -(-tiles * slices // (most // tile.cluster.size))
     outputs = p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes
-    ending = costs["tile of 128x256: clocks"] * tile.groups * tile.columns / 512       # to start and to write it
     return device.seconds(costs["start: clocks"] + waves * (stages + ending), 1) + adding_seconds(slices, outputs, device)
 
 
@@ -326,15 +326,14 @@ def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
 def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_wgmma` chooses among."""
     p = oriented(problem, 1).problem
-    for tile in _tiles(p, device):
-        for tiling in (*_sliced(p, device, tile, True), *_divided(p, device, tile)):
-            def seconds(d: DeviceInfo, tiling: _Tiling = tiling) -> float:
-                return _seconds(p, d, tiling.tile, tiling.chunk, tiling.divided)
+    for tiling in _tilings(p, device, may_split_k=True):
+        def seconds(d: DeviceInfo, tiling: _Tiling = tiling) -> float:
+            return tiling.seconds if d is device else _seconds(p, d, tiling.tile, tiling.chunk, tiling.divided)
 
-            how = f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
-            paired = " in pairs" if tile.cluster.size > 1 else ""
-            yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", seconds,
-                              partial(_planned, problem, device, tiling), _DIVIDED if tiling.divided else 1.0)
+        tile, how = tiling.tile, f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
+        paired = " in pairs" if tile.cluster.size > 1 else ""
+        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", seconds,
+                          partial(_planned, problem, device, tiling))
 
 
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None, divided: int | None = None) -> Plan:
