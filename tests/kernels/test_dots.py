@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cuteblas.planning import plan_gemm
+from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm.dots import plan_dots, why_not_dots
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
