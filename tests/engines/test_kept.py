@@ -124,7 +124,8 @@ def test_names_tell_calls_apart():
         (("matmul", None), (A, B), C), (("matmul", None), (A, B, C), None), (("matmul", None), (A, A), None),
         (("matmul", 1), (A, B), None), (("matmul", True), (A, B), None), (("matmul", 1.0), (A, B), None),
         (("matmul", int), (A, B), None), (("matmul", None), (A.T, B), None), (("matmul", (None,)), (A, B), None),
-        (("matmul", None), (SQUARE, B), None), (("matmul", None), (SQUARE.T, B), None), (("matmul", None), (A, B.view(np.int32)), None),
+        (("matmul", None), (SQUARE, B), None), (("matmul", None), (SQUARE.T, B), None),
+        (("matmul", None), (A, B.view(np.int32)), None),
         (("matmul", None), (matrix(8, 5)[1:], B), None), (("matmul", None), (A, B), DOUBLE)]]
     assert None not in names and len({*names}) == len(names)
 

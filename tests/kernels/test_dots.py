@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cuteblas.planning import plan_gemm
-from cuteblas.planning.gemm.dots import why_not_dots
+from cuteblas.planning import H200, plan_gemm
+from cuteblas.planning.gemm.dots import plan_dots, why_not_dots
 from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
 
@@ -21,7 +21,7 @@ def dots(engine, x, y, conj=(False, False), seed=None, **layout):
     pc = place(np.zeros((len(x), 1, 1), x.dtype), poison=nothing, pad=3)
     pc.view[...] = 0 if nothing is None else nothing
     around = pc.base.copy()
-    plan = plan_gemm(gemm_problem(px, py, pc, conj=conj), engine.device)
+    plan = plan_dots(gemm_problem(px, py, pc, conj=conj), engine.device)
     assert plan.family == "reduce"
     engine.run(plan, a=px, b=py, c=pc, seed=seed)
     result = pc.view[:, 0, 0].copy()
@@ -75,7 +75,7 @@ def test_an_operand_that_is_broadcast(engine):
     for a, b in ((px, py), (py, px)):
         if a is py:
             a, b = (type(z)(z.base, z.offset, (50, *z.shape[:0:-1]), (z.strides[0], *z.strides[:0:-1])) for z in (py, px))
-        plan = plan_gemm(gemm_problem(a, b, pc), engine.device)
+        plan = plan_dots(gemm_problem(a, b, pc), engine.device)
         assert plan.family == "reduce"
         engine.run(plan, a=a, b=b, c=pc)
         np.testing.assert_allclose(pc.view, x @ y, rtol=0, atol=1e-12)
@@ -86,7 +86,7 @@ def test_what_is_no_dot_product_goes_elsewhere():
     x = place(random(rng, (4, 2, 8), "float32"))
     y = place(random(rng, (4, 8, 1), "float32"))
     problem = gemm_problem(x, y, place(np.zeros((4, 2, 1), "float32")))
-    assert "one row" in why_not_dots(problem)
+    assert "one row" in why_not_dots(problem, H200)
 
 
 def test_rows_that_cost_what_memory_does():
