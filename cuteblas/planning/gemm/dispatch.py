@@ -34,6 +34,9 @@ _WIDE = ("float64", "complex128")
 
 _LEAST_BY_RESIDUES = 2e9              # nothing is estimated below
 
+_FEW_COLUMNS = 64                     # or rows, with which gemm_wgmma is compared to gemm_mma
+_MANY_TILES = 2**16                   # rows or columns, of short sums
+
 _LARGEST_IN_BATCHES = 16              # rows and columns; of elements of 1 and 2 bytes, twice as many
 _DEEPEST_IN_BATCHES = 64              # K of matrices with as many rows and half as many columns, or the reverse
 
@@ -83,6 +86,19 @@ def _pays_in_batches(p: GemmProblem, device: DeviceInfo) -> bool:
     most = _LARGEST_IN_BATCHES * (2 if dtype(p.a.dtype).bytes <= 2 else 1)
     thin = min(p.m, p.n) <= most // 2 and p.k <= _DEEPEST_IN_BATCHES
     return (thin or max(p.m, p.n) <= most) and batched_seconds(p, device) < simt_seconds(p, device)
+
+
+def _pays_by_few_columns(p: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether 16-bit products with few rows or columns are faster by mma.sync, by estimates to which the traffic is added."""
+    if not dtype(p.a.dtype).is_stored or min(p.m, p.n) > _FEW_COLUMNS or not _may_use_mma(p, device):
+        return False
+    if p.k <= _FEW_COLUMNS and max(p.m, p.n) >= _MANY_TILES:          # gemm_wgmma takes a microsecond for each tile
+        return True
+    on_wgmma = (wgmma_alternatives if why_not_wgmma(p, device) is None else packed_alternatives)(p, device) \
+        if why_not_wgmma(packed_problem(p), device) is None else ()
+    moving = compulsory_bytes(p) / device.fitted["traffic"]["products: share of bandwidth"]
+    by_wgmma = min((x.seconds(device) for x in on_wgmma), default=inf)
+    return mma_seconds(p, device) < (by_wgmma**4 + device.seconds(nbytes=moving)**4)**0.25
 
 
 def _pays_to_copy(p: GemmProblem) -> bool:
@@ -249,6 +265,8 @@ def _family_but_thin(problem: GemmProblem, device: DeviceInfo) -> str:
         return "gemm_modular"
     if is_exact(problem):
         return "gemm_wgmma" if _pays_on_bytes(problem, device) else "gemm_simt"
+    if _pays_by_few_columns(problem, device):
+        return "gemm_mma"
     if why_not_wgmma(problem, device) is None:
         return "gemm_wgmma"
     name = problem.a.dtype
