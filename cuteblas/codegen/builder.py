@@ -265,13 +265,14 @@ class KernelBuilder:
             self.assign(opens, opens | word.equals(value))
         self.stop(~self.call("syncthreads_or", opens))
 
-    def each_block(self, name: str) -> Expr:
-        """The block's index along x; with a gate, the index of one block after another.
+    def each_block(self, name: str, *, several: bool = False) -> Expr:
+        """The block's index along x; with a gate, or where a block does the work of ``several``, the index of one after another.
 
         A launch that may have nothing to do has only as many blocks as there is room for, which find that out together. Parameter
-        ``blocks`` says how many are to be computed; what follows, up to the end of the kernel, is a loop over them.
+        ``blocks`` says how many are to be computed; what follows, up to :meth:`after_blocks` or the end of the kernel, is a loop
+        over them.
         """
-        if not self._gated:
+        if not self._gated and not several:
             return self.block_index(name, "x")
         first, step = self.block_index("own_block", "x"), self.grid_size("own_blocks", "x")
         block = self._rest.enter_context(self.loop(name, self.integer("blocks"), start=first, step=step, unroll=False))
@@ -281,6 +282,11 @@ class KernelBuilder:
         self.barrier()
         assert isinstance(block, Expr)
         return block
+
+    def after_blocks(self) -> None:
+        """End what is done for each block (:meth:`each_block`)."""
+        self._rest.close()
+        self._in_loop = False
 
     def end_block(self, condition: Value | Expr) -> None:
         """End the work of a block (:meth:`each_block`) where it stands, if a condition holds for all of its threads."""
@@ -560,7 +566,7 @@ class KernelBuilder:
         Blocks of a launch that begins early go where there is room, many on a multiprocessor that is free first, and stay there: a
         launch is best begun when nearly all of this one is done.
         """
-        if self._waits and not self._gated:
+        if self._waits and not self._gated and not self._in_loop:
             self.do("next_launch_may_begin")
 
     def commit(self) -> None:

@@ -351,6 +351,10 @@ INTRINSICS = {row.name: row for row in (
            needs=_COMPLEX_PRODUCTS),
     *_rows("complex_mma_m8n8k8<bool>(complex128*, complex128 const*, complex128 const*)", "complex", arch="sm_90",
            needs=_COMPLEX_PRODUCTS),
+    *_rows("""
+        split_mma_m16n8k16(float32*, uint32 const*, uint32 const*)
+        split_complex_mma_m16n8k8<bool>(complex64*, uint32 const*, uint32 const*)
+        """, "planes", arch="sm_80", needs=(Use("mma_m16n8k16", ("cb::bfloat16",)),)),
 )}
 """Every function, by name."""
 

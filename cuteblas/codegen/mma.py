@@ -6,6 +6,7 @@ multiplies, which row of shared memory each lane passes to ``ldmatrix``, and whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -17,8 +18,9 @@ from .builder import KernelBuilder
 from .dtypes import dtype
 from .engine import CodegenError
 from .tiled import partition
+from .values import Value
 
-__all__ = ["MMA_ATOMS", "MmaAtom", "WarpMma", "mma_atom", "operand_tile"]
+__all__ = ["MMA_ATOMS", "PLANES", "SPLIT_ATOMS", "MmaAtom", "RegisterPlanes", "WarpMma", "mma_atom", "operand_tile", "split_atom"]
 
 _WARP = 32
 _WORD_BYTES = 4
@@ -26,12 +28,16 @@ _CHUNK_BYTES = 16                   # a row of an ldmatrix matrix; what one asyn
 _LINE_BYTES = 128                   # every bank once
 _MATRICES = 4                       # of one ldmatrix
 
+PLANES = 3
+"""bfloat16 planes of a float32 that is split in registers."""
+
 
 @dataclass(frozen=True)
 class MmaAtom:
     """One ``mma.sync`` instruction: D (m, n) += A (m, k) B (n, k)^T by the 32 threads of a warp.
 
-    That of complex128 is a float64 instruction on the real and imaginary parts, or four of them.
+    That of complex128 is a float64 instruction on the real and imaginary parts, or four of them. Those of float32 and complex64 are
+    six instructions on bfloat16, or twelve: elements are split into planes in registers (:class:`RegisterPlanes`).
 
     Attributes
     ----------
@@ -99,22 +105,38 @@ class MmaAtom:
     def function(self) -> str:
         """The device function."""
         m, n, k = self.shape
-        return f"{'complex_' * dtype(self.element).is_complex}mma_m{m}n{n}k{k}"
+        return f"{'split_' * self.splits}{'complex_' * dtype(self.element).is_complex}mma_m{m}n{n}k{k}"
+
+    @property
+    def apart(self) -> tuple[int, int]:
+        """Rows of A, and of B, between those of a group of 4 lanes and of the next one."""
+        return self.tv_a(4), self.tv_b(4)
+
+    @property
+    def splits(self) -> bool:
+        """Whether it multiplies planes of its operands (:class:`RegisterPlanes`)."""
+        return dtype(self.element).part.bytes == _WORD_BYTES
 
 
-def _atom(element: str, accumulator: str, shape: tuple[int, int, int], arch: str) -> MmaAtom:
+def _atom(element: str, accumulator: str, shape: tuple[int, int, int], arch: str, together: int = 0,
+          columns: tuple[int, int] = (2, 1)) -> MmaAtom:
     """The atom of a shape. All follow one pattern.
 
-    A lane holds, of A and B, what is at row ``lane / 4`` in one register at ``k = lane % 4`` registers; then 8 rows further; then 4
-    registers further along k. Of C it holds pairs along n.
+    A lane holds, of A and B, what is at row ``lane / 4`` in one register, or in so many ``together``, at ``k = lane % 4`` of them;
+    then 8 rows further; then 4 further along k. Of C it holds pairs along n: the instruction's columns ``2 (lane % 4)`` and the
+    next are ``columns`` apart in C, from lane to lane and in a pair, and so are the rows of B.
     """
     m, n, k = shape
-    packed = max(1, _WORD_BYTES // dtype(element).bytes)
+    packed = together or max(1, _WORD_BYTES // dtype(element).bytes)
+    lanes, pair = columns
 
-    def operand(rows: int) -> Layout:
-        return Layout(((4, 8), (packed, rows // 8, k // (4 * packed))), ((packed * rows, 1), (rows, 8, 4 * packed * rows)))
+    def operand(rows: int, along: tuple[tuple[int, ...], tuple[int, ...]] = ((8,), (1,))) -> Layout:
+        return Layout(((4, *along[0]), (packed, rows // 8, k // (4 * packed))),
+                      ((packed * rows, *along[1]), (rows, 8, 4 * packed * rows)))
 
-    return MmaAtom(element, accumulator, shape, arch, operand(m), operand(n), Layout(((4, 8), (2, m // 8)), ((2 * m, 1), (m, 8))))
+    tv_b = operand(n) if columns == (2, 1) else operand(n, ((2, 4), (pair, lanes)))
+    tv_c = Layout(((4, 8), (2, m // 8)), ((lanes * m, 1), (pair * m, 8)))
+    return MmaAtom(element, accumulator, shape, arch, operand(m), tv_b, tv_c)
 
 
 MMA_ATOMS = (
@@ -124,10 +146,17 @@ MMA_ATOMS = (
     _atom("int8", "int32", (16, 8, 32), "sm_80"),
     _atom("float64", "float64", (16, 8, 8), "sm_90"),
     _atom("float64", "float64", (8, 8, 4), "sm_80"),
-    _atom("complex128", "complex128", (8, 8, 8), "sm_90"),
-    _atom("complex128", "complex128", (8, 8, 4), "sm_80"),
+    # Neighbouring lanes have neighbouring elements of C, of which two fill a sector.
+    _atom("complex128", "complex128", (8, 8, 8), "sm_90", columns=(1, 4)),
+    _atom("complex128", "complex128", (8, 8, 4), "sm_80", columns=(1, 4)),
 )
 """The best atom of a type on an architecture comes first."""
+
+SPLIT_ATOMS = (
+    _atom("float32", "float32", (16, 8, 16), "sm_80", together=2),
+    _atom("complex64", "complex64", (16, 8, 8), "sm_80"),
+)
+"""Those of elements that are split into bfloat16: less range than the type has (:class:`RegisterPlanes`)."""
 
 
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
@@ -152,6 +181,30 @@ def mma_atom(element: str, arch: str) -> MmaAtom | None:
     ((16, 8, 16), True)
     """
     return next((a for a in MMA_ATOMS if a.element == element and number_of(a.arch) <= number_of(arch)), None)
+
+
+def split_atom(element: str, arch: str) -> MmaAtom | None:
+    """The instructions on planes of bfloat16 for a type on an architecture, or ``None`` if it has none.
+
+    Parameters
+    ----------
+    element : str
+        The type of A and B.
+    arch : str
+        ``"sm_80"``, ``"sm_90"`` ...
+
+    Returns
+    -------
+    MmaAtom or None
+        The instructions.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mma import split_atom
+    >>> split_atom("complex64", "sm_90").shape, split_atom("float64", "sm_90") is None
+    ((16, 8, 8), True)
+    """
+    return next((a for a in SPLIT_ATOMS if a.element == element and number_of(a.arch) <= number_of(arch)), None)
 
 
 def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
@@ -281,19 +334,67 @@ class WarpMma:
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """``c += a b^T`` on the fragments of a warp: c ``(value, atom m, atom n)``, a and b registers ``(register, atom)``."""
-        spread = dtype(self.atom.element).is_complex   # an element of A fills four registers: hold those of one atom at a time
+        # An element of A fills four registers: hold those of one atom at a time.
+        spread = dtype(self.atom.element).is_complex and not self.atom.splits
         with k.loops(self.atoms[::-1] if spread else self.atoms) as at:
             m, n = at[::-1] if spread else at
-            k.do(self.atom.function, c(0, m, n), a(0, m), b(0, n), of=self.conj_b if spread else self.atom.element)
+            of = self.conj_b if dtype(self.atom.element).is_complex else () if self.atom.splits else self.atom.element
+            first = (0, 0) if self.atom.splits else (0,)
+            k.do(self.atom.function, c(0, m, n), a(*first, m), b(*first, n), of=of)
 
 
-def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> ComposedLayout:
+class RegisterPlanes:
+    """The planes of an operand in registers: pairs along K of float32, or the parts of a complex number, as three bfloat16 each.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    name : str
+        Of the planes.
+    atom : MmaAtom
+        One of :data:`SPLIT_ATOMS`.
+    count : int
+        Elements of the operand in an atom that a thread has.
+    atoms : int
+        How many atoms.
+
+    Attributes
+    ----------
+    planes : Tensor
+        (word of a pair, plane, atom).
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.mma import RegisterPlanes, split_atom
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> k = KernelBuilder("example", threads=32, arch="sm_80")
+    >>> print(RegisterPlanes(k, "planes", split_atom("float32", "sm_80"), 8, 2).planes.layout)
+    (4,3,2):(1,4,12)
+    """
+
+    def __init__(self, k: KernelBuilder, name: str, atom: MmaAtom, count: int, atoms: int):
+        self._k, self._complex = k, dtype(atom.element).is_complex
+        self._pairs = count if self._complex else count // 2
+        self.planes = k.registers(name, "uint32", Layout((self._pairs, PLANES, atoms)))
+        self._atoms = atoms
+
+    def split(self, elements: Tensor, seen: Sequence[Value]) -> None:
+        """Split the elements (value, atom) of a step; ``seen`` keeps their range."""
+        k = self._k
+        with k.loops((self._pairs, self._atoms)) as (i, atom):
+            x = elements(i, atom) if self._complex else elements(2 * i, atom)
+            parts = (x.re, x.im) if self._complex else (x, elements(2 * i + 1, atom))
+            k.do("split_pair", *parts, *(self.planes(i, plane, atom) for plane in range(PLANES)), *seen)
+
+
+def operand_tile(extent: int, depth: int, element: str, k_major: bool, apart: int = 1) -> ComposedLayout:
     """The swizzled layout of an (extent, depth) operand tile in shared memory: no copy and no fragment load meets a bank twice.
 
     Rows of at most 128 bytes along whichever mode is contiguous in global memory. For ``ldmatrix``, 16-byte chunks are permuted by
     the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes:
     there, 32-byte chunks are permuted. 128-bit elements are loaded 2 along the rows of the operand and 4 along K by 8 lanes: single
-    ones are permuted where rows run along K, pairs where they do not.
+    ones are permuted where rows run along K; where they do not, pairs, or single ones if the rows are 4 ``apart``.
 
     Parameters
     ----------
@@ -305,6 +406,8 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
         The type of the elements.
     k_major : bool
         Whether K is the contiguous mode in global memory.
+    apart : int
+        Rows between those of neighbouring groups of 4 lanes: 1, or of 128-bit elements 4.
 
     Returns
     -------
@@ -333,7 +436,8 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool) -> Compos
     else:
         inner = Layout(((row, slabs), depth), ((1, row * depth), row))
     if item == 16:
-        return ComposedLayout(Swizzle(1, 2, 1) if k_major else Swizzle(2, 1, 2), 0, inner)
+        by_rows, across = (Swizzle(1, 2, 1), Swizzle(2, 1, 2)) if apart == 1 else (Swizzle(1, 2, 3), Swizzle(2, 0, 3))
+        return ComposedLayout(by_rows if k_major else across, 0, inner)
     if item == 8:
         return ComposedLayout(Swizzle(2, 2, 2), 0, inner)
     bits = max(0, (row * item // _CHUNK_BYTES).bit_length() - 1)

@@ -323,6 +323,32 @@ void complex_mma_m8n8k8(complex<double>* d, complex<double> const* a, complex<do
     d[1] = complex<double>{sums[1], sums[3]};
 }
 
+// Products of planes of bfloat16: six, the smallest first, added to the total once.
+inline void planes_mma_m16n8k16(float (&sums)[4], uint const* a, uint const* b, Site site) {
+    constexpr int order[6][2] = {{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}};
+    for (auto const& planes : order) mma_m16n8k16<bfloat16>(sums, a + 4 * planes[0], b + 2 * planes[1], site);
+}
+inline void split_mma_m16n8k16(float* d, uint const* a, uint const* b, CB_SITE) {
+    float sums[4] = {0, 0, 0, 0};
+    planes_mma_m16n8k16(sums, a, b, site);
+    for (int i = 0; i < 4; ++i) d[i] += sums[i];
+}
+
+template <bool ConjB = false>
+void split_complex_mma_m16n8k8(complex<float>* d, uint const* a, uint const* b, CB_SITE) {
+    uint other[6];
+    float sums[4] = {0, 0, 0, 0};
+    for (int i = 0; i < 6; ++i) other[i] = ConjB ? b[i] : b[i] ^ 0x80000000u;                        // (re, -im)
+    planes_mma_m16n8k16(sums, a, other, site);
+    for (int i = 0; i < 4; ++i) {
+        d[i].re += sums[i];
+        sums[i] = 0;
+    }
+    for (int i = 0; i < 6; ++i) other[i] = (b[i] & 0xffffu) << 16 | (b[i] >> 16 ^ (ConjB ? 0x8000u : 0u));    // (im, re)
+    planes_mma_m16n8k16(sums, a, other, site);
+    for (int i = 0; i < 4; ++i) d[i].im += sums[i];
+}
+
 // Asynchronous copies
 
 template <int N, class T>

@@ -21,7 +21,7 @@ _FAMILIES = {
     "gemm_split": "16-bit tensor cores (wgmma), {products} products for each",
     "gemm_modular": "tensor cores that multiply bytes (wgmma), modulo up to 15 numbers",
     "gemm_thin": "fused multiply-adds, the larger operand straight into registers",
-    "gemm_skinny": "16-bit tensor cores (wgmma), six products for each, split in registers",
+    "gemm_skinny": "16-bit tensor cores, six products for each, split in registers",
 }
 _MOVES = {"copy": "a copy along the rows", "transpose": "a transpose through shared memory",
           "transpose_in_place": "a transpose in place, through shared memory"}

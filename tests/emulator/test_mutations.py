@@ -13,9 +13,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+import cuteblas.planning.gemm.mma as mma
+import cuteblas.planning.gemm.planes as planes
 import cuteblas.planning.gemm.skinny as skinny
 from cuteblas import emulator
-from cuteblas.codegen.mma import MMA_ATOMS
+from cuteblas.codegen.mma import MMA_ATOMS, mma_atom
 from cuteblas.codegen.wgmma import WgmmaAtom
 from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.mma import gemm_mma
@@ -73,12 +75,14 @@ def product(plan: Callable, m: int, n: int, k: int, kind: str, out: str = "", or
     rng = np.random.default_rng(m + n + k)
 
     def draw(*shape: int) -> np.ndarray:
-        return (rng.standard_normal(shape) if error else rng.integers(-3, 4, shape)).astype(kind)
+        x = (rng.standard_normal(shape) if error else rng.integers(-3, 4, shape)).astype(kind)
+        return x + 1j * x[::-1] if np.dtype(kind).kind == "c" else x
 
-    a, b = draw(m, k), draw(k, n)
+    a, b = (draw(*shape).astype(kind) for shape in ((m, k), (k, n)))
     before = np.full((m, n), np.nan, out or kind)
     memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), orders, strict=True)}
-    return Trial(plan(gemm_problem(*memory.values())), memory, "c", before, a.astype(float) @ b.astype(float), error)
+    want = np.matmul(a, b, dtype=complex if np.dtype(kind).kind == "c" else float)
+    return Trial(plan(gemm_problem(*memory.values())), memory, "c", before, want, error)
 
 
 def _integers(kind: str, m: int, n: int, k: int, out: str = "") -> Trial:
@@ -117,8 +121,24 @@ def _guarded(plan: Callable, m: int, tiny: float | None, **kinds: str) -> Trial:
 def _skinny(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(skinny, "LEAST_K", 1)
+        patch.setattr(skinny, "why_not_planes", lambda *_: "not here")
         patch.setattr(skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, -(-p.m // 128), 0.0))
         return plan_skinny(problem, H200)
+
+
+def _planes(problem):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planes, "LEAST_K", 1)
+        return planes.plan_planes(problem, _on(1))
+
+
+def _square_tile(problem, extent: int):
+    """On gemm_mma, by a tile of so many rows and columns that is not for few of them."""
+    tiles = [tile for tile in mma.mma_tiles(mma_atom(problem.a.dtype, "sm_90"), H200) if tile.m == tile.n == extent]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma, "thin_tiles", lambda *_: iter(()))
+        patch.setattr(mma, "mma_tiles", lambda *_: iter(tiles))
+        return plan_mma(problem, H200)
 
 
 def _sharing(problem, lanes: int = 1, warps: int = 1, slices: int = 0, stages: int = 1):
@@ -176,8 +196,11 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "guard_that_holds": lambda: _guarded(lambda p: plan_guarded(p, H200), 64, None, beta="one"),
     "guard_of_blocks": lambda: _guarded(_skinny, 160, 2.0**-149),
     "skinny": lambda: product(_skinny, 32, 32, 384, "f4", error=1e-4),
-    "mma": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 168, "f2", "f4"),
-    "mma64": lambda: product(lambda p: plan_mma(p, H200), 40, 48, 72, "f8"),
+    "guard_of_planes": lambda: _guarded(_planes, 160, 2.0**-149),
+    "planes": lambda: product(_planes, 330, 20, 100, "f4", error=1e-5),
+    "complex_planes": lambda: product(_planes, 70, 20, 100, "c8", error=2e-5),
+    "mma": lambda: product(lambda p: _square_tile(p, 64), 40, 48, 168, "f2", "f4"),
+    "mma64": lambda: product(lambda p: _square_tile(p, 32), 40, 48, 72, "f8"),
     "simt": lambda: product(lambda p: plan_simt(p, H200), 30, 44, 100, "f4"),
     # Three chunks, whose totals are in shared memory.
     "simt_shared": lambda: product(lambda p: plan_simt(p, H200, choice=_undivided(p, 3)), 20, 24, 2100, "f4"),
@@ -383,6 +406,21 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "registers of A change while they are read": (r"cb::wgmma_wait<1>\(\);", NOTHING),
         "a warp releases what its lanes still read": (r"cb::syncwarp\(\);", NOTHING),
         "words of A are exchanged": (r"(wgmma_m64k16_rs<32, cb::bfloat16, 0>\(main_, )a0_0", r"\1a1_0"),
+    },
+    "guard_of_planes:0": {
+        "the range is not kept": (r"cb::syncthreads_or\([^;]*\)", "false"),
+        "one tile's range is kept": (r"for \(int block = own_block; block < blocks", "for (int block = own_block; block < 1"),
+    },
+    "planes": {
+        "a block computes one tile": (r"block \+= own_blocks", "block += blocks"),
+        "pairs of A are exchanged": (r"split_pair\((tCrA\[[^\]]*\]), (tCrA\[[^\]]*\])", r"split_pair(\2, \1"),
+        "planes of B are those of A": (r"&planes_of_b\[", "&planes_of_a["),
+        "copies are not awaited": (r"cb::cp_async_wait<1>\(\);", NOTHING),
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+    },
+    "complex_planes": {
+        "B is conjugated": (r"split_complex_mma_m16n8k8<false>", "split_complex_mma_m16n8k8<true>"),
+        "parts of A are exchanged": (r"split_pair\((tCrA\[[^\]]*\])\.re, (tCrA\[[^\]]*\])\.im", r"split_pair(\1.im, \2.re"),
     },
     "mma": {
         "copies are not awaited": (r"cb::cp_async_wait<2>\(\);", NOTHING),

@@ -13,7 +13,7 @@ import pytest
 
 from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
-from cuteblas.codegen.mma import mma_atom
+from cuteblas.codegen.mma import SPLIT_ATOMS, mma_atom
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.copy.from_short_rows import FromShortRowsConfig
 from cuteblas.kernels.copy.rearrange import RearrangeConfig
@@ -32,7 +32,7 @@ from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Reduction
 from cuteblas.planning.gemm import skinny, thin
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
-from cuteblas.planning.gemm.mma import mma_tiles
+from cuteblas.planning.gemm.mma import mma_tiles, thin_tiles
 from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.simt import candidates
 from cuteblas.planning.gemm.split import STAGES, plan_split
@@ -210,6 +210,24 @@ def test_skinny_products_do_not_spill(a, b, columns, stages, tmp_path):
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         assert kernel.shared_bytes <= H200.shared_bytes_per_block
+
+
+THIN = [(atom.element, tile) for atom in (*SPLIT_ATOMS, *(mma_atom(x, "sm_90") for x in ("float16", "float64", "complex128")))
+        for tile in thin_tiles(atom, H200, 10**6)]
+
+
+@pytest.mark.parametrize("element, tile", THIN, ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")
+def test_warp_level_products_with_few_columns_do_not_spill(element, tile, tmp_path):
+    item = dtype(element).bytes
+    wide, pairs, narrow = OperandAccess(1, 16 // item), OperandAccess(1, 1 if item == 16 else 2), max(1, 4 // item)
+    for a, b, traits in ((wide, wide, {}), (replace(wide, unit=0), wide, {"split_k": True, "batch_modes": 1}),
+                         (wide, replace(wide, unit=0), {"alpha": "value", "batch_modes": 2}),
+                         (replace(wide, unit=0, width=narrow), replace(wide, width=narrow), {"wide": True, "alpha": "value"})):
+        conj = dtype(element).is_complex
+        kernel = gemm_mma(MmaConfig(element, tile.atom.accumulator, tile, replace(a, conj=conj), b, pairs, **traits))
+        registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
+        assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536, kernel.name
+        assert kernel.shared_bytes * kernel.min_blocks <= H200.shared_bytes_per_block
 
 
 @pytest.mark.parametrize("scalars", ["one zero", "value value"])

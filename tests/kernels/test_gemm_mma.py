@@ -12,7 +12,7 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import mma as planning
-from cuteblas.planning.gemm.mma import mma_tiles, plan_mma, why_not_mma
+from cuteblas.planning.gemm.mma import is_thin, mma_tiles, plan_mma, thin_tiles, why_not_mma
 from cuteblas.planning.gemm.simt import plan_simt
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
@@ -178,24 +178,47 @@ def test_slices_of_k_are_added_in_order(engine, monkeypatch, dtype, c_order):
 
 
 TILES = [(dtype, tile) for dtype in OUTPUT for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200)]
+THIN = [(dtype, tile) for dtype in OUTPUT for tile in thin_tiles(mma_atom(dtype, "sm_90"), H200, 10**6)]
+
+
+@pytest.fixture
+def one_tile(monkeypatch):
+    """Lets planning choose nothing but a tile."""
+    def choose(tile):
+        few, many = ([tile], []) if is_thin(tile) else ([], [tile])
+        monkeypatch.setattr(planning, "thin_tiles", lambda atom, device, depth: iter(few))
+        monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter(many))
+
+    return choose
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("dtype, tile", THIN, ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")
+def test_tiles_for_few_columns_or_rows(engine, one_tile, dtype, tile, orders):
+    """Ragged extents, more than one tile, and K in slices."""
+    one_tile(tile)
+    rng, step = np.random.default_rng(21), 2 if "16" in dtype else 1          # elements that an asynchronous copy moves
+    m, n = (tile.m + 8, tile.n - 5 * step) if tile.m > tile.n else (tile.m - 5 * step, tile.n + 8)
+    for k in (5 * step, 7 * tile.k + 3 * step):
+        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), a_order=orders[0], b_order=orders[1])
 
 
 @pytest.mark.parametrize("dtype, tile", TILES, ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")
-def test_every_tile(engine, monkeypatch, dtype, tile):
+def test_every_tile(engine, one_tile, dtype, tile):
     """Every tile that planning can choose, on a ragged problem a little larger than it."""
-    monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter([tile]))
+    one_tile(tile)
     rng = np.random.default_rng(9)
     run(engine, values(rng, (tile.m + 8, 80), dtype), values(rng, (80, tile.n + 16), dtype), b_order="F")
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
-def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, monkeypatch, dtype, orders):
+def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, one_tile, dtype, orders):
     """Fewer steps along K than stages and more, with batches; next to what is there nothing may be read or written."""
     tiles = [tile for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200) if (tile.m, tile.n) in ((128, 64), (64, 64))]
     rng = np.random.default_rng(17)
     for tile, steps in zip(tiles[:2] if dtype == "float64" else tiles * 2, (1, 6), strict=True):
-        monkeypatch.setattr(planning, "mma_tiles", lambda atom, device, tile=tile: iter([tile]))
+        one_tile(tile)
         a, b = values(rng, (2, 2 * tile.m, steps * tile.k), dtype), values(rng, (2, steps * tile.k, tile.n), dtype)
         plan = run(engine, a, b, a_order=orders[0], b_order=orders[1], beta=steps // 6, c_place={"pad": 2})
         assert "_aligned" in plan.launches[0].kernel.name
@@ -204,10 +227,10 @@ def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, monkeypa
 
 
 @pytest.mark.parametrize("k, without", [(976, True), (968, False)])
-def test_slices_of_k_without_predicates(engine, monkeypatch, k, without):
+def test_slices_of_k_without_predicates(engine, monkeypatch, one_tile, k, without):
     tile = next(mma_tiles(mma_atom("complex128", "sm_90"), H200))
     monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
-    monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter([tile]))
+    one_tile(tile)
     rng = np.random.default_rng(18)
     plan = run(engine, values(rng, (tile.m, k), "complex128"), values(rng, (k, tile.n), "complex128"), b_order="F")
     assert plan.config.slices > 2 and k % plan.config.chunk and ("_aligned" in plan.launches[0].kernel.name) == without
@@ -284,7 +307,7 @@ def test_no_bank_conflicts(dtype, orders):
     x = np.zeros((512, 512), ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     pc = place(np.zeros((512, 512), OUTPUT[dtype]))
     problem = gemm_problem(place(x, orders[0]), place(x, orders[1]), pc)
-    for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200):
+    for tile in (*mma_tiles(mma_atom(dtype, "sm_90"), H200), *thin_tiles(mma_atom(dtype, "sm_90"), H200, 10**6)):
         facts = gemm_mma(MmaConfig(dtype, OUTPUT[dtype], tile, *(planning._access(o, (512, 512)) for o in (problem.a, problem.b)),
                                    OperandAccess(1, 1 if dtype == "complex128" else 2))).facts
         shared = {name: text for name, text in facts.items() if name.startswith("shared")}

@@ -1,4 +1,7 @@
-"""float32 products with few rows or columns: planes in registers, and what native arithmetic is called for."""
+"""float32 products with few rows or columns by wgmma: planes in registers, and what native arithmetic is called for.
+
+By mma.sync: test_gemm_planes.py.
+"""
 
 from dataclasses import replace
 
@@ -17,8 +20,9 @@ from .test_gemm_split import U, hopper, limit, product, units
 
 @pytest.fixture(autouse=True)
 def short_sums(monkeypatch):
-    """Sums of any length: what is multiplied is as exact, but the emulator is slow."""
+    """Sums of any length, by the kernel of its own: what is multiplied is as exact, but the emulator is slow."""
     monkeypatch.setattr(skinny, "LEAST_K", 1)
+    monkeypatch.setattr(skinny, "why_not_planes", lambda p, device: skinny.why_not_by_wgmma(p, device) or "not here")
 
 
 def random(seed, *shapes):

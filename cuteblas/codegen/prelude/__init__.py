@@ -126,7 +126,7 @@ def _mma_atoms(uses: Iterable[Use]) -> str:
     return f"namespace cb {{\n{''.join(declarations)}{''.join(_mma_atom(*atom) for atom in atoms)}}}  // namespace cb\n"
 
 
-_PARTS = ("core", "float8", "values", "split", "modular", "hopper", "wgmma", "warp", "mma", "complex")
+_PARTS = ("core", "float8", "values", "split", "modular", "hopper", "wgmma", "warp", "mma", "complex", "planes")
 """Parts of the prelude, in the order in which they follow each other."""
 
 _ATOMS: dict[str, Callable[[Iterable[Use]], str]] = {"wgmma": _wgmma_atoms, "mma": _mma_atoms}

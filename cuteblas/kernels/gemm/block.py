@@ -134,6 +134,8 @@ class GemmBlock:
         What it is specialised on.
     accumulator : str
         Type of the sums and of alpha and beta.
+    several : bool
+        Whether a block computes several tiles, one after the other.
 
     Attributes
     ----------
@@ -143,7 +145,7 @@ class GemmBlock:
         Steps along K.
     """
 
-    def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str):
+    def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str, *, several: bool = False):
         self.k, self.config, self.accumulator = k, config, accumulator
         k.gate(config.gate)
         tile, (element_a, element_b) = config.tile, config.elements
@@ -162,7 +164,7 @@ class GemmBlock:
             tiles_m, tiles_n = triangle.tiles
         else:
             tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
-        block: IntLike = k.each_block("block")
+        block: IntLike = k.each_block("block", several=several)
         item: IntLike = 0
         if batch:
             tiles = k.let("tiles", tiles_m * tiles_n)

@@ -20,13 +20,16 @@ from ...codegen.copies import CpAsync, Ldmatrix, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mma import MmaAtom, WarpMma, operand_tile
+from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma, operand_tile
+from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike
 from ..common import OperandAccess
+from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
+from .skinny import RANGE
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
@@ -115,9 +118,9 @@ def _loader(extent: int, tile: MmaTile, access: OperandAccess) -> TiledCopy:
     return TiledCopy(Layout((rows, lanes), (lanes, 1)), (1, access.width))
 
 
-def _ring(k: KernelBuilder, name: str, extent: int, tile: MmaTile, k_major: bool) -> Tensor:
+def _ring(k: KernelBuilder, name: str, mode: int, tile: MmaTile, k_major: bool) -> Tensor:
     """A ring of swizzled operand tiles in shared memory: (extent, K, stage)."""
-    one = operand_tile(extent, tile.k, tile.atom.element, k_major)
+    one = operand_tile((tile.m, tile.n)[mode], tile.k, tile.atom.element, k_major, tile.atom.apart[mode])
     inner = make_layout(one.inner[0], one.inner[1], Layout(tile.stages, size(one.inner)))
     return k.shared(name, tile.atom.element, ComposedLayout(one.outer, 0, inner), alignment=1024)
 
@@ -186,9 +189,12 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
                         f"{config.element} to {config.output}, tile {tile}\n"
                         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
                         f"threads of C {tiled.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
-    block = GemmBlock(k, config, atom.accumulator)
+    ranges = (("least", 2**32 - 1), ("most", 0), ("lost", 0)) if atom.splits else ()
+    seen = [k.declare(name, "uint32", first) for name, first in ranges]
+    block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
+    status, = k.tensors(TensorParam("status", "", "uint32", written=True, batch=False)) if atom.splits else (None,)
     tid, majors = k.thread, (config.a.unit != 0, config.b.unit != 0)
-    sA, sB = _ring(k, "sA", tile.m, tile, majors[0]), _ring(k, "sB", tile.n, tile, majors[1])
+    sA, sB = _ring(k, "sA", 0, tile, majors[0]), _ring(k, "sB", 1, tile, majors[1])
 
     k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
     tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
@@ -212,10 +218,15 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         fragment_a.fetch(step, stage, buffer)
         fragment_b.fetch(step, stage, buffer)
 
+    fragments = fragment_a, fragment_b
+    planes = [RegisterPlanes(k, f"planes_of_{name}", atom, *(size(fragment.registers.layout[i]) for i in range(2)))
+              for name, fragment in zip("ab", fragments, strict=True) if atom.splits]
+
     def multiply(step: IntLike) -> None:
-        buffer = step % 2
-        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, fragment_a.registers[_, _, buffer],
-               fragment_b.registers[_, _, buffer])
+        operands = [fragment.registers[_, _, step % 2] for fragment in fragments]
+        for plane, operand in zip(planes, operands, strict=False):
+            plane.split(operand, seen)
+        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or operands))
 
     main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
     if config.a.conj and dtype(atom.element).is_complex:
@@ -230,4 +241,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
 
     accumulators = Tensor(tCrC.engine, Layout((2, pairs // 2, *tiled.atoms)))
     block.store(accumulators, lambda tensor: tiled.partition_c(tensor, tid).map_domain(runs))
+    if status is not None:
+        k.after_blocks()
+        k.comment("Whether all that the block has split was in range")
+        leave_verdict(k, status.address, ~k.call("pairs_are_between", *seen, *RANGE), NATIVE)
     return k.build()

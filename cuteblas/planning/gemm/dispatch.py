@@ -126,14 +126,14 @@ FAMILIES = (
     Family("reduce", why_not_dots, dots_alternatives, plan_dots, moves=True),
     Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin, moves=True),
     Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched, moves=True),
-    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",)),
+    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",), moves=True),
     Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",)),
     Family("gemm_split", why_not_split, planes_alternatives,
            lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)), tuple(FORMATS)),
     Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",)),
     Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",)),
     Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32")),
-    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma),
+    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma, moves=True),
     Family("gemm_simt", lambda _p, _device: None, simt_alternatives, plan_simt),
 )
 """All of them. A new family is a row."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from math import gcd, prod
+from math import gcd, hypot, prod
 
 from ...codegen.dtypes import dtype
 from ...codegen.mma import MmaAtom, mma_atom
+from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
-from ..cost.alternatives import Alternative
-from ..floors import multiply_adds_per_clock
-from ..guard import gate_values
+from ..cost.alternatives import Alternative, together
+from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
+from ..guard import VERDICT, gate_values
 from ..operands import (
     NARROW_SPAN,
     Oriented,
@@ -25,20 +26,33 @@ from ..operands import (
     launch,
     of_triangle,
     oriented,
+    place,
     tiles_of_c,
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .slices import MOST_BLOCKS, Choice, adding_seconds, numbers_of_slices, reduction, sliced, with_blocks, workspace_bytes
+from .slices import (
+    MIN_SLICE,
+    MOST_BLOCKS,
+    Choice,
+    adding_seconds,
+    most_workspace,
+    numbers_of_slices,
+    reduction,
+    sliced,
+    with_blocks,
+    workspace_bytes,
+)
 
-__all__ = ["choose_mma", "mma_alternatives", "mma_block_seconds", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma",
-           "why_not_mma"]
+__all__ = ["along", "choose_mma", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds", "mma_choices", "mma_launches",
+           "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "reestimated", "thin_tiles", "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _SECTOR = 32                         # bytes
 _SHARED = 64                         # rows, or columns, that share what is read, for which costs are given
 _PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
+_LEAST_COPIED = 4                    # bytes that an asynchronous copy moves; narrower reads go through registers
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
 # enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
@@ -50,6 +64,12 @@ _EVEN = 0.96                         # of all that busy multiprocessors could ta
 _THREE_FIT = 64 * 64                 # the largest tile of float64 of which a multiprocessor has room for three
 _ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
 _WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
+
+_LINE = 128                          # bytes
+_FULL = (1, 2, 4)                    # times the blocks that fit on the device at once: into so many blocks thin products are cut
+_RESIDENT = 4                        # blocks of a small tile for which a multiprocessor has registers
+_MOST_ALONG = 64                     # threads that add the slices of an element
+_FEW_RESULTS, _ADDING_THREADS = 2**17, 256     # elements whose slices are added by several threads each; threads of a block
 
 # (M, N), warps along each; the step along K is 64 bytes.
 _SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
@@ -109,9 +129,53 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     return None
 
 
+# Of products with few columns or rows: (M, N), warps along each, blocks on a multiprocessor. A warp has all columns, or all rows,
+# so that what it reads of the larger operand nobody else reads; the step along K is a line, and stages and blocks are as many as
+# keep memory busy.
+_TALL, _BROAD, _ALONE = (4, 1), (1, 4), (1, 1)
+_THIN_SHAPES: dict[str, _WideShapes] = {
+    "16-bit": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3), ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2), ((64, 64), (2, 2), 3),
+               ((16, 16), _ALONE, 12)),
+    "float64": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3), ((64, 16), _TALL, 4), ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2)),
+    "complex128": (((64, 16), _TALL, 2), ((16, 64), _BROAD, 2), ((32, 16), _TALL, 3)),
+    "float32": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3), ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2), ((64, 64), (2, 2), 2),
+                ((16, 16), _ALONE, 12), ((32, 32), _ALONE, 8)),
+    "complex64": (((64, 16), _TALL, 3), ((16, 64), _BROAD, 3), ((128, 16), _TALL, 2), ((16, 128), _BROAD, 2), ((64, 32), _TALL, 2),
+                  ((32, 64), _BROAD, 2), ((16, 16), _ALONE, 12), ((32, 16), _ALONE, 8)),
+}
+
+
 def _wide_shapes(atom: MmaAtom) -> _WideShapes:
     """The tiles of float64 or complex128; none for other types."""
     return _WIDE_SHAPES.get((atom.element, atom.arch), ())
+
+
+def _kind(atom: MmaAtom) -> str:
+    """What tiles with few columns or rows are chosen by."""
+    element = dtype(atom.element)
+    return "16-bit" if element.bytes == 2 else element.name
+
+
+def is_thin(tile: MmaTile) -> bool:
+    """Whether a tile is one of those for products with few columns or rows."""
+    shape = (tile.m, tile.n), tile.warps, tile.min_blocks
+    return tile.k == _thin_step(tile.atom) and shape in _THIN_SHAPES.get(_kind(tile.atom), ())
+
+
+def _thin_step(atom: MmaAtom) -> int:
+    """The step along K of such tiles: a line, or two instructions if they need more."""
+    return max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
+
+
+def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
+    """The tiles for products with few columns or rows, with no more stages than the depth has use for."""
+    k = _thin_step(atom)
+    for (m, n), warps, blocks in _THIN_SHAPES.get(_kind(atom), ()):
+        tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
+        useful = max(2, -(-depth // k) + 1)
+        stages = min(_STAGES, useful, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
+        if stages >= 2:
+            yield replace(tile, stages=stages)
 
 
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
@@ -192,36 +256,101 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k
     def fits(tile: MmaTile) -> bool:
         return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _WITHOUT_GATE)
 
-    return min((x for x in _choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
+    return min((x for x in mma_choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
 
 
 def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_mma` for a problem that :func:`why_not_mma` does not refuse."""
     atom = mma_atom(problem.a.dtype, device.arch)
     assert atom is not None
-    return choose_mma(_facing(problem).problem, device, atom).seconds
+    return choose_mma(facing_rows(problem).problem, device, atom).seconds
 
 
-def _choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
+def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
+    if not p.triangle and not _narrow_reads(p):
+        for tile in thin_tiles(atom, device, p.k):
+            for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
+                yield reestimated(p, device, tile, chunk)
+    if atom.splits:
+        return
     numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device)) if may_split_k else [1]
     for tile in mma_tiles(atom, device):
         for split_k in numbers:
-            yield _estimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
+            yield reestimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
 
 
-def _estimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -> Choice[MmaTile]:
-    """A tile, K in slices of such a depth, and the estimated time."""
+def _narrow_reads(p: GemmProblem) -> bool:
+    """Whether an operand cannot be copied asynchronously."""
+    return any(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
+               for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
+
+
+def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]:
+    """Depths of slices with which blocks fill the device."""
+    steps, room = -(-p.k // tile.k), device.multiprocessors * tile.min_blocks
+    blocks = tiles_of_c(p, (tile.m, tile.n))
+    slice_bytes = p.m * p.n * prod(p.batch) * dtype(tile.atom.accumulator).bytes
+    most = min(p.k // MIN_SLICE, most_workspace(device) // slice_bytes)
+    numbers = (min(most, full * room // blocks) for full in _FULL)
+    return [p.k, *sorted({tile.k * -(-steps // x) for x in numbers if x > 1})]
+
+
+def reestimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -> Choice[MmaTile]:
+    """A tile, K in slices of such a depth, and the estimated time: of multiplying and of memory, the longer counts most."""
     slices = -(-p.k // chunk)
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
-    busiest = -(-blocks // device.multiprocessors)
-    multiplying = with_blocks(_block_by_block(p, device, tile, chunk, slices, blocks), blocks, device)
-    seconds = multiplying + _latency(tile, chunk, device) + device.seconds(launches=1)
-    if _wide_shapes(tile.atom):
-        tile = _apart(tile, busiest, device)
-    seconds += adding_seconds(slices, outputs * dtype(tile.atom.accumulator).bytes, device)
+    costs, thin = device.fitted["gemm_mma"], is_thin(tile)
+    memory = device.seconds(nbytes=from_memory(compulsory_bytes(p), device) / costs["share of bandwidth"])
+    if thin:
+        times = *_thin_times(p, tile, blocks, chunk, device), memory
+    else:
+        busy = _block_by_block(p, device, tile, chunk, slices, blocks) + _latency(tile, chunk, device)
+        times = busy, hypot(memory, _latency_of_memory(p, tile, blocks, device))
+        if _wide_shapes(tile.atom):
+            tile = _apart(tile, -(-blocks // device.multiprocessors), device)
+    seconds = device.seconds(launches=1) + with_blocks(together(*times), blocks, device)
+    nbytes = outputs * dtype(tile.atom.accumulator).bytes
+    if tile.atom.splits:
+        seconds += device.seconds(launches=device.fitted["gemm_skinny"]["overhead: launches"])
+    if along(p, slices) > 1:
+        of_thin = device.fitted["gemm_thin"]
+        seconds += device.seconds(of_thin["adding: clocks"], of_thin["adding: launches"], 2 * slices * nbytes)
+    else:
+        seconds += adding_seconds(slices, nbytes, device)
     return Choice(tile, slices, chunk, blocks, seconds)
+
+
+def along(p: GemmProblem, slices: int) -> int:
+    """Threads that add the slices of an element: several where elements are few, and rows of them fill a block."""
+    threads = min(_MOST_ALONG, max(2, 1 << (-(-slices // 4) - 1).bit_length()))
+    few = p.m * p.n * prod(p.batch) <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
+    return threads if slices > 2 and few else 1
+
+
+def _latency_of_memory(p: GemmProblem, tile: MmaTile, blocks: int, device: DeviceInfo) -> float:
+    """What reading A and B takes by what blocks of the other tiles have under way at once."""
+    resident = max(tile.min_blocks, min(_RESIDENT, device.shared_bytes_per_block // (tile.stages * tile.stage_bytes)))
+    stage = (min(tile.m, p.m) + min(tile.n, p.n)) * tile.k * dtype(tile.atom.element).bytes
+    under_way = min(-(-blocks // device.multiprocessors), resident) * (tile.stages - 1) * stage
+    nbytes = compulsory_bytes(p) / device.multiprocessors
+    return device.seconds(nbytes / under_way * device.fitted["gemm_mma"]["memory: latency: clocks"])
+
+
+def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: DeviceInfo) -> list[float]:
+    """What multiplying takes by tiles for few columns or rows, how long blocks wait for steps, and what loads from L2 take."""
+    costs, kind = device.fitted["gemm_mma"], _kind(tile.atom)
+    per_clock = _PER_CLOCK[2] / (24 if dtype(tile.atom.element).is_complex else 6) if tile.atom.splits else \
+        min(_PER_CLOCK[2], multiply_adds_per_clock("gemm_mma", tile.atom.element, device))
+    per_clock /= 4 if kind == "complex128" else 1
+    steps, on_one = -(-depth // tile.k), -(-blocks // device.multiprocessors)
+    multiplying = on_one * steps * tile.m * tile.n * tile.k / (per_clock * costs[f"{kind} thin: rate"])
+    step = max(costs["thin: a step: clocks"], costs["thin: latency: clocks"] / (tile.stages - 1))
+    waiting = -(-on_one // tile.min_blocks) * (costs["thin: a block: clocks"] + steps * step)
+    again = p.m * p.k * -(-p.n // tile.n) + p.n * p.k * -(-p.m // tile.m)                  # elements that come from L2
+    reading = again * prod(p.batch) * dtype(tile.atom.element).bytes / (device.multiprocessors * costs["thin: bytes in a clock"])
+    return [device.seconds(multiplying), device.seconds(waiting), device.seconds(reading)]
 
 
 def _block_by_block(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int, slices: int, blocks: int) -> float:
@@ -254,7 +383,7 @@ def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
     return replace(tile, stages=max(tile.stages, device.shared_bytes_per_block // ((busiest + 1) * tile.stage_bytes) + 1))
 
 
-def _facing(problem: GemmProblem) -> Oriented:
+def facing_rows(problem: GemmProblem) -> Oriented:
     """The problem whose C is written along its rows: threads hold pairs of C along N."""
     facing = oriented(problem, 1)
     p = facing.problem
@@ -265,12 +394,13 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
     """All that :func:`plan_mma` chooses among."""
     atom = mma_atom(problem.a.dtype, device.arch)
     assert atom is not None
-    p = _facing(problem).problem
-    for choice in _choices(p, device, atom):
+    p = facing_rows(problem).problem
+    for choice in mma_choices(p, device, atom):
         def seconds(d: DeviceInfo, choice: Choice[MmaTile] = choice) -> float:
-            return choice.seconds if d is device else _estimated(p, d, choice.tile, choice.chunk).seconds
+            return choice.seconds if d is device else reestimated(p, d, choice.tile, choice.chunk).seconds
 
-        name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
+        lines = f" by {choice.tile.k} of K" if is_thin(choice.tile) else ""
+        name = f"{choice.tile.m}x{choice.tile.n}{lines} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
         yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
 
 
@@ -298,26 +428,29 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
         raise ValueError(f"gemm_mma cannot compute this: {refused}")
     atom = mma_atom(problem.a.dtype, device.arch)
     assert atom is not None
-    facing = _facing(problem)
+    facing = facing_rows(problem)
     p, roles = facing.problem, facing.by_name
     choice = choice or choose_mma(p, device, atom, gated=gate is not None)
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
-    if choice.slices == 1:
-        launches: tuple[Launch, ...] = (mma_product(p, choice, roles, gate),)
-        workspace = 0
-    else:
+    if choice.slices > 1:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
-        # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
-        partial = transposed(sliced(transposed(p), choice.slices, choice.chunk))
-        launches = (mma_product(partial, choice, {**roles, "C": "workspace"}, gate),
-                    reduction(transposed(p), choice.slices, gate))
-        workspace = workspace_bytes(p, choice.slices)
+    launches, workspace = mma_launches(p, choice, roles, gate)
     if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     reason += of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
+
+
+def mma_launches(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a product whose C is written along its rows, and bytes of workspace: of slices, and their sum."""
+    if choice.slices == 1:
+        return (mma_product(p, choice, roles, gate),), 0
+    # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
+    partial = transposed(sliced(transposed(p), choice.slices, choice.chunk))
+    adding = reduction(transposed(p), choice.slices, gate, along(p, choice.slices))
+    return (mma_product(partial, choice, {**roles, "C": "workspace"}, gate), adding), workspace_bytes(p, choice.slices)
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
@@ -334,4 +467,5 @@ def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
                        _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
-    return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))
+    status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
+    return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate), status)

@@ -1,11 +1,14 @@
-"""Plans of float32 products with few rows or columns on 16-bit tensor cores, without planes in memory."""
+"""Plans of float32 and complex64 products with few rows or columns on 16-bit tensor cores, without planes in memory.
+
+Long sums of float32 are for a kernel of its own, on ``wgmma``; others for ``gemm_mma``: :mod:`~cuteblas.planning.gemm.planes`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Any
 
 from ...codegen.architectures import capabilities, why_lacking
@@ -36,11 +39,12 @@ from ..operands import (
 )
 from ..plan import Launch, Plan, Role
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes
 from .simt import plan_simt
 from .slices import Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 from .split import LEAST_K
 
-__all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "skinny_seconds", "why_not_skinny"]
+__all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "skinny_seconds", "why_not_by_wgmma", "why_not_skinny"]
 
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
@@ -52,6 +56,11 @@ _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_skinny``, or ``None`` if it can."""
+    return None if why_not_by_wgmma(p, device) is None else why_not_planes(p, device)
+
+
+def why_not_by_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on the kernel of its own, or ``None`` if it can."""
     if p.triangle:
         return "it computes all of C"
     if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
@@ -131,6 +140,10 @@ def _estimated(p: GemmProblem, device: DeviceInfo, columns: int, slices: int, sl
 
 def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_skinny` chooses among."""
+    if why_not_planes(problem, device) is None:
+        yield from planes_alternatives(problem, device)
+    if why_not_by_wgmma(problem, device) is not None:
+        return
     p = _facing(problem).problem
     slowest = _slowest(p, device)
     for columns in STAGES:
@@ -146,20 +159,26 @@ def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
 
 def skinny_seconds(p: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_skinny` where nothing is out of range."""
-    return _choose(_facing(p).problem, device).seconds
+    by_wgmma = _choose(_facing(p).problem, device).seconds if why_not_by_wgmma(p, device) is None else inf
+    return min(by_wgmma, planes_choice(p, device).seconds if why_not_planes(p, device) is None else inf)
 
 
 def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | None = None) -> Plan:
     """The plan on ``gemm_skinny``; where elements are out of range, the device itself takes native arithmetic.
 
-    ``choice`` overrules that of the least estimated time.
+    ``choice`` overrules that of the least estimated time, among those of the kernel of its own.
 
     Raises
     ------
     ValueError
-        If the kernel does not take the problem.
+        If the kernels do not take the problem.
     """
-    if (refused := why_not_skinny(problem, device)) is not None:
+    refused = why_not_by_wgmma(problem, device)
+    if choice is None and why_not_planes(problem, device) is None:
+        planes = planes_choice(problem, device)
+        if refused is not None or planes.seconds < _choose(_facing(problem).problem, device).seconds:
+            return plan_planes(problem, device, planes)
+    if refused is not None:
         raise ValueError(f"gemm_skinny cannot compute this: {refused}")
     facing = _facing(problem)
     choice = choice or _choose(facing.problem, device)

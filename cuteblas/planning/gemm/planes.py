@@ -1,0 +1,106 @@
+"""Plans of ``gemm_skinny`` on ``gemm_mma``: float32 and complex64, split in registers as fragments are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+from ...codegen.architectures import capabilities, why_lacking
+from ...codegen.dtypes import dtype
+from ...codegen.mma import MmaAtom, split_atom
+from ...kernels.gemm.mma import MmaTile
+from ...kernels.gemm.skinny import RANGE
+from ...kernels.guard import NATIVE
+from ..cost.alternatives import Alternative
+from ..guard import Guarded, guarded, otherwise, verdict_bytes
+from ..plan import Plan
+from ..problem import DeviceInfo, GemmProblem
+from .mma import facing_rows, mma_choices, mma_launches, reestimated
+from .simt import plan_simt
+from .slices import Choice
+from .split import parts_of
+
+__all__ = ["LEAST_K", "plan_planes", "planes_alternatives", "planes_choice", "why_not_planes"]
+
+_MOST_BLOCKS = 2**11                 # each leaves a verdict, which all blocks of the fallback read
+_FEW = 64                            # rows, columns or products of a sum
+LEAST_K = 16                         # sums of their own are added in float32: of so many products on, errors are below native ones
+
+
+def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on planes in registers, or ``None`` if it can."""
+    if p.triangle:
+        return "it computes all of C"
+    if len({p.a.dtype, p.b.dtype, p.accumulator}) > 1 or split_atom(p.a.dtype, device.arch) is None:
+        return f"it multiplies float32 or complex64, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+    if not capabilities(device.arch).wgmma:
+        return why_lacking("wgmma", device.arch)
+    if p.k == 0 or p.alpha == "zero":
+        return "there is nothing to multiply"
+    if min(p.m, p.n, p.k) > _FEW:
+        return f"it has more than {_FEW} rows and columns and sums of more products"
+    if parts_of(p) * p.k < LEAST_K:
+        return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
+    if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
+        return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
+    if device.workspace_limit is not None and device.workspace_limit < verdict_bytes(_MOST_BLOCKS):
+        return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
+    return None
+
+
+def _atom(p: GemmProblem, device: DeviceInfo) -> MmaAtom:
+    atom = split_atom(p.a.dtype, device.arch)
+    assert atom is not None
+    return atom
+
+
+def _choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
+    """Tiles and slices of K to choose from."""
+    return mma_choices(facing_rows(problem).problem, device, _atom(problem, device))
+
+
+def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """All that :func:`plan_planes` chooses among."""
+    p = facing_rows(problem).problem
+    for choice in _choices(problem, device):
+        def seconds(d: DeviceInfo, choice: Choice[MmaTile] = choice) -> float:
+            return reestimated(p, d, choice.tile, choice.chunk).seconds
+
+        name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
+        yield Alternative("gemm_skinny", name, seconds, partial(plan_planes, problem, device, choice))
+
+
+def planes_choice(p: GemmProblem, device: DeviceInfo) -> Choice[MmaTile]:
+    """The tile and the number of slices of K with the least estimated time."""
+    return min(_choices(p, device), key=lambda choice: choice.seconds)
+
+
+def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None) -> Plan:
+    """The plan on planes in registers; where elements are out of range, the device itself takes native arithmetic.
+
+    ``choice`` overrules that of the least estimated time.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem.
+    """
+    if (refused := why_not_planes(problem, device)) is not None:
+        raise ValueError(f"gemm_mma cannot compute this: {refused}")
+    facing = facing_rows(problem)
+    choice = choice or planes_choice(problem, device)
+    (product, *adding), nbytes = mma_launches(facing.problem, choice, facing.by_name)
+    blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS)
+    native = plan_simt(problem, device, gate=NATIVE)
+    primary = replace(product, grid=(blocks, 1, 1)), *adding
+    part = Guarded(primary, native.launches, max(nbytes, native.workspace_bytes), blocks)
+    launches, nbytes = guarded([part], device, _MOST_BLOCKS)
+    low, high = RANGE
+    parts = "elements" if not dtype(problem.a.dtype).is_complex else "parts of elements"
+    fallback = otherwise(f"{parts} are below 2^{low}, not below 2^{high} or not finite", "fused multiply-adds")
+    reason = (f"{problem.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 "
+              f"added in float32; tile {choice}{facing.note}; {fallback}")
+    return Plan(problem, device, "gemm_skinny", choice, launches, nbytes, reason, launches[0].kernel.facts, choice.seconds,
+                fallback=fallback)
