@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..kernels.copy.permute import CopyConfig
+from ..kernels.copy.tiles import TransposeConfig
 from .floors import Floor, compulsory_bytes, floor_of
 from .problem import CopyProblem, DeviceInfo, ReductionProblem
 
@@ -89,7 +90,7 @@ def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, 
 
 def _kind(config: object) -> str:
     """By whose share of the bandwidth kernels of a configuration are estimated."""
-    name = type(config).__name__
+    name = config.kind if isinstance(config, TransposeConfig) else type(config).__name__
     return name if name in _KINDS else "CopyConfig"
 
 

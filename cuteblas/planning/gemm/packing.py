@@ -12,8 +12,8 @@ from typing import Any
 
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
-from ...kernels.copy.permute import TransposeConfig, transpose_kernel
 from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
+from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import plan_copy
 from ..cost.alternatives import Alternative
 from ..operands import compact, row_pitch
