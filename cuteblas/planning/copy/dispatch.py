@@ -11,10 +11,9 @@ from typing import Any, Literal
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
 from ...kernels.copy.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
-from ...kernels.copy.permute import CopyConfig, copy_kernel
-from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
 from ...kernels.copy.rearrange import rearrange_kernel
 from ...kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
+from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..estimates import moving_seconds
 from ..modes import Mode, merged
@@ -272,10 +271,10 @@ def _plan_ragged_copy(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mod
     along_i, along_j = tile = flat if mode_j.extent < small[1] else large if enough else small
     beyond = along_i * vector                                          # predicates stop threads, not addresses
     reach = Mode(1 + mode_i.extent + 2 * beyond, 1, 1), replace(mode_j, extent=mode_j.extent + along_j), *others
-    config = RaggedCopyConfig(item, tile, modes=len(others), wide=is_wide(reach))
+    config = CopyConfig(item, tile, modes=len(others), wide=is_wide(reach), anywhere=True)
     lowest, end = _span([(m.extent, m.src) for m in (mode_i, mode_j, *others)])
-    numbers = {"I": mode_i.extent, "J": mode_j.extent, "dS_j": mode_j.src, "dD_j": mode_j.dst, "S_lowest": lowest, "S_end": end}
-    return _finish(problem, device, "copy", config, ragged_copy_kernel(config), numbers, others, blocks(tile) // batch, offsets,
+    numbers = {"I": mode_i.extent, "J": mode_j.extent, "S": (1, mode_j.src), "D": (1, mode_j.dst), "S_lowest": lowest, "S_end": end}
+    return _finish(problem, device, "copy", config, copy_kernel(config), numbers, others, blocks(tile) // batch, offsets,
                    f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
                    "16 bytes, each from the 4-byte words that cover what it is read from")
 
