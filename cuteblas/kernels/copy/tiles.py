@@ -502,18 +502,21 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         raise CodegenError(f"{config.name}: {config.threads} threads have no whole columns that are whole sectors apart")
     tDcD = k.pin(f"tDc{name}", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
     rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
-    starts = k.flag(f"starts_{name}", integer(corner[1]) < 0) if config.halo else 0        # rows of the target do, in this tile
+    starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)                              # rows of the target do, in this tile
     end = k.let(f"end_{name}", I - corner[1] if config.halo else minimum(I - corner[1], config.tile[1]))
 
     def column_begin(which: IntLike) -> IntLike:
         """Where a column begins in the target, after ``lines``."""
         return before + target.engine.offset + target.layout(corner[0] + which, corner[1])
 
+    unit = config.store // config.item if config.halo else border        # what is written whole: vectors, or in place sectors
+
     def sectors(which: IntLike, name: str = "") -> tuple[IntLike, IntLike, IntLike, IntLike]:
-        """Of a column: where a sector begins first, where its whole sectors begin and end, and where it ends itself."""
+        """Of a column: where a sector begins first, where what is written whole begins and ends, and where it ends itself."""
         later = k.let(f"later{name}", (-column_begin(which)) % border)
         stop = minimum(end, later + config.tile[1]) if config.halo else end
-        return later, later + starts * border, k.let(f"last{name}", later + maximum(stop - later, 0) // border * border), stop
+        first = later + starts * (border - later + later % unit) if config.halo else later
+        return later, first, k.let(f"last{name}", later + maximum(stop - later, 0) // unit * unit), stop
 
     # The columns of a thread are whole sectors apart: they begin at the same place in a sector and in the tile.
     column = tDcD((0, 0), 0, 0)[0]
@@ -536,9 +539,12 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
                 line = k.let("line", ceil_div(column_begin(which), border) * (border // packed))
                 k.copy(Vector(words), whole, Tensor(lines + (line + word), whole.layout))
 
-    k.comment("Before and behind them: of each column at most as many elements as a sector has")
-    ends = TiledCopy(Layout((config.threads // border, border), (border, 1)), (1, 1))
-    tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], border)), k.thread))
+    if config.halo and unit == 1:
+        return
+    k.comment("Before and behind them: of each column fewer elements than are written whole")
+    lanes = max(unit, config.threads // config.tile[0])
+    ends = TiledCopy(Layout((config.threads // lanes, lanes), (lanes, 1)), (1, 1))
+    tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], lanes)), k.thread))
     passes = config.tile[0] // ends.tile[0]
 
     def single(which: IntLike, e: IntLike) -> None:
@@ -551,12 +557,12 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
             which, e = tEcD((0, 0), r, 0)
             with k.when(less(corner[0] + which, J)):
                 _, first, last, stop = sectors(which)
-                head = (starts * border, starts * first) if config.halo else (0, first)
-                for start, until in ((head[0], minimum(head[1], stop)), (maximum(first, last), stop)):
+                head = starts * first if config.halo else first
+                for start, until in ((starts * border, minimum(head, stop)), (maximum(first, last), stop)):
                     with k.when(less(start + e, until)):
                         single(which, start + e)
 
-    if config.halo:
+    if config.halo:                                  # rows of the target begin in this tile, or they end there
         edge = k.flag("ends", (integer(corner[1]) < 0) | (integer(corner[1] + (config.rows - 1)) >= I))
         with k.when(edge.ne(0)):
             single_ones()

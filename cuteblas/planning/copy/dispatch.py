@@ -301,7 +301,7 @@ _TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1),
 _FULL_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 128), 4, 512, 1)
 _SMALL_BYTES, _NARROW_BYTES = _Tiling((64, 64), 4, 128, 1), _Tiling((64, 256), 4, 512, 1)
 # The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
-_RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
+_RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8, 5), 4: _Tiling((64, 128), 4, 256, 1, 4),
            8: _Tiling((64, 64), 8, 256, 1, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
 _CUTS, _RAGGED_FROM = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}, 32
 _MANY, _LINE, _SECTOR, _WARP = 1024, 128, 32, 32
