@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..kernels.copy.permute import TransposeConfig
+from ..kernels.copy.tiles import TransposeConfig
 from ..kernels.tutorial.transpose import TILE, SharedConfig
 from ..layout import ComposedLayout, Layout, size
 from ..planning import Plan

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..kernels.copy.permute import CopyConfig
+from ..kernels.copy.straight import CopyConfig
+from ..kernels.copy.tiles import TransposeConfig
 from .floors import Floor, compulsory_bytes, floor_of
 from .problem import CopyProblem, DeviceInfo, ReductionProblem
 
@@ -80,7 +81,7 @@ def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, 
     costs = device.fitted["traffic"]
     kernel = next((f"named {name}" for name in _NAMED if name in named), f"{_kind(config)} of {item} bytes")
     seconds = device.seconds(nbytes=moved / costs[f"{kernel}: share of bandwidth"])
-    if isinstance(config, CopyConfig) and isinstance(problem, CopyProblem):
+    if isinstance(config, CopyConfig) and not config.anywhere and isinstance(problem, CopyProblem):
         words = prod(problem.shape) * item // config.word
         clocks = words / (costs["single elements: accesses in a clock"] * device.multiprocessors)
         seconds = max(seconds, device.seconds(clocks))
@@ -89,7 +90,7 @@ def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, 
 
 def _kind(config: object) -> str:
     """By whose share of the bandwidth kernels of a configuration are estimated."""
-    name = type(config).__name__
+    name = config.kind if isinstance(config, (CopyConfig, TransposeConfig)) else type(config).__name__
     return name if name in _KINDS else "CopyConfig"
 
 

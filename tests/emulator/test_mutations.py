@@ -215,6 +215,7 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "boxes": lambda: _boxes((37, 5, 7, 11), (3, 1, 2, 0), "f4", 3),
     "boxes_of_bytes": lambda: _boxes((40, 3, 14, 8), (3, 1, 2, 0), "u1"),
     "boxes_of_runs": lambda: _boxes((37, 5, 7, 11), (3, 1, 2, 0), "u1", 3),
+    "tiles_of_rows_anywhere": lambda: _boxes((350, 250), (1, 0), "u1", 3),
     "in_place": lambda: _in_place(124),
 }
 
@@ -529,6 +530,18 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "the first elements are too few": (r"int const head = [^;]*;", "int const head = (-begin) & 1;"),
         "elements are one place off in shared memory": (r"D_above_e \+ at \+ 32", "D_above_e + at + 31"),
         "runs are one element longer": (r"int const D_end = limit_1 \* 37", "int const D_end = limit_1 * 37 + 1"),
+    },
+    "tiles_of_rows_anywhere": {
+        "no barrier": (r"cb::syncthreads\(\);", NOTHING),
+        "words are not shifted": (r"int const bits_1 = [^;]*;", "int const bits_1 = 0;"),
+        "a cut is a sector early": (r"(int const later_T = [^;]*);", r"\1 + 32;"),
+        "words of the next row of the tile": (r"word_T0_1 = ", "word_T0_1 = 1 + "),
+        "a vector after the last": (r"here_T0 < last_T", "here_T0 <= last_T"),
+        "what is before the first row is written": (r"later_T \+ starts_T \* \([^;{]*?\) - 1 < here_T0 && ", NOTHING),
+        "vectors in the place of their neighbours": (r"(int const line = [^;]*);", r"\1 + 4;"),
+        "the beginnings of rows are left out": (r"cb::min\(starts_T \* \(later", "cb::min(0 * (later"),
+        "the ends of rows are left out": (r"(\+ tEcT_1 < )cb::min\(end_T, later \+ 128\)\) \{", r"\1 0) {"),
+        "words beyond the array's memory": (r"int const inside_T = [^;]*;", "int const inside_T = 1;"),
     },
     "tma_transpose": {
         "fewer bytes are expected": ("16384\\);", "8192);"),

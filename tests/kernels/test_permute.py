@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.copy.permute import TransposeConfig, transpose_kernel
+from cuteblas.kernels.copy.tiles import TransposeConfig, transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 from cuteblas.planning.copy.dispatch import canonical_modes
 from cuteblas.planning.modes import Mode

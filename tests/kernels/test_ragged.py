@@ -1,21 +1,29 @@
 """Transposes between rows that begin anywhere: every misalignment, extents around borders of tiles and cuts; no other memory."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.copy.ragged import RaggedConfig, ragged_transpose_kernel
+from cuteblas.kernels.copy.tiles import TransposeConfig, transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
-from .moves import SIZES, move, moved_by, scrambled
+from .moves import SIZES, move, scrambled
 
 pytestmark = pytest.mark.usefixtures("without_boxes")
 
-moved = partial(moved_by, RaggedConfig)
+
+def is_ragged(config):
+    return isinstance(config, TransposeConfig) and config.cut > 0
+
+
+def moved(engine, shape, item, axes=(1, 0), **options):
+    """A transpose by a plan that is certainly of this kind."""
+    plan = move(engine, scrambled(shape, item), axes, **options)
+    assert is_ragged(plan.config), plan.config
+    return plan
 
 
 def ragged(item, shape=(8193, 8191), gap=0, src_gap=0, **options):
@@ -58,7 +66,7 @@ def test_tiles_of_which_all_rows_exist(engine, item, options):
 @pytest.mark.parametrize("item", SIZES)
 def test_one_aligned_side(engine, item):
     plan = move(engine, scrambled((128, 65), item), (1, 0))
-    assert isinstance(plan.config, RaggedConfig) == (item < 16)
+    assert is_ragged(plan.config) == (item < 16)
     moved(engine, (65, 128), item, dst_pad=0)
 
 
@@ -75,7 +83,7 @@ def test_rows_walked_backwards(engine, item, flip):
     """Rows from the last to the first; a source whose rows are read backwards has no words, and takes another kernel."""
     moved(engine, (67, 45), item, flip=flip)
     for other in ((("src", 0),), (("dst", 0),)):
-        assert not isinstance(move(engine, scrambled((67, 45), item), (1, 0), flip=other).config, RaggedConfig)
+        assert not is_ragged(move(engine, scrambled((67, 45), item), (1, 0), flip=other).config)
 
 
 @pytest.mark.parametrize("item", SIZES)
@@ -88,7 +96,7 @@ def test_strips_of_tiles(engine, item):
                 for s in (plan.problem.src_strides, plan.problem.dst_strides))
     src.view[...] = scrambled(plan.problem.shape, item)
     for group, wide in ((0, False), (1, True), (2, False)):
-        kernel = ragged_transpose_kernel(replace(plan.config, group=group, wide=wide))
+        kernel = transpose_kernel(replace(plan.config, group=group, wide=wide))
         dst.base.view(np.uint8)[:] = 0xA5
         engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
         assert dst.view.tobytes() == src.view.tobytes()
@@ -101,42 +109,45 @@ def test_a_batch_in_strips(engine, item):
                 for s in (plan.problem.src_strides, plan.problem.dst_strides))
     src.view[...] = scrambled(plan.problem.shape, item)
     for group, inner in ((2, 0), (1, 0), (1, 1)):
-        kernel = ragged_transpose_kernel(replace(plan.config, group=group, inner=inner))
+        kernel = transpose_kernel(replace(plan.config, group=group, inner=inner))
         dst.base.view(np.uint8)[:] = 0xA5
         engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
         assert dst.view.tobytes() == src.view.tobytes()
 
 
-@pytest.mark.parametrize("cut", [32, 64, 128])
-@pytest.mark.parametrize("item, tile, threads", [(1, (64, 256), 128), (2, (64, 128), 128), (4, (32, 64), 256), (8, (64, 32), 256),
-                                                 (16, (64, 16), 128)])
-def test_cuts_at_sectors_and_at_lines(engine, item, tile, threads, cut):
+@pytest.mark.parametrize("cut, item, tile, threads", [
+    (32, 1, (256, 128), 512), (64, 1, (128, 128), 512), (32, 2, (64, 64), 128), (32, 2, (64, 64), 256), (64, 2, (64, 64), 256),
+    (32, 4, (32, 64), 256), (64, 4, (32, 32), 256), (32, 8, (64, 32), 256), (64, 8, (64, 32), 256), (32, 16, (64, 16), 128),
+    (64, 16, (64, 16), 128)])
+def test_cuts_at_sectors_and_at_lines(engine, cut, item, tile, threads):
     rows, columns = 131, 75
     src, dst = (Strided(aligned(rows * columns + 3, SIZES[item]), 3, (columns, rows), s) for s in ((1, columns), (rows, 1)))
     src.view[...] = scrambled((columns, rows), item)
     plan = plan_copy(copy_problem(src, dst), engine.device)
     config = replace(plan.config, cut=cut, tile=tile, threads=threads)
     blocks = -(-columns // tile[0]) * -(-(rows + config.border) // tile[1])
-    launch = replace(plan.launches[0], kernel=ragged_transpose_kernel(config), grid=(blocks, 1, 1))
+    launch = replace(plan.launches[0], kernel=transpose_kernel(config), grid=(blocks, 1, 1))
     engine.run(replace(plan, launches=(launch,)), src=src, dst=dst)
     assert dst.view.tobytes() == src.view.tobytes()
 
 
 def test_which_transposes_are_of_this_kind():
     for item in SIZES:
-        assert isinstance(ragged(item).config, RaggedConfig)
-        assert not isinstance(ragged(item, (8192, 8192)).config, RaggedConfig)
-        assert isinstance(ragged(item, (8192, 8192), dst_alignment=item).config, RaggedConfig) == (item < 16)
-        assert isinstance(ragged(item, (10**5, 37), gap=2).config, RaggedConfig)
-        assert not isinstance(ragged(item, (10**5, 31), gap=1).config, RaggedConfig)
+        assert is_ragged(ragged(item).config)
+        assert not is_ragged(ragged(item, (8192, 8192)).config)
+        assert is_ragged(ragged(item, (8192, 8192), dst_alignment=item).config) == (item < 16)
+        assert is_ragged(ragged(item, (10**5, 37), gap=2).config)
+        assert not is_ragged(ragged(item, (10**5, 31), gap=1).config)
     assert ragged(16).config.tile == (64, 32)
     assert ragged(4, (2**16 + 1, 2**14 + 1)).config.wide and not ragged(4).config.wide
 
 
 def test_misuse():
     with pytest.raises(CodegenError, match="begin anywhere"):
-        RaggedConfig(4, 4, 16, 16, (64, 64))
+        TransposeConfig(4, 4, 16, 16, (64, 64), cut=32)
     with pytest.raises(CodegenError, match="begin anywhere"):
-        RaggedConfig(4, 4, 4, 16, (64, 64), cut=8)
+        TransposeConfig(4, 4, 4, 16, (64, 64), cut=8)
     with pytest.raises(CodegenError, match="does not divide"):
-        ragged_transpose_kernel(RaggedConfig(16, 16, 16, 16, (32, 32)))
+        transpose_kernel(TransposeConfig(16, 16, 16, 16, (32, 32), cut=32))
+    with pytest.raises(CodegenError, match="whole sectors apart"):
+        transpose_kernel(TransposeConfig(1, 4, 4, 16, (64, 128), 128, cut=32))

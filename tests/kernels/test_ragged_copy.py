@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cuteblas.kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
+from cuteblas.codegen.engine import CodegenError
+from cuteblas.kernels.copy.straight import CopyConfig, copy_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem
@@ -13,10 +14,14 @@ from .moves import move, scrambled
 ITEMS = [1, 2]
 
 
+def is_ragged(config):
+    return isinstance(config, CopyConfig) and config.anywhere
+
+
 def moved(engine, shape, item, axes=None, **options):
     """A copy by a plan that is certainly of this kind."""
     plan = move(engine, scrambled(shape, item), axes or tuple(range(len(shape))), **options)
-    assert isinstance(plan.config, RaggedCopyConfig), plan.config
+    assert is_ragged(plan.config), plan.config
     return plan
 
 
@@ -72,7 +77,7 @@ def test_offsets_of_64_bits(engine, item):
     plan = moved(engine, (33, 77), item, src_pad=2)
     src, dst = (Strided(aligned(33 * 79, f"u{item}"), 0, (33, 77), (s, 1)) for s in (79, 77))
     src.view[...] = scrambled((33, 77), item)
-    wide = ragged_copy_kernel(replace(plan.config, wide=True))
+    wide = copy_kernel(replace(plan.config, wide=True))
     engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=wide),)), src=src, dst=dst)
     assert dst.view.tobytes() == src.view.tobytes()
     assert plan_copy(CopyProblem((70000, 40000), (50001, 1), (40001, 1), item), H200).config.wide
@@ -82,10 +87,16 @@ def test_which_copies_are_of_this_kind():
     def config(shape, src, dst, item, **options):
         return plan_copy(CopyProblem(shape, src, dst, item, **options), H200).config
 
-    assert isinstance(config((100, 101), (101, 1), (128, 1), 2), RaggedCopyConfig)
-    assert isinstance(config((100, 102), (102, 1), (128, 1), 1), RaggedCopyConfig)
-    assert isinstance(config((4096,), (1,), (1,), 2, src_alignment=2), RaggedCopyConfig)
+    assert is_ragged(config((100, 101), (101, 1), (128, 1), 2))
+    assert is_ragged(config((100, 102), (102, 1), (128, 1), 1))
+    assert is_ragged(config((4096,), (1,), (1,), 2, src_alignment=2))
     assert config((4096,), (1,), (1,), 2, src_alignment=2).tile[1] == 1
     for other in (((100, 102), (102, 1), (128, 1), 2), ((100, 101), (101, 1), (128, 1), 4), ((100, 63), (63, 1), (64, 1), 2),
                   ((100, 101), (202, 2), (128, 1), 2)):
-        assert not isinstance(config(*other), RaggedCopyConfig)
+        assert not is_ragged(config(*other))
+
+
+def test_what_the_kernel_refuses():
+    for wrong in ({"word": 4}, {"src_unit": False}, {"dst_unit": False}):
+        with pytest.raises(CodegenError, match="of contiguous elements of less than 4 bytes"):
+            CopyConfig(**{"word": 2, "tile": (32, 8), "anywhere": True} | wrong)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.copy.permute import InPlaceConfig, transpose_in_place_kernel
-from cuteblas.kernels.copy.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
+from cuteblas.kernels.copy.tiles import TransposeConfig, transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 from cuteblas.planning.copy.dispatch import square_modes
 
@@ -51,9 +50,7 @@ def turn(engine, n, item, *, batch=(), pad=0, gap=0, offset=0, step=1, order="C"
 
 def varied(plan, **changes):
     """The plan with a kernel that is specialised otherwise."""
-    config = replace(plan.config, **changes)
-    make = ragged_in_place_kernel if isinstance(config, RaggedInPlaceConfig) else transpose_in_place_kernel
-    return replace(plan, launches=(replace(plan.launches[0], kernel=make(config)),))
+    return replace(plan, launches=(replace(plan.launches[0], kernel=transpose_kernel(replace(plan.config, **changes))),))
 
 
 @pytest.mark.parametrize("item", SIZES)
@@ -159,7 +156,7 @@ def test_every_misalignment(engine, item):
     """Of words and vectors and sectors; extents that are no multiple of a vector."""
     for offset in range(32 // item):
         plan = turn(engine, 67, item, offset=offset, pad=offset * 3 % 7)
-        assert isinstance(plan.config, RaggedInPlaceConfig) == (item < 16)
+        assert (plan.config.cut > 0) == (item < 16)
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8])
@@ -169,7 +166,7 @@ def test_rows_that_begin_anywhere_around_borders_of_tiles(engine, item, around):
     for tiles in (1, 2):
         for options in ({"pad": 1}, {"pad": 32 // item, "offset": 1}, {"batch": (2,), "gap": 1}, {"flip": True, "pad": 1}):
             plan = turn(engine, max(tiles * side + around, 32), item, **options)
-            assert isinstance(plan.config, RaggedInPlaceConfig)
+            assert plan.config.cut
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8])
@@ -180,7 +177,7 @@ def test_tiles_of_devices_with_less_shared_memory(engine, item):
         x.view[...] = scrambled((n, n), item)
         expected = x.view.T.copy()
         plan = plan_copy(in_place(x), less)
-        assert isinstance(plan.config, RaggedInPlaceConfig) and plan.launches[0].kernel.shared_bytes <= 48 * 1024
+        assert plan.config.cut and plan.launches[0].kernel.shared_bytes <= 48 * 1024
         engine.run(plan, dst=x)
         assert x.view.tobytes() == expected.tobytes()
 
@@ -190,16 +187,16 @@ def test_which_matrices_are_of_this_kind(item):
     def config(n, **options):
         return plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, in_place=True, **options), H200).config
 
-    assert isinstance(config(8191), RaggedInPlaceConfig) == (item < 16)
-    assert isinstance(config(8192, dst_alignment=item), RaggedInPlaceConfig) == (item < 16)
-    assert not isinstance(config(8192), RaggedInPlaceConfig) and not isinstance(config(31), RaggedInPlaceConfig)
+    assert (config(8191).cut > 0) == (item < 16)
+    assert (config(8192, dst_alignment=item).cut > 0) == (item < 16)
+    assert not config(8192).cut and not config(31).cut
 
 
 @pytest.mark.parametrize("item", SIZES)
 def test_tiles_where_rows_are_no_multiples_of_lines(item):
     def tile(n):
         config = plan_copy(CopyProblem((n, n), (1, n), (n, 1), item, in_place=True), H200).config
-        assert isinstance(config, InPlaceConfig) and not isinstance(config, RaggedInPlaceConfig)
+        assert config.in_place and not config.cut
         return config.tile[0], config.group
 
     between = 8192 - 16 // item
@@ -234,11 +231,11 @@ def test_misuse():
     assert plan_copy(replace(problem, shape=(0, 0)), H200).family == "nothing"
     assert problem.roles == ("dst",)
     with pytest.raises(CodegenError, match="square tiles of one layout"):
-        InPlaceConfig(4, 4, 16, 16, (64, 32))
+        TransposeConfig(4, 4, 16, 16, (64, 32), in_place=True)
     with pytest.raises(CodegenError, match="square tiles of one layout"):
-        InPlaceConfig(4, 4, 4, 4, (64, 64), dst_unit=False)
-    for wrong in ({"store": 4}, {"load": 16}, {"src_unit": False, "dst_unit": False}, {"item": 16, "word": 16, "load": 16}):
+        TransposeConfig(4, 4, 4, 4, (64, 64), dst_unit=False, in_place=True)
+    for wrong in ({"load": 16}, {"src_unit": False, "dst_unit": False}, {"cut": 8}):
         with pytest.raises(CodegenError, match="rows that begin anywhere"):
-            RaggedInPlaceConfig(**{"item": 4, "word": 4, "load": 4, "store": 16, "tile": (64, 64)} | wrong)
+            TransposeConfig(**{"item": 4, "word": 4, "load": 4, "store": 16, "tile": (64, 64), "in_place": True, "cut": 32} | wrong)
     with pytest.raises(CodegenError, match="whole sectors apart"):
-        ragged_in_place_kernel(RaggedInPlaceConfig(8, 8, 8, 16, (64, 64), 512))
+        transpose_kernel(TransposeConfig(8, 8, 8, 16, (64, 64), 512, in_place=True, cut=32))

@@ -25,8 +25,7 @@ from ...codegen.values import integer
 from ...layout import ComposedLayout, Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, minimum
 from ..common import join_words, matrix_at
-from .permute import batch_modes
-from .short_rows import PieceConfig
+from .short_rows import PieceConfig, batch_modes
 
 __all__ = ["FromShortRowsConfig", "from_short_rows_kernel"]
 

@@ -25,9 +25,8 @@ from ...codegen.values import integer
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor
 from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum, select
 from ..common import cut_words, matrix_at, split_words
-from .permute import batch_modes
 
-__all__ = ["PieceConfig", "ShortRowsConfig", "short_rows_kernel"]
+__all__ = ["PieceConfig", "ShortRowsConfig", "batch_modes", "short_rows_kernel"]
 
 _WORD, _VECTOR, _LINE = 4, 16, 128
 
@@ -98,6 +97,14 @@ class ShortRowsConfig(PieceConfig):
         return (f"transpose_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
                 f"_z{self.twos}_m{self.modes}{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}"
                 f"{'_wide' if self.wide else ''}")
+
+
+def batch_modes(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
+    """Extents, source strides and target strides of the batch modes; strides are multiples of the vectors."""
+    extents = tuple(k.integer(f"L{i}") for i in range(modes))
+    source, target = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=vector) for i in range(modes))
+                      for name, vector in (("S", vector_s), ("D", vector_d)))
+    return extents, source, target
 
 
 @cache

@@ -11,19 +11,10 @@ from typing import Any, Literal
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
 from ...kernels.copy.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
-from ...kernels.copy.permute import (
-    CopyConfig,
-    InPlaceConfig,
-    TransposeConfig,
-    copy_kernel,
-    transpose_in_place_kernel,
-    transpose_kernel,
-)
-from ...kernels.copy.ragged import RaggedConfig, ragged_transpose_kernel
-from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
-from ...kernels.copy.ragged_in_place import RaggedInPlaceConfig, ragged_in_place_kernel
 from ...kernels.copy.rearrange import rearrange_kernel
 from ...kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
+from ...kernels.copy.straight import CopyConfig, copy_kernel
+from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..estimates import moving_seconds
 from ..modes import Mode, merged
 from ..operands import batch_values, launch
@@ -280,10 +271,10 @@ def _plan_ragged_copy(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mod
     along_i, along_j = tile = flat if mode_j.extent < small[1] else large if enough else small
     beyond = along_i * vector                                          # predicates stop threads, not addresses
     reach = Mode(1 + mode_i.extent + 2 * beyond, 1, 1), replace(mode_j, extent=mode_j.extent + along_j), *others
-    config = RaggedCopyConfig(item, tile, modes=len(others), wide=is_wide(reach))
+    config = CopyConfig(item, tile, modes=len(others), wide=is_wide(reach), anywhere=True)
     lowest, end = _span([(m.extent, m.src) for m in (mode_i, mode_j, *others)])
-    numbers = {"I": mode_i.extent, "J": mode_j.extent, "dS_j": mode_j.src, "dD_j": mode_j.dst, "S_lowest": lowest, "S_end": end}
-    return _finish(problem, device, "copy", config, ragged_copy_kernel(config), numbers, others, blocks(tile) // batch, offsets,
+    numbers = {"I": mode_i.extent, "J": mode_j.extent, "S": (1, mode_j.src), "D": (1, mode_j.dst), "S_lowest": lowest, "S_end": end}
+    return _finish(problem, device, "copy", config, copy_kernel(config), numbers, others, blocks(tile) // batch, offsets,
                    f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
                    "16 bytes, each from the 4-byte words that cover what it is read from")
 
@@ -310,7 +301,7 @@ _TILES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((128, 64), 8, group=1),
 _FULL_BYTES = _Tiling((256, 128), 8, group=1), _Tiling((128, 128), 4, 512, 1)
 _SMALL_BYTES, _NARROW_BYTES = _Tiling((64, 64), 4, 128, 1), _Tiling((64, 256), 4, 512, 1)
 # The same for rows that begin anywhere, which are read by words, and where the target's rows are cut among blocks, in bytes.
-_RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8), 4: _Tiling((64, 128), 4, 256, 1, 4),
+_RAGGED = {1: _Tiling((128, 128), 4, 256, 1), 2: _Tiling((64, 128), 4, 256, 8, 5), 4: _Tiling((64, 128), 4, 256, 1, 4),
            8: _Tiling((64, 64), 8, 256, 1, 4), 16: _Tiling((64, 32), 16, 256, 1, 4)}
 _CUTS, _RAGGED_FROM = {1: 32, 2: 32, 4: 32, 8: 64, 16: 64}, 32
 _MANY, _LINE, _SECTOR, _WARP = 1024, 128, 32, 32
@@ -395,12 +386,13 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
     halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may be outside of the array
     reach = Mode(1 + mode_i.extent + halo, mode_i.src, 1), Mode(1 + mode_j.extent + tiling.tile[0], 1, mode_j.dst), *others
     group, inner = _order(tiling, mode_j, others)
-    config = RaggedConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach), group=group,
-                          inner=inner, min_blocks=tiling.min_blocks, cut=cut)
-    lowest, end = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
-    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "dD_j": mode_j.dst, "S_lowest": lowest, "S_end": end}
-    blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.border) // config.tile[1])
-    return _finish(problem, device, "transpose", config, ragged_transpose_kernel(config), numbers, others, blocks, offsets,
+    config = TransposeConfig(item, word, word, 16, tiling.tile, tiling.threads, modes=len(others), wide=is_wide(reach), group=group,
+                             inner=inner, min_blocks=tiling.min_blocks, cut=cut)
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (1, mode_i.src), "D": (mode_j.dst, 1)}
+    if config.packed > 1:
+        numbers["S_lowest"], numbers["S_end"] = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
+    blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.halo) // config.tile[1])
+    return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, others, blocks, offsets,
                    f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements through "
                    f"swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples of {cut}")
 
@@ -475,7 +467,7 @@ _SQUARES = {1: _Tiling((128, 128), 4), 2: _Tiling((128, 128), 8),
 _SPLIT_SQUARES = {2: _Tiling((128, 128), 8, group=1), 4: _Tiling((64, 64), 16, group=1, min_blocks=5),
                   8: _Tiling((64, 64), 16, group=1), 16: _Tiling((32, 32), 16, group=1, min_blocks=5)}
 # Where rows begin anywhere or end within a vector; and those for which a device needs more shared memory than all have.
-_RAGGED_SQUARES = {1: _Tiling((128, 128), 4, group=1), 2: _Tiling((64, 64), 4, group=1),
+_RAGGED_SQUARES = {1: _Tiling((128, 128), 4, group=1, min_blocks=5), 2: _Tiling((64, 64), 4, group=1),
                    4: _Tiling((64, 64), 4, group=1, min_blocks=5), 8: _Tiling((32, 32), 8, 128, 1)}
 _LARGE_SQUARES = {2: _Tiling((128, 128), 4, 512, 1, 3), 4: _Tiling((128, 128), 4, 1024, 8), 8: _Tiling((64, 64), 8, 256, 1, 3)}
 _RAGGED_SQUARES_FROM = 32
@@ -526,25 +518,19 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     # Predicates stop threads, not addresses: those of the last tiles end beyond the matrix.
     beyond = 2 * side * (abs(inner) + abs(outer))
     threads = _BYTEWISE if word == 1 else tiling.threads
-    make = RaggedInPlaceConfig if ragged else InPlaceConfig
-    config = make(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN,
-                  tiling.group, min_blocks=tiling.min_blocks if (load, store) == (tiling.load, 16) else 1)
-    kernel = ragged_in_place_kernel(config) if isinstance(config, RaggedInPlaceConfig) else transpose_in_place_kernel(config)
-    per_word = 1 if ragged else config.packed
+    config = TransposeConfig(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN,
+                             tiling.group, min_blocks=tiling.min_blocks if (load, store) == (tiling.load, 16) else 1, in_place=True,
+                             cut=_SECTOR if ragged else 0)
+    kernel = transpose_kernel(config)
     tiles = -(-n // side)
-    lowest, end = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
     blocks = tiles * (tiles + 1) // 2 * prod(m.extent for m in batch)
     if blocks >= 2**31:
         raise ValueError(f"a transposition of shape {problem.shape} in place needs {blocks} blocks; a grid has at most 2^31 - 1")
-    extents, steps = tuple(m.extent for m in batch), tuple(m.dst // per_word for m in batch)
-    if kernel.tensors:
-        made = launch(kernel, (blocks, 1, 1), batch_values(extents[::-1]), N=n,
-                      D=View(Argument(role="dst"), (inner, outer // per_word), steps))
-    else:
-        own = {"D_lowest": lowest, "D_end": end, "dD_i": outer}
-        own |= {f"L{q}": n for q, n in enumerate(extents)} | {f"dD_l{q}": step for q, step in enumerate(steps)}
-        made = launch(kernel, (blocks, 1, 1), {name: x for name, x in own.items() if name in kernel.signature}, N=n,
-                      D=Argument(role="dst"))
+    extents, steps = tuple(m.extent for m in batch), tuple(m.dst // config.scale for m in batch)
+    numbers: dict[str, Any] = {"N": n, "D": View(Argument(role="dst"), (inner, outer // config.scale), steps)}
+    if ragged and config.packed > 1:
+        numbers["D_lowest"], numbers["D_end"] = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
+    made = launch(kernel, (blocks, 1, 1), numbers, batch_values(extents[::-1]))
     reason = (f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
               f"memory, reads of {load} and writes of {store} bytes")
     return Plan(problem, device, "transpose_in_place", config, (made,), reason=reason, facts=kernel.facts)

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
-from ...kernels.copy.permute import TransposeConfig, transpose_kernel
-from ...kernels.copy.ragged_copy import RaggedCopyConfig, ragged_copy_kernel
+from ...kernels.copy.straight import CopyConfig, copy_kernel
+from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import plan_copy
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory
@@ -27,7 +27,7 @@ __all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
 _ALIGNED = 256                       # bytes: where a copy begins
 _SECTOR = 16                         # elements: rows are multiples of it
 _LINE, _VECTOR_BYTES = 128, 16
-_PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {RaggedCopyConfig: ragged_copy_kernel, TransposeConfig: transpose_kernel}
+_PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel, TransposeConfig: transpose_kernel}
 
 
 @dataclass(frozen=True)

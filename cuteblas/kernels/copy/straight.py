@@ -1,0 +1,176 @@
+"""``copy``: vectors go straight from one strided layout to another through registers, where both run along the same mode.
+
+Untyped elements of 1 to 16 bytes. Mode I has the smallest stride in both; further modes are batches. Between rows of elements of 1
+and 2 bytes that begin anywhere, at addresses that are multiples of an element only, a thread writes vectors of 16 bytes that begin
+at multiples of 16 bytes, wherever the target's rows begin. What it writes may begin anywhere in the source: it reads the aligned
+words of 4 bytes that cover it, one more than a vector has, and extracts its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
+from ...codegen.engine import CodegenError
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.paired import PairBuilder
+from ...codegen.signature import GlobalTensor, TensorParam
+from ...codegen.tiled import TiledCopy
+from ...codegen.values import integer
+from ...layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor
+from ...layout.symbolic import Expr, IntLike, all_of, less
+from ..common import cut_words, tile_of_block
+
+__all__ = ["CopyConfig", "copy_kernel"]
+
+_WORD, _VECTOR = 4, 16                # bytes
+
+
+@dataclass(frozen=True)
+class CopyConfig:
+    """What a ``copy`` kernel is specialised on.
+
+    Attributes
+    ----------
+    word : int
+        Bytes of the words that extents and strides count: a vector of elements, or an element where rows begin anywhere.
+    tile : tuple of int
+        What a block moves along mode I and along the next mode: words, or vectors of 16 bytes where rows begin anywhere.
+    threads : int
+        Threads of a block.
+    src_unit, dst_unit : bool
+        Whether mode I has stride 1 in the source, in the target.
+    modes : int
+        Further (batch) modes.
+    wide : bool
+        Whether offsets need 64 bits.
+    anywhere : bool
+        Whether rows begin anywhere: at multiples of a word of less than 4 bytes only.
+    paired : bool
+        Whether it makes two copies (:class:`~cuteblas.codegen.paired.PairBuilder`).
+    """
+
+    word: int
+    tile: tuple[int, int]
+    threads: int = 256
+    src_unit: bool = True
+    dst_unit: bool = True
+    modes: int = 0
+    wide: bool = False
+    anywhere: bool = False
+    paired: bool = False
+
+    def __post_init__(self) -> None:
+        if self.anywhere and (self.word >= _WORD or not self.src_unit or not self.dst_unit):
+            raise CodegenError(f"rows that begin anywhere are of contiguous elements of less than {_WORD} bytes, got {self}")
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
+        return (f"copy_{'ragged_' if self.anywhere else ''}b{8 * self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_{units}"
+                f"_m{self.modes}{'_wide' if self.wide else ''}{'_paired' if self.paired else ''}")
+
+    @property
+    def kind(self) -> str:
+        """By whose share of the bandwidth it is estimated."""
+        return "RaggedCopyConfig" if self.anywhere else "CopyConfig"
+
+
+@cache
+def copy_kernel(config: CopyConfig) -> GeneratedKernel:
+    """Generate a ``copy`` kernel: ``D[i, j, batch] = S[i, j, batch]`` on words, in which extents and strides are counted.
+
+    Where rows begin anywhere the lowest element that belongs to S and the end of S, counted from S on, are parameters too.
+    """
+    word = f"b{8 * config.word}"
+    along = min(config.tile[0], config.threads)
+    tiled = TiledCopy(Layout((along, config.threads // along)), (1, 1))
+    if config.tile[0] % tiled.tile[0] or config.tile[1] % tiled.tile[1]:
+        raise CodegenError(f"{config.name}: the tile does not divide into {tiled.tile}")
+    builder = PairBuilder if config.paired else KernelBuilder
+    k = builder(config.name, config.threads, wide=config.wide,
+                summary=f"D[i, j, batch] = S[i, j, batch] in words of {config.word} bytes, tile {config.tile}"
+                        f"{' vectors, rows begin anywhere' if config.anywhere else ''}")
+    S, D = k.tensors(TensorParam("S", "ij", word, (1 if config.src_unit else None, None)),
+                     TensorParam("D", "ij", word, (1 if config.dst_unit else None, None), written=True),
+                     modes="ij", batch=config.modes)
+    if config.anywhere:
+        _vectors_anywhere(k, config, tiled, S, D)
+    else:
+        _words(k, config, tiled, S, D)
+    return k.build()
+
+
+def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor, D: GlobalTensor) -> None:
+    extents = k.extent("i"), k.extent("j")
+    bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
+    gS, gD = (local_tile(x.at(index), config.tile, (bi, bj)) for x in (S, D))
+    cS = local_tile(make_identity_tensor(extents), config.tile, (bi, bj))
+    tSgS, tSgD = k.pin("tSgS", tiled.partition(gS, k.thread)), k.pin("tSgD", tiled.partition(gD, k.thread))
+    guard = Guard(k.pin("tScS", tiled.partition(cS, k.thread)), extents)
+    rest = tuple(t // p for t, p in zip(config.tile, tiled.tile, strict=True))
+    tSrS = k.registers("tSrS", S.address.dtype.name, Layout((1, *rest)))
+    k.copy(Vector(1), tSgS, tSrS, guard=guard)
+    k.copy(Vector(1), tSrS, tSgD, guard=guard)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A vector of the target that a thread writes: its row, its first element there, and its vector; the place of this in the
+    source; whether all of it exists and the words that cover it are the array's memory.
+    """
+
+    j: IntLike
+    i: IntLike
+    vector: IntLike
+    at: IntLike
+    whole: Expr
+
+
+def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor, D: GlobalTensor) -> None:
+    element, word, vector, packed = S.address.dtype.name, f"b{8 * _WORD}", _VECTOR // config.word, _WORD // config.word
+    I, J = k.extent("i"), k.extent("j")
+    lowest, end = k.integer("S_lowest", lo=None), k.integer("S_end")
+    bi, bj, index = tile_of_block(k, (I + (vector - 1), J), (config.tile[0] * vector, config.tile[1]), config.modes > 0)
+    source, target = S.at(index), D.at(index)
+    words, ahead = k.aligned_down("S_words", S.address, word, _WORD)
+    vectors, before = k.aligned_down("D_vectors", D.address, word, _VECTOR)
+    tVcV = k.pin("tVcV", tiled.partition(make_identity_tensor(config.tile), k.thread))
+    rows, wide = config.tile[1] // tiled.tile[1], vector // packed
+
+    def row_of(tensor: Tensor, j: IntLike) -> IntLike:
+        return tensor.engine.offset + tensor.layout(0, j)
+
+    k.comment("The vectors of each row of the target: a thread's begins at the row's element i")
+    held = []
+    for n in range(rows):
+        column, row = tVcV((0, 0), 0, n)
+        j = k.let(f"j_{n}", bj * config.tile[1] + row)
+        begin = k.let(f"begin_{n}", before + row_of(target, j))
+        i = k.let(f"i_{n}", (bi * config.tile[0] + column) * vector - begin % vector)
+        at = k.let(f"at_{n}", row_of(source, j) + i)
+        exists = (integer(j) < J) & (integer(i) >= 0) & (integer(i + vector) <= I)
+        inside = (integer(at) >= lowest + (packed - 1)) & (integer(at + (vector + packed)) <= end)
+        held.append(_Held(j, i, (begin + i) // vector * wide, ahead + at, k.flag(f"whole_{n}", exists & inside)))
+    k.comment("In: the aligned words that cover vectors of which all elements exist")
+    covering = k.registers("tVrC", word, Layout((wide + 1, rows)))
+    for n, each in enumerate(held):
+        with k.when(each.whole.ne(0)):
+            k.copy(Vector(1), Tensor(words + each.at // packed, Layout(wide + 1)), covering[None, n])
+    k.comment("Out: vectors, or elements one by one where rows begin and end")
+    for n, each in enumerate(held):
+        with k.when(each.whole.ne(0)):
+            cut = k.registers("tVrV", word, Layout(wide))
+            cut_words(k, covering[None, n], cut, 8 * config.word * (each.at % packed))
+            k.copy(Vector(wide), cut, Tensor(vectors + each.vector, cut.layout))
+        with k.otherwise():
+            single = k.registers("tVrE", element, Layout((1, vector)))
+            for tensor, into in ((source, True), (target, False)):
+                row_from = domain_offset((each.i, each.j), tensor)
+                for e in range(vector):
+                    with k.when(all_of(less(each.j, J), less(-1, each.i + e), less(each.i + e, I))):
+                        there = Tensor(row_from.engine + e, Layout(1))
+                        k.copy(Vector(1), *((there, single[None, e]) if into else (single[None, e], there)))

@@ -1,0 +1,582 @@
+"""``transpose``: two modes change places, a tile at a time through shared memory.
+
+Mode J has the smallest stride in the source, mode I in the target; further modes are batches. A kernel is a source side, a target
+side and a raster, between which the layout of the tile in shared memory is all that is agreed on. Elements smaller than 4 bytes are
+transposed in registers on the way in, in squares that fill a word of 4 bytes along I, so that shared memory holds whole words.
+
+source side
+    Rows along J are read by vectors; where they begin anywhere, at addresses that are multiples of an element only, by elements, or
+    by the aligned words that cover words of smaller ones.
+target side
+    Columns along I are written by vectors that fill lines. Memory is written in sectors and lines: a sector that two blocks write
+    in part costs more than its bytes. So where rows of the target begin anywhere, a tile is not cut at multiples of the tile but at
+    the boundaries of sectors, which are elsewhere in every row: the columns of a block are skewed. It reads the rows of the source
+    that any of its columns needs: those of its tile and, before them, as many as a sector has elements, which others read too.
+raster
+    Tiles in strips; or, in place, pairs of tiles, each the target of the other. Only where both are exact squares are the elements
+    that a block writes those that it has read: there the tile keeps its borders, whole sectors of a column are written by vectors,
+    and what is before and after them one by one by neighbouring lanes, as L2 counts what a warp writes to a sector once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Vector
+from ...codegen.engine import CodegenError, Pointer
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.paired import PairBuilder
+from ...codegen.signature import GlobalTensor, TensorParam
+from ...codegen.tiled import TiledCopy
+from ...codegen.values import integer
+from ...layout import (
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    composition,
+    domain_offset,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+    select,
+    size,
+)
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
+from ..common import cut_words, grouped_raster, tile_of_block, transpose_words
+
+__all__ = ["TransposeConfig", "transpose_kernel"]
+
+_WORD, _VECTOR, _LINE = 4, 16, 128  # bytes
+_WIDE = 32                          # columns from which on tiles of words that begin anywhere are read at multiples of a stride
+
+
+@dataclass(frozen=True)
+class TransposeConfig:
+    """What a ``transpose`` kernel is specialised on.
+
+    Attributes
+    ----------
+    item : int
+        Bytes of an element.
+    word : int
+        Bytes of a word of shared memory: ``item``, or 4 when smaller elements are packed along I in registers.
+    load, store : int
+        Bytes of a vector that a thread reads along J, writes along I.
+    tile : tuple of int
+        Elements along J and I that a block transposes.
+    threads : int
+        Threads of a block.
+    src_unit, dst_unit : bool
+        Whether J has stride 1 in the source, I in the target.
+    modes : int
+        Further (batch) modes.
+    wide : bool
+        Whether offsets need 64 bits.
+    group : int
+        Tiles along J that run together before the next along I; 0 for all of them.
+    inner : int
+        In strips of one tile, batch modes of which all indices have a strip before the next strip begins.
+    min_blocks : int
+        Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put off reads to save registers.
+    paired : bool
+        Whether it makes two copies (:class:`~cuteblas.codegen.paired.PairBuilder`).
+    in_place : bool
+        Whether blocks exchange pairs of tiles of square matrices, in strips of :attr:`group` columns of pairs, 0: rows of pairs.
+    cut : int
+        Where rows begin anywhere: bytes, whole sectors, at multiples of which the target's rows are cut among blocks, or in place
+        among vectors and single elements; else 0.
+    """
+
+    item: int
+    word: int
+    load: int
+    store: int
+    tile: tuple[int, int]
+    threads: int = 256
+    src_unit: bool = True
+    dst_unit: bool = True
+    modes: int = 0
+    wide: bool = False
+    group: int = 0
+    inner: int = 0
+    min_blocks: int = 1
+    paired: bool = False
+    in_place: bool = False
+    cut: int = 0
+
+    def __post_init__(self) -> None:
+        if self.word % self.item or self.load % self.word or self.store % self.word:
+            raise CodegenError(f"a word is a multiple of an element and vectors are multiples of a word, got {self}")
+        if self.inner > (self.modes if self.group == 1 else 0):
+            raise CodegenError(f"batch modes share strips of one tile, got {self}")
+        if self.in_place and (self.tile[0] != self.tile[1] or self.src_unit != self.dst_unit):
+            raise CodegenError(f"matrices are transposed in place in square tiles of one layout, got {self}")
+        if self.cut and (not (self.src_unit and self.dst_unit) or self.load != self.word or self.cut % self.store
+                         or self.tile[1] % self.border):
+            raise CodegenError(f"rows that begin anywhere are contiguous, read by words and cut at multiples of what is written, "
+                               f"got {self}")
+
+    @property
+    def packed(self) -> int:
+        """Elements along I in one word."""
+        return self.word // self.item
+
+    @property
+    def border(self) -> int:
+        """Elements between the places where rows that begin anywhere may be cut."""
+        return self.cut // self.item
+
+    @property
+    def halo(self) -> int:
+        """Rows of the source that a block reads before those of its tile: as many as a cut may be early."""
+        return 0 if self.in_place else self.border
+
+    @property
+    def rows(self) -> int:
+        """Rows of the source that a block reads."""
+        return self.tile[1] + self.halo
+
+    @property
+    def scale(self) -> int:
+        """Elements of what strides count: words that are packed, but where rows begin anywhere."""
+        return 1 if self.cut else self.packed
+
+    @property
+    def kind(self) -> str:
+        """By whose share of the bandwidth it is estimated."""
+        return f"{'Ragged' if self.cut else ''}{'InPlace' if self.in_place else '' if self.cut else 'Transpose'}Config"
+
+    @property
+    def shared(self) -> ComposedLayout:
+        """The tile in shared memory: (j, i) in words -> word, i counting words along I."""
+        along_j, along_i = self.tile[0], self.rows // self.packed
+        return ComposedLayout(_swizzle(self), 0, Layout((along_j, along_i), (1, along_j)))
+
+    @property
+    def elements(self) -> ComposedLayout:
+        """The tile in shared memory by elements: (j, i) -> element."""
+        words, per_word = self.shared, self.packed
+        swizzle, shift = words.swizzle, per_word.bit_length() - 1
+        along_j, along_i = self.tile[0], self.rows // per_word
+        return ComposedLayout(Swizzle(swizzle.bits, swizzle.base + shift, swizzle.shift), 0,
+                              Layout((along_j, (per_word, along_i)), (per_word, (1, along_j * per_word))))
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
+        what = f"transpose{'_ragged' if self.cut else ''}{'_in_place' if self.in_place else ''}"
+        return (f"{what}_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
+                f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}"
+                f"{f'_n{self.inner}' if self.inner else ''}"
+                f"{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}{'_wide' if self.wide else ''}"
+                f"{'_paired' if self.paired else ''}{f'_c{self.cut}' if self.cut else ''}")
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A tile that a block moves.
+
+    Attributes
+    ----------
+    name : str
+        Ends the names of what is its own.
+    corner : (IntLike, IntLike)
+        Its first element along J and I, in elements.
+    source, target : Tensor
+        The matrices, whose strides are those of (J, I).
+    shared, elements : Tensor
+        Where it is held, by words and by elements.
+    existing : (IntLike, IntLike)
+        The source's extents, but 0 of a tile that does not exist.
+    exists : Expr or bool
+        Whether it does.
+    """
+
+    name: str
+    corner: tuple[IntLike, IntLike]
+    source: Tensor
+    target: Tensor
+    shared: Tensor
+    elements: Tensor
+    existing: tuple[IntLike, IntLike]
+    exists: Expr | bool = True
+
+
+@cache
+def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
+    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I in D.
+
+    In place the element (j, i) of every matrix of a batch changes places with (i, j): the tensor is D alone, of square matrices of
+    extent N, and there is one block for each pair of tiles.
+
+    Extents are counted in elements, strides in words, or in elements where rows begin anywhere. There the lowest element that
+    belongs to what is read and its end are parameters too if elements are smaller than a word, counted from its address on.
+    """
+    tile = TransposedTile(config)
+    what = "D[j, i, batch] = D[i, j, batch] in place" if config.in_place else "D[j, i, batch] = S[j, i, batch]"
+    builder = PairBuilder if config.paired else KernelBuilder
+    k = builder(config.name, config.threads, wide=config.wide, min_blocks=config.min_blocks,
+                summary=f"{what}, J contiguous in the source and I in the target{', rows begin anywhere' if config.cut else ''}: "
+                        f"elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
+                        f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
+                        f"{tile.writer.tile} words")
+    S, D = _operands(k, config, tile)
+    spanned = config.cut > 0 and config.packed > 1
+    span = (k.integer(f"{S.param.name}_lowest", lo=None), k.integer(f"{S.param.name}_end")) if spanned else (0, 0)
+    moved = _pair(k, config, tile, D) if config.in_place else [_one(k, config, tile, S, D)]
+
+    if spanned:
+        memory = *k.aligned_down(f"{S.param.name}_words", S.address, tile.word, _WORD), *span
+        for each in moved:
+            with k.when(each.exists):
+                _words_in(k, config, tile, each, memory)
+    else:
+        k.comment("Rows in" + ("; on the diagonal the second tile has none" if config.in_place else ""))
+        fragments = [tile.rows_in(k, each) for each in moved]
+        k.comment("Words along i into shared memory")
+        for each, fragment in zip(moved, fragments, strict=True):
+            tile.staged(k, fragment, each.shared, each.name)
+    k.barrier()
+    k.comment("Columns out" + (", each tile to the place of the other" if config.in_place else ""))
+    lines = k.aligned_down("D_cut", D.address, tile.word, config.cut) if config.cut else None
+    for each in moved:
+        with k.when(each.exists):
+            if lines is not None:
+                _sectors_out(k, config, tile, each, *lines)
+            else:
+                tile.columns_out(k, each)
+    return k.build()
+
+
+def _operands(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile) -> tuple[GlobalTensor, GlobalTensor]:
+    """The source and the target, which in place are one."""
+    element = f"b{8 * config.item}" if config.cut else tile.word
+    read, written = (1, 1) if config.cut else (tile.vl, tile.vs)
+    along_j, along_i = 1 if config.src_unit else None, 1 if config.dst_unit else None
+    if config.in_place:
+        both = max(read, written)
+        (D,) = k.tensors(TensorParam("D", "ji", element, (along_j, None), both, written=True), modes="N", batch=config.modes,
+                         multiples={"N": both * config.scale})
+        return D, D
+    S, D = k.tensors(TensorParam("S", "ji", element, (along_j, None), read),
+                     TensorParam("D", "ji", element, (None, along_i), written, written=True), modes="ji", batch=config.modes,
+                     multiples={"j": read * config.scale, "i": written * config.scale})
+    return S, D
+
+
+def _held(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, name: str) -> tuple[Tensor, Tensor]:
+    """A tile in shared memory, by words and by elements."""
+    words = k.shared(f"s{name}", tile.word, config.shared)
+    if not config.cut:
+        return words, words
+    return words, k.shared(f"e{name}", f"b{8 * config.item}", config.elements, over=f"s{name}")
+
+
+def _one(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, S: GlobalTensor, D: GlobalTensor) -> _Moved:
+    """The tile of a block, in strips."""
+    J, I = k.extent("j"), k.extent("i")
+    inner = k.let("inner", size(S.batch[:config.inner])) if config.inner else 1    # indices of a batch that share a strip
+    bj, bi, index = tile_of_block(k, (J, I + config.halo), config.tile, config.modes > 0, config.group, inner)
+    corner = bj * config.tile[0], bi * config.tile[1] - config.halo
+    if config.cut:
+        corner = k.let("first_j", corner[0]), k.let("first_i", corner[1])
+    source, target = (J // config.scale, I), (J, I // config.scale)
+    return _Moved("T", corner, S.at(index, source), D.at(index, target), *_held(k, config, tile, "T"), source)
+
+
+def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, D: GlobalTensor) -> list[_Moved]:
+    """The two tiles of a block, (p, q) and (q, p) with p <= q, which no other block reads or writes. Both are in shared memory
+    before either is written; on the diagonal they are one.
+    """
+    N = k.extent("N")
+    p, q, index = pair_of_block(k, N, config, config.modes > 0)
+    read = D.at(index, (N // config.scale, N))
+    written = read.map_domain(lambda layout: make_layout(layout[1], layout[0]))
+    other = k.let("other", N * k.flag("two", integer(p) < q))
+    existing = (N // config.scale, N), (other // config.scale, other)
+    below, right = p * config.tile[0], q * config.tile[0]
+    if config.cut:
+        below, right = k.let("first_p", below), k.let("first_q", right)
+    tensors = [_held(k, config, tile, name) for name in "TU"]
+    return [_Moved("T", (right, below), read, written, *tensors[0], existing[0]),
+            _Moved("U", (below, right), read, written, *tensors[1], existing[1], less(p, q))]
+
+def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig, batched: bool) -> tuple[IntLike, IntLike, IntLike]:
+    """The pair (p, q), p <= q, of tiles of a square matrix that a block exchanges, and its flat batch index.
+
+    Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top, filled up with those from its end.
+    """
+    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(extent, config.tile[0]))
+    odd = k.let("odd", tiles % 2)
+    columns = k.let("columns", tiles + 1 - odd)
+    rows = k.let("rows", (tiles + odd) // 2)
+    if config.group:
+        pairs = k.let("pairs", columns * rows)
+        pair, index = (k.let("pair", block % pairs), k.let("batch", block // pairs)) if batched else (block, 0)
+        column, row = grouped_raster(k, pair, columns, rows, config.group)
+    else:
+        column, above = k.let("column", block % columns), k.let("above", block // columns)
+        row, index = (k.let("row", above % rows), k.let("batch", above // rows)) if batched else (above, 0)
+    p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
+    with k.when(less(row + (-odd), column)):
+        k.assign(p, row)
+        k.assign(q, column - 1 + odd)
+    return p, q, index
+
+
+class TransposedTile:
+    """How the threads of a block transpose a tile through shared memory.
+
+    Rows of words along J come in: each thread reads as many rows as a word has elements, of ``vl`` words each. In shared memory,
+    word (j, i') holds elements (j, packed * i' ...); the same threads write what they transposed. Columns along I go out: the lanes
+    of a warp fill whole lines.
+    """
+
+    def __init__(self, config: TransposeConfig) -> None:
+        packed, (tj, ti) = config.packed, config.tile
+        self.word, self.packed = f"b{8 * config.word}", packed
+        self.vl, self.vs = config.load // config.word, config.store // config.word           # words of a vector
+        lanes_j = tj // packed // self.vl
+        self.reader = TiledCopy(Layout((lanes_j, config.threads // lanes_j)), (self.vl, packed))
+        self.stager = TiledCopy(self.reader.threads, (self.vl * packed, 1))
+        lanes_i = _lanes_along_i(config)
+        warps_i = min(ti // packed // self.vs // lanes_i, config.threads // 32)
+        lanes = 32 // lanes_i
+        warps_j = config.threads // 32 // warps_i
+        self.writer = TiledCopy(Layout(((lanes, warps_j), (lanes_i, warps_i)), ((lanes_i, 32 * warps_i), (1, 32))), (1, self.vs))
+        self.read, self.written = (tj // packed, config.rows), (tj, ti // packed)            # the tile in words
+        self.scale, self.halo = config.scale, config.halo > 0
+        for what, extents, by in (("read", self.read, self.reader.tile), ("written", self.written, self.writer.tile)):
+            if any(e % b for e, b in zip(extents, by, strict=True)):
+                raise CodegenError(f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads")
+        self.rest = tuple(t // p for t, p in zip(self.read, self.reader.tile, strict=True))  # how often threads read, along J and I
+
+    def rows_in(self, k: KernelBuilder, moved: _Moved) -> Tensor:
+        """Read what exists of a tile (words along J, I) to registers: ((words, packed), rest...)."""
+        corner, name = (moved.corner[0] // self.scale, moved.corner[1]), moved.name
+        gS, cS = (local_tile(domain_offset(corner, x), self.read, (0, 0))
+                  for x in (moved.source, make_identity_tensor(moved.existing)))
+        tSgS = k.pin(f"tSg{name}", self.reader.partition(gS, k.thread))
+        guard = Guard(k.pin(f"tSc{name}", self.reader.partition(cS, k.thread)), moved.existing, halo=self.halo)
+        fragment = k.registers(f"tSr{name}", self.word, Layout(((self.vl, self.packed), *self.rest)))
+        k.copy(Vector(self.vl), tSgS, fragment, guard=guard)
+        return fragment
+
+    def staged(self, k: KernelBuilder, fragment: Tensor, shared: Tensor, name: str = "T") -> None:
+        """Write the words along I of a tile in registers to shared memory."""
+        rest = self.rest
+        tSsT = k.pin(f"tSs{name}", self.stager.partition(shared, k.thread))
+        turned = fragment
+        if self.packed > 1:
+            turned = k.registers(f"tSw{name}", self.word, Layout((self.vl * self.packed, *rest)))
+            rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
+            transpose_words(k, Tensor(fragment.engine, rows), Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
+        swizzle = shared.layout.swizzle
+        k.copy(Vector(min(self.vl * self.packed, 1 << swizzle.base, _VECTOR // shared.engine.dtype.bytes)), turned, tSsT)
+
+    def columns_out(self, k: KernelBuilder, moved: _Moved) -> None:
+        """Write a tile in shared memory to the target (J, words along I)."""
+        extents, corner, name = moved.target.layout.shape, (moved.corner[0], moved.corner[1] // self.scale), moved.name
+        gD, cD = (local_tile(domain_offset(corner, x), self.written, (0, 0)) for x in (moved.target, make_identity_tensor(extents)))
+        tDsT = k.pin(f"tDs{name}", self.writer.partition(moved.shared, k.thread))
+        tDgD = k.pin(f"tDg{name}", self.writer.partition(gD, k.thread))
+        guard = Guard(k.pin(f"tDc{name}", self.writer.partition(cD, k.thread)), extents)
+        rest = tuple(t // p for t, p in zip(self.written, self.writer.tile, strict=True))
+        fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *rest)))
+        k.copy(Vector(1), tDsT, fragment)
+        k.copy(Vector(self.vs), fragment, tDgD, guard=guard)
+
+
+def _lanes_along_i(config: TransposeConfig) -> int:
+    """Lanes of a warp that write to one row of the target."""
+    return min(_LINE // config.store, config.tile[1] * config.item // config.store, 32)
+
+
+def _swizzle(config: TransposeConfig) -> Swizzle:
+    """The swizzle of the tile: vectors along J are permuted by the position along I.
+
+    A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes (at least one bank). Lanes that
+    read a column step by ``store / word`` words along I; exclusive or with that step's low bits sends them to different chunks.
+    """
+    lanes = _lanes_along_i(config)
+    chunk = max(config.store, _WORD)
+    step = (config.store // config.word).bit_length() - 1
+    if lanes * chunk < _LINE:
+        # Few rows: lanes that are served together are on several columns, and each row of theirs has banks of its own.
+        base = max(_LINE // max(config.word, _WORD) // lanes, config.load // config.word).bit_length() - 1
+        return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 + step - base)
+    base = (chunk // config.word).bit_length() - 1
+    bits = (_LINE // chunk).bit_length() - 1
+    return Swizzle(bits, base, config.tile[0].bit_length() - 1 + step - base)
+
+
+def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,
+              memory: tuple[Pointer, IntLike, IntLike, IntLike]) -> None:
+    """Read what exists of a tile of small elements to shared memory.
+
+    Threads read blocks of as many rows as a word has elements, a word of each: two aligned words cover it. Instead of rows that do
+    not exist others are read. Single elements are read where words would reach beyond the array's memory.
+
+    Tiles of which all rows exist are read at multiples of a stride, without a look at each row, and of others only blocks that
+    have rows. It takes registers for addresses, more than it gains in pairs of tiles, or where tiles are long and have few columns.
+
+    ``memory`` is: the aligned words, how many elements the first of them begins before the array's address, and the first element
+    and the end of what the array spans, in elements from its address on.
+    """
+    packed, name, corner, source, extents = tile.packed, moved.name, moved.corner, moved.source, moved.source.layout.shape
+    words, before, lowest, end = memory
+    by_element = TiledCopy(tile.reader.threads, (packed, packed))
+    blocks = tile.rest[1]
+    along_j, along_i = tile.read[0] * packed, tile.read[1]
+    gS, cS = (local_tile(domain_offset(corner, x), (along_j, along_i), (0, 0)) for x in (source, make_identity_tensor(extents)))
+    tSgS, tScS = k.pin(f"tSg{name}", by_element.partition(gS, k.thread)), k.pin(f"tSc{name}", by_element.partition(cS, k.thread))
+    j = tScS((0, 0), 0, 0)[0]
+
+    def begin(j: IntLike, row: IntLike) -> IntLike:
+        """Where a word begins, in elements from the array's address on."""
+        return source.engine.offset + source.layout(j, row)
+
+    def existing(row: IntLike) -> IntLike:
+        """A row that exists: this one, or the first or last."""
+        return minimum(maximum(row, 0), extents[1] - 1)
+
+    def covering(at: IntLike, blocks: Layout | None = None) -> Tensor:
+        """The aligned words that cover the one that begins there, and those of further blocks."""
+        layout = Layout(2) if blocks is None else make_layout(Layout(2), blocks)
+        return Tensor(words + (before + at) // packed, layout)
+
+    top, bottom = (k.let(f"{row}_{name}", begin(corner[0], existing(corner[1] + i)))
+                   for row, i in (("top", 0), ("bottom", along_i - 1)))
+    inside = k.flag(f"inside_{name}", (integer(minimum(top, bottom)) >= lowest + (packed - 1))
+                    & (integer(maximum(top, bottom) + (along_j + packed)) <= end))
+    k.comment("Rows in: the aligned words that cover the thread's words")
+    with k.when(inside.ne(0)), k.when(less(j, extents[0])):
+        covers = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
+        fragment = k.registers("tSrS", tile.word, Layout(((1, packed), 1, blocks)))
+
+        def read_existing(block: IntLike) -> None:
+            with k.loops((packed,)) as (row,):
+                at = k.let("begin", before + begin(j, existing(tScS((0, row), 0, block)[1])))
+                k.copy(Vector(1), covering(at - before), covers[None, row, block])
+
+        rows = by_element.tile[1]                     # of all threads together: a multiple of a word's, so that theirs begin alike
+        if not config.in_place and config.tile[0] >= _WIDE:
+            every = k.flag(f"every_{name}", (integer(corner[1]) >= 0) & (integer(corner[1] + along_i) <= extents[1]))
+            with k.when(every.ne(0)):
+                for row in range(packed):
+                    strided = covering(begin(j, tScS((0, row), 0, 0)[1]), Layout(blocks, rows * source.layout.stride[1] // packed))
+                    k.copy(Vector(1), k.pin(f"tSg{name}{row}", strided, settled=True), covers[None, row, None])
+            with k.otherwise(), k.loops((blocks,)) as (block,):
+                first = corner[1] + block * rows
+                with k.when(all_of(less(-rows, first), less(first, extents[1]))):
+                    read_existing(block)
+        else:
+            with k.loops((blocks,)) as (block,):
+                read_existing(block)
+        for row in range(packed):                     # words of rows that are a multiple of words apart begin alike
+            bits = k.let(f"bits_{row}", 8 * config.item * ((before + begin(j, tScS((0, row), 0, 0)[1])) % packed))
+            with k.loops((blocks,)) as (block,):
+                cut_words(k, covers[None, row, block], fragment[(None, row), 0, block], bits)
+        tile.staged(k, fragment, moved.shared, name)
+    with k.otherwise(), k.loop("column", packed, unroll=False) as column:
+        single = k.registers("tSrE", source.engine.dtype.name, Layout((packed, blocks)))
+        guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
+        k.copy(Vector(1), tSgS[(column, None), 0, None], single, guard=guard)
+        k.copy(Vector(1), single, by_element.partition(moved.elements, k.thread)[(column, None), 0, None])
+
+
+def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved, lines: Pointer,
+                 before: IntLike) -> None:
+    """Write a tile to rows of the target that begin anywhere: of each column whole sectors by aligned vectors, what is before and
+    after them by elements. That is nothing in a tile that is cut at sectors, but where rows begin and end.
+
+    ``lines`` are words that begin with a sector, so many elements ``before`` the target's address.
+    """
+    packed, words, border, name = config.packed, tile.vs, config.border, moved.name
+    corner, target, (J, I) = moved.corner, moved.target, moved.target.layout.shape
+    if tile.writer.tile[0] % border or config.threads > config.tile[0] * border:
+        raise CodegenError(f"{config.name}: {config.threads} threads have no whole columns that are whole sectors apart")
+    tDcD = k.pin(f"tDc{name}", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
+    rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
+    starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)                              # rows of the target do, in this tile
+    end = k.let(f"end_{name}", I - corner[1] if config.halo else minimum(I - corner[1], config.tile[1]))
+
+    def column_begin(which: IntLike) -> IntLike:
+        """Where a column begins in the target, after ``lines``."""
+        return before + target.engine.offset + target.layout(corner[0] + which, corner[1])
+
+    unit = config.store // config.item if config.halo else border        # what is written whole: vectors, or in place sectors
+
+    def sectors(which: IntLike, name: str = "") -> tuple[IntLike, IntLike, IntLike, IntLike]:
+        """Of a column: where a sector begins first, where what is written whole begins and ends, and where it ends itself."""
+        later = k.let(f"later{name}", (-column_begin(which)) % border)
+        stop = minimum(end, later + config.tile[1]) if config.halo else end
+        first = later + starts * (border - later + later % unit) if config.halo else later
+        return later, first, k.let(f"last{name}", later + maximum(stop - later, 0) // unit * unit), stop
+
+    # The columns of a thread are whole sectors apart: they begin at the same place in a sector and in the tile.
+    column = tDcD((0, 0), 0, 0)[0]
+    later, first, last, _ = sectors(column, f"_{name}")
+    for n in range(vectors):
+        word = tDcD((0, 0), 0, n)[1]
+        # A word is cut from two that follow each other. After the last of a column, a whole one, the first is read.
+        at = [later // packed + word + w for w in range(words + (packed > 1))]
+        at = [k.let(f"word_{name}{n}_{w}", i if config.halo else i % tile.written[1]) for w, i in enumerate(at)]
+        here = k.let(f"here_{name}{n}", later + word * packed)
+        with k.when(all_of(less(first - 1, here), less(here, last))), k.loop("r", rows, unroll=True) as r:
+            which = tDcD((0, 0), r, 0)[0]
+            with k.when(less(corner[0] + which, J)):
+                held = k.registers("tDrS", tile.word, Layout((1, len(at))))
+                for w, i in enumerate(at):
+                    k.copy(Vector(1), _along_i(moved.shared, which, i, held[None, w]), held[None, w])
+                if packed > 1:
+                    cut_words(k, held[0, None], held[0, None], 8 * config.item * (later % packed))
+                whole = Tensor(held.engine, Layout(words))
+                line = k.let("line", ceil_div(column_begin(which), border) * (border // packed))
+                k.copy(Vector(words), whole, Tensor(lines + (line + word), whole.layout))
+
+    if config.halo and unit == 1:
+        return
+    k.comment("Before and behind them: of each column fewer elements than are written whole")
+    lanes = max(unit, config.threads // config.tile[0])
+    ends = TiledCopy(Layout((config.threads // lanes, lanes), (lanes, 1)), (1, 1))
+    tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], lanes)), k.thread))
+    passes = config.tile[0] // ends.tile[0]
+
+    def single(which: IntLike, e: IntLike) -> None:
+        held = k.registers("tErE", f"b{8 * config.item}", Layout(1))
+        k.copy(Vector(1), _along_i(moved.elements, which, e, held), held)
+        k.copy(Vector(1), held, Tensor(target.engine + target.layout(corner[0] + which, corner[1] + e), held.layout))
+
+    def single_ones() -> None:
+        with k.loop("r", passes, unroll=False) as r:
+            which, e = tEcD((0, 0), r, 0)
+            with k.when(less(corner[0] + which, J)):
+                _, first, last, stop = sectors(which)
+                head = starts * first if config.halo else first
+                for start, until in ((starts * border, minimum(head, stop)), (maximum(first, last), stop)):
+                    with k.when(less(start + e, until)):
+                        single(which, start + e)
+
+    if config.halo:                                  # rows of the target begin in this tile, or they end there
+        edge = k.flag("ends", (integer(corner[1]) < 0) | (integer(corner[1] + (config.rows - 1)) >= I))
+        with k.when(edge.ne(0)):
+            single_ones()
+        return
+    with k.when(less(config.tile[1] - 1, end)), k.loop("r", passes, unroll=True) as r:
+        which, e = tEcD((0, 0), r, 0)
+        later = k.let("later", (-column_begin(which)) % border)
+        with k.when(all_of(less(corner[0] + which, J), less(0, later))):
+            behind = k.flag("behind", integer(e) >= later)
+            single(which, e + behind * (config.tile[1] - border))
+    with k.otherwise():
+        single_ones()
+
+
+def _along_i(shared: Tensor, j: IntLike, i: IntLike, fragment: Tensor) -> Tensor:
+    """What a fragment holds of a tile's column ``j``, from ``i`` on."""
+    return domain_offset((j, i), shared).map_domain(lambda layout: composition(layout[1], fragment.layout))
