@@ -65,6 +65,7 @@ _THREE_FIT = 64 * 64                 # the largest tile of float64 of which a mu
 _ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
 _WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
 
+_FEW = 64                            # rows, columns or products of a sum: there one operand is most of what is read or written
 _LINE = 128                          # bytes
 _FULL = (1, 2, 4)                    # times the blocks that fit on the device at once: into so many blocks thin products are cut
 _RESIDENT = 4                        # blocks of a small tile for which a multiprocessor has registers
@@ -268,7 +269,7 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
-    if not p.triangle and not _narrow_reads(p):
+    if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
         for tile in thin_tiles(atom, device, p.k):
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
                 yield reestimated(p, device, tile, chunk)
