@@ -234,7 +234,7 @@ def test_what_is_chosen(dtype):
         x, y = Operand(dtype, (n, 1)), Operand(dtype, (1, n))
         return plan_gemm(GemmProblem(n, n, n, x, y, x), H200).family
 
-    assert family(64) == "gemm_simt" and family(2048) == "gemm_wgmma"
+    assert family(16) == "gemm_simt" and family(2048) == "gemm_wgmma"
 
 
 @pytest.mark.parametrize("dtype, launches", [("int8", 1), ("int16", 3)])

@@ -66,14 +66,14 @@ def fake_cupy(monkeypatch):
     return fake
 
 
-def test_a_launch_passes_everything_on():
+def test_a_launch_passes_everything_on(fake_cupy):
     recorder = FakeLaunch()
     plan = multiply_plan(1000, launches=2)
     Executor(plan, 0, (11, 22), recorder).launch((1, 2, 3), 77, alpha=2, beta=0.5)
     assert recorder.calls == [(function, (8, 1, 1), (128, 1, 1), 0, 77, (1, 2, 3, 1000, 2.0, 0.5), 0) for function in (11, 22)]
 
 
-def test_kernels_that_wait_are_launched_another_way():
+def test_kernels_that_wait_are_launched_another_way(fake_cupy):
     plain, overlapping = FakeLaunch(), FakeLaunch()
     following = following_plan(1000, launches=3)
     plan = replace(following, launches=(*multiply_plan(1000).launches, *following.launches[1:]))
@@ -82,7 +82,7 @@ def test_kernels_that_wait_are_launched_another_way():
     assert overlapping.calls[0][1:] == plain.calls[0][1:]
 
 
-def test_launches_overlap_from_sm_90_on():
+def test_launches_overlap_from_sm_90_on(fake_cupy):
     plain, overlapping = FakeLaunch(), FakeLaunch()
     plan = replace(following_plan(1000, launches=2), device=replace(H200, arch="sm_80"))
     Executor(plan, 0, (11, 22), plain, lambda: overlapping).launch((1, 2, 3), 77)
