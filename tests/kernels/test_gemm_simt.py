@@ -11,7 +11,7 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from cuteblas.planning import H200, GemmProblem, Operand
 from cuteblas.planning.gemm import simt
-from cuteblas.planning.gemm.simt import Candidate, Choice, candidates, plan_simt
+from cuteblas.planning.gemm.simt import Candidate, Choice, candidates, plan_simt, summing
 
 from .engines import check_product, gemm_problem, place, poison, random
 
@@ -296,13 +296,13 @@ def test_elements_of_8_bytes_are_stored_without_bank_conflicts(element, operand)
 
 def test_where_large_tiles_have_totals():
     """Where few blocks have a long K; not where shared memory is too small for them, nor in groups."""
-    def tile(m, k, device=H200):
-        row = Operand("float32", (k, 1), (), False, 16)
-        return plan_simt(GemmProblem(m, 2048, k, row, row, Operand("float32", (1, m), (), False, 16)), device).config.tile
+    large = next(x.tile for x in candidates("float32") if (x.tile.m, x.tile.n) == (256, 128))
 
-    assert tile(2048, 16384).totals == "shared" and tile(2048, 16384).m * tile(2048, 16384).n == 256 * 128
-    assert tile(2048, 4096).totals is None and tile(8192, 16384).totals is None
-    assert tile(2048, 16384, replace(H200, shared_bytes_per_block=101376)).totals is None
+    def totals(depth, blocks, device=H200):
+        return summing(large, depth, blocks, 4, device).totals
+
+    assert totals(16384, 128) == "shared" and totals(4096, 128) is totals(16384, 512) is None
+    assert totals(16384, 128, replace(H200, shared_bytes_per_block=101376)) is None
     for each in candidates("float32"):
         kernel = gemm_simt(SimtConfig("float32", "float32", each.tile, *3 * (OperandAccess(0, 1),)))
         assert abs(kernel.shared_bytes - each.tile.shared_bytes(4)) < 256 and each.tile.totals
