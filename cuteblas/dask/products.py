@@ -26,6 +26,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from ..array.wrapper import ndarray
+from ..codegen.dtypes import DTYPES
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
 from ..engines.settings import BACKENDS
@@ -40,7 +41,6 @@ DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
 
 _CHAINS = 64                            # of partial sums that may be computed at the same time at least, if there are so many
 _ENDS = 8                               # of chains that one task adds, so that there are not many more tasks than products
-_HALVES = frozenset({"float16", "bfloat16"})
 
 
 def matmul(a: Any, b: Any) -> Array:
@@ -262,7 +262,7 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: S
     term = Term(chunks_by or function, arguments, "", "", settings.precision, settings.backend, conj, alone=True, last=True)
     meta = term(None, *(_settled_meta(x) for x in arrays))
     dtype = meta.dtype
-    term = replace(term, dtype=dtype.name, sums="float32" if dtype.name in _HALVES else dtype.name)
+    term = replace(term, dtype=dtype.name, sums=DTYPES[dtype.name].computed if dtype.name in DTYPES else dtype.name)
     summed = sorted({index for indices in inputs for index in indices} - {*out})
     counts = {index: len(extents[index]) for index in (*out, *summed)}
     name = f"{function}-{tokenize(term, [x.name for x in arrays], inputs, out, symmetric)}"
@@ -329,7 +329,7 @@ def _why_not(*arrays: Array) -> str | None:
         kind = type(x._meta)
         if kind is not np.ndarray and kind is not ndarray and kind_of(x._meta) != "cupy":
             return f"chunks are {kind.__module__}.{kind.__name__}"
-        if x.dtype.kind not in "biufc" and x.dtype.name != "bfloat16":
+        if x.dtype.kind not in "biufc" and not ((row := DTYPES.get(x.dtype.name)) and row.is_multiplied):
             return f"elements are {x.dtype}"
     return None
 

@@ -19,7 +19,6 @@ from cuteblas.planning.floors import compulsory_bytes
 from cuteblas.planning.gemm.dispatch import PRECISIONS, plan_gemm
 from cuteblas.planning.problem import H200, CopyProblem
 from cuteblas.runtime import costs as own
-from cuteblas.runtime import devices
 
 MEASURED = HOST.changed({"link_bytes": 1e9, "multiplications": {"int8": 7.0}})
 SAMPLES = [*random_products(24, 0), *random_copies(2, 0)]
@@ -348,7 +347,6 @@ def test_own_costs_are_refused_with_a_warning(monkeypatch, tmp_path):
         assert own.own_costs("A card") is None
     file.write_text(written(replace(default_costs(), device="A card")))
     assert own.own_costs("A card").device == "A card"
-    assert devices.own_costs is own.own_costs
 
 
 def test_options_have_help():

@@ -40,7 +40,7 @@ def test_every_type_order_and_kernel_is_measured_and_right():
     seen = {(row["case"][0], row["case"].split()[1], None if row["variant"].startswith("planning") else row["variant"])
             for row in found}
     assert seen == wanted
-    assert {row["variant"] for row in found if row["case"].startswith("H")} == {"gemm_huge", "planning: gemm_wgmma"}
+    assert {row["variant"] for row in found if row["case"].startswith("H")} == {"gemm_huge", "planning: gemm_mma"}
 
 
 def test_orders_are_those_of_blas():

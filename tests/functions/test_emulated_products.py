@@ -107,7 +107,7 @@ def test_sums_inside_products(subscripts, dtype):
         result = cuteblas.einsum(subscripts, x, y)
     np.testing.assert_array_equal(result, np.einsum(subscripts, x, y))
     calls = cuteblas.stats()["einsum"]["calls"]
-    assert result.dtype == x.dtype and calls["reduce"] >= 1 and sum(calls.values()) >= 2           # sums, and what is done with them
+    assert result.dtype == x.dtype and calls["reduce"] >= 1 and sum(calls.values()) >= 2          # sums, and what is done with them
 
 
 @pytest.mark.parametrize("dtype", ["d", "D"])

@@ -197,7 +197,7 @@ def test_the_limit_decides():
     needed = plan_gemm(square(4096), H200).workspace_bytes
     assert needed > 2 * 4 * 4096**2
     for limit, family, many in ((needed, "gemm_split", False), (needed - 1, "gemm_split", True), (50 << 20, "gemm_split", True),
-                                (1 << 20, "gemm_simt", False), (0, "gemm_simt", False)):
+                                (1 << 20, "gemm_skinny", False), (0, "gemm_simt", False)):
         plan = plan_gemm(square(4096), within(limit, H200))
         assert plan.family == family and plan.workspace_bytes <= limit and ("bytes is over the limit" in plan.reason) == many
     assert "not gemm_split: its workspace is over the limit of 0 bytes even in small blocks" in plan.reason
