@@ -210,8 +210,9 @@ def test_processes_end_with_the_command(monkeypatch, tmp_path):
         futures = [pool.submit(calibrate._make, sample, own) for sample, own in zip(SAMPLES, names, strict=True)]
         own = [child for child in active_children() if child not in before]
         assert own
-    for child in own:
-        child.join(20)
+    end = monotonic() + 20
+    while any(child.is_alive() for child in own) and monotonic() < end:         # the pool's own thread waits for them too
+        sleep(0.05)
     assert not any(child.is_alive() for child in own) and not all(future.done() and not future.cancelled() and
                                                                   not future.exception() for future in futures)
 
