@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from concurrent.futures import Future
 from dataclasses import replace
 from multiprocessing import active_children
+from time import monotonic, sleep
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""float32 and complex64 products on planes in registers, and what native arithmetic is called for."""
+"""float32 and complex64 products by mma.sync on planes in registers; what they share with those by wgmma: test_gemm_skinny.py."""
 
 from dataclasses import replace
 
@@ -7,17 +7,13 @@ import pytest
 
 import cuteblas.planning.gemm.mma as mma
 import cuteblas.planning.gemm.planes as planes
-from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import SPLIT_ATOMS
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.mma import thin_tiles
 from cuteblas.planning.gemm.planes import plan_planes, why_not_planes
-from cuteblas.planning.problem import Fusion
 
-from . import test_gemm_split_complex as of_complex
-from .engines import gemm_problem, place
-from .test_gemm_split import U, hopper, product
-from .test_gemm_split import units as units_of_real
+from .test_gemm_skinny import random, units
+from .test_gemm_split import hopper, product
 
 TILES = [(atom.element, tile) for atom in SPLIT_ATOMS for tile in thin_tiles(atom, H200, 10**6)]
 
@@ -26,16 +22,6 @@ TILES = [(atom.element, tile) for atom in SPLIT_ATOMS for tile in thin_tiles(ato
 def short_sums(monkeypatch):
     """Sums of any length: what is multiplied is as exact."""
     monkeypatch.setattr(planes, "LEAST_K", 1)
-
-
-def random(seed, *shapes, dtype="float32"):
-    rng = np.random.default_rng(seed)
-    real = (rng.standard_normal((*shape, 1 + dtype.startswith("complex"))).astype("f4") for shape in shapes)
-    return tuple(np.ascontiguousarray(x).view(dtype)[..., 0] for x in real)
-
-
-def units(c, a, b):
-    return (of_complex.units if c.dtype.kind == "c" else units_of_real)(c, a, b)
 
 
 def limit(k):
@@ -67,17 +53,6 @@ def test_every_order_and_ragged_extents(engine, monkeypatch, dtype, tile, case):
     assert units(c, *(x.conj() if flag else x for x, flag in zip((a, b), conj, strict=True))) <= limit(k)
 
 
-def test_planes_are_exact(engine):
-    """Integers of 24 bits, one product each: no bit of an element is lost."""
-    hopper(engine)
-    rng = np.random.default_rng(1)
-    a = (rng.integers(2**23, 2**24, (132, 64)) * rng.choice([-1, 1], (132, 64))).astype("f4")
-    c, _plan = product(engine, a, np.eye(64, 20, dtype="f4"), plan_planes)
-    np.testing.assert_array_equal(c, a[:, :20])
-    c, _plan = product(engine, np.eye(20, 64, dtype="f4"), a.T.copy()[:, :100], plan_planes)
-    np.testing.assert_array_equal(c, a.T[:20, :100])
-
-
 @pytest.mark.parametrize("conj_a", [False, True])
 @pytest.mark.parametrize("conj_b", [False, True])
 @pytest.mark.parametrize("a, b", [(1, 1), (1, 1j), (1j, 1), (1j, 1j), (2 - 3j, 5 + 7j)])
@@ -87,83 +62,6 @@ def test_every_sign_of_a_complex_product(engine, a, b, conj_a, conj_b):
     x, y = np.full((9, 1), a, "c8"), np.full((1, 10), b, "c8")
     c, _plan = product(engine, x, y, plan_planes, conj=(conj_a, conj_b))
     np.testing.assert_array_equal(c, np.full((9, 10), (np.conj(a) if conj_a else a) * (np.conj(b) if conj_b else b), "c8"))
-
-
-def test_small_integers_are_exact(engine):
-    hopper(engine)
-    rng = np.random.default_rng(4)
-    a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((132, 300), (300, 40)))
-    c, _plan = product(engine, a, b, plan_planes, a_order="F")
-    np.testing.assert_array_equal(c, a @ b)
-
-
-@pytest.mark.parametrize("where", ["a", "b"])
-@pytest.mark.parametrize("value", [np.inf, np.nan, 2.0**50, -3e38, 2.0**-51, 2.0**-140, 2.0**50 * 1j, complex(1, np.nan)])
-def test_elements_out_of_range_take_native_arithmetic(engine, where, value):
-    hopper(engine)
-    a, b = random(7, (132, 200), (200, 36), dtype="complex64" if isinstance(value, complex) else "float32")
-    c, plan = product(engine, a, b, plan_planes)
-    native, _plan = product(engine, a, b, lambda p, d: planes.plan_simt(p, d))
-    assert (c != native).any()                                      # they are told apart by their rounding
-    (a if where == "a" else b)[131 if where == "a" else 30, 30] = value
-    with np.errstate(all="ignore"):
-        c, _plan = product(engine, a, b, plan_planes)
-        native, _plan = product(engine, a, b, lambda p, d: planes.plan_simt(p, d))
-    np.testing.assert_array_equal(c, native)
-    assert plan.launches[-1].kernel.name.endswith("if2")
-
-
-@pytest.mark.parametrize("value", [0.0, -0.0, 2.0**-50, 2.0**49.9])
-def test_elements_in_range_do_not(engine, value):
-    hopper(engine)
-    a, b = random(8, (132, 200), (200, 36))
-    a[0, 7] = b[9, 3] = value
-    c, _plan = product(engine, a, b, plan_planes)
-    native, _plan = product(engine, a, b, lambda p, d: planes.plan_simt(p, d))
-    assert (c != native).any() and units(c, a, b) <= limit(200)
-
-
-def test_products_at_the_ends_of_the_range(engine):
-    hopper(engine)
-    a, b = random(9, (20, 64), (64, 36))
-    for low in (-50, 46):
-        scaled = [np.copysign(np.clip(abs(x), 1, 4), x) * np.float32(2.0**low) for x in (a, b)]
-        c, _plan = product(engine, *scaled, plan_planes)
-        assert units(c, *scaled) <= limit(64)
-
-
-@pytest.mark.parametrize("slices", [1, 2])
-def test_alpha_and_epilogue(engine, monkeypatch, slices):
-    hopper(engine)
-    plan_planes = choose(monkeypatch, TILES[0][1], slices)
-    a, b = random(5, (40, 136), (136, 36))
-    c, _plan = product(engine, a, b, plan_planes, scalars=(-2.0, 0), alpha="value")
-    assert units(c / -2, a, b) <= limit(136)
-    relu = EpilogueGraph("relu", Node("maximum", "float32", (Node("acc", "float32"), Node("constant", "float32", value=0))))
-    c, _plan = product(engine, a, b, lambda p, d: plan_planes(replace(p, fusion=Fusion(relu)), d))
-    assert (abs(c - np.maximum(a.astype("f8") @ b, 0)) <= limit(136) * U * (abs(a) @ abs(b))).all() and (c == 0).any()
-
-
-@pytest.mark.parametrize("step, flip", [(2, None), (1, (True, False)), (1, (False, True)), (3, (True, True))])
-def test_any_strides(engine, step, flip):
-    hopper(engine)
-    a, b = random(10, (132, 131), (131, 36))
-    pa, pb = place(a, step=step, flip=flip), place(b, "F", step=step, flip=flip)
-    pc = place(np.full((132, 36), np.nan, "f4"), flip=flip)
-    plan = plan_planes(gemm_problem(pa, pb, pc), engine.device)
-    engine.run(plan, 1, 0, a=pa, b=pb, c=pc)
-    assert units(pc.view, a, b) <= limit(131)
-
-
-@pytest.mark.parametrize("k", [72, 73])
-def test_broadcast_operands(engine, k):
-    hopper(engine)
-    a, b = random(6, (3, 132, k), (k, 20))
-    pa, pb, pc = place(a), place(b), place(np.full((3, 132, 20), np.nan, "f4"))
-    problem = gemm_problem(pa, pb, pc)
-    problem = replace(problem, b=replace(problem.b, batch_strides=(0,)))
-    engine.run(plan_planes(problem, engine.device), 1, 0, a=pa, b=pb, c=pc)
-    assert units(pc.view, a, b) <= limit(k)
 
 
 def shape_of(m, n, k, dtype="float32", **kinds):
