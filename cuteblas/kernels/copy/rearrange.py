@@ -22,7 +22,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...layout import Layout, Tensor, coalesce, cosize, idx2crd, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import cut_words, split_words
+from ..common import copy_element, cut_words, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
@@ -262,7 +262,7 @@ class _Side:
         indices = [self.lane + c * side.lanes for c in range(self.pieces)]
         pieces = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
         placed = [] if side.grain else [self._places(index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
-        before = k.aligned_down(f"{self.name}_lines", self.pointer, f"b{8 * config.item}", side.grain)[1] if side.grain else 0
+        before = k.lines(f"{self.name}_lines", self.pointer, f"b{8 * config.item}", side.grain).before if side.grain else 0
         for r, row in enumerate(self.rows()):
             early = k.let(f"{self.name}_early_{r}", (before + row.start) % (side.grain // config.item)) if side.grain else 0
             for c, at in enumerate(pieces):
@@ -366,15 +366,15 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], share
 def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
     """Words that stay whole in registers until their elements go to shared memory: else each element would take a register."""
     word, unit = config.source.word, f"b{8 * _WORD}"
-    lines, _ = k.aligned_down("S_words", words[0].at.engine, unit, _WORD)
+    lines = k.lines("S_words", words[0].at.engine, unit, _WORD)
     held = k.registers("tSrS", unit, Layout(len(words)))
     for i, w in enumerate(words):
         with k.when(w.exists):
-            k.copy(Vector(1), Tensor(lines + w.at.engine.offset // word, Layout(1)), Tensor(held.engine + i, Layout(1)))
+            k.copy(Vector(1), lines.run(w.at(0).index), held(i))
     for i, w in enumerate(words):
         with k.when(w.exists):
             parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
-            split_words(k, Tensor(held.engine + i, Layout(1)), parts)
+            split_words(k, held(i).alone, parts)
             for of_registers, of_memory in _parts(parts, w, shared, 1):
                 k.copy(Vector(1), of_registers, of_memory)
 
@@ -401,13 +401,13 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
     """Runs of the target that begin anywhere: aligned words, each from the two words of shared memory that cover it."""
     k.comment("Out, by the words of memory that are whole")
     word, bits, end = config.target.word, 8 * config.item, target.end
-    lines, before = k.aligned_down("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
+    lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
     words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word) + 1), over="sE")
     for r, row in enumerate(target.rows()):
-        begin = k.let(f"D_begin_{r}", before + row.start)
+        begin = k.let(f"D_begin_{r}", lines.place(target.pointer[row.start]))
         early = k.let(f"D_early_{r}", begin % border)
         held = k.let(f"D_held_{r}", row.above + (border - early))
-        line = k.let(f"D_line_{r}", begin // border * (border // word))
+        line = k.let(f"D_line_{r}", lines.run(begin, target.pieces * config.target.lanes, whole=border // word))
         between = k.let(f"D_bits_{r}", held % word * bits)
         below, above = k.let(f"D_below_{r}", held // word), k.let(f"D_beyond_{r}", (held + (word - 1)) // word)
         low, high = k.let(f"D_low_{r}", (early + (word - 1)) // word), k.let(f"D_high_{r}", (end + early) // word)
@@ -416,19 +416,17 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
             with k.when(all_of(row.exists, less(low - 1, index), less(index, high))):
                 covering = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, Layout(2))
                 for n, at in enumerate((below, above)):         # one word, if it is whole
-                    k.copy(Covering(1), Tensor(words.engine + (at + index), Layout(1)), Tensor(covering.engine + n, Layout(1)))
+                    k.copy(Covering(1), words(at + index), covering(n))
                 cut_words(k, covering, covering, between)
-                k.copy(Vector(1), Tensor(covering.engine, Layout(1)), Tensor(lines + (line + index), Layout(1)))
+                k.copy(Vector(1), covering(0), line(index))
 
     k.comment("Elements of words that are not")
     most = 2 * (word - 1)                                       # of a run
     with k.loop("e", target.count * most, start=k.thread, step=k.threads) as e:
         row = target.row(e // most, "e")
-        begin = k.let("begin", before + row.start)
+        begin = k.let("begin", lines.place(target.pointer[row.start]))
         head, tail = k.let("head", (-begin) % word), k.let("tail", (begin + end) % word)
         last = less(word - 2, e % most)
         at = k.let("at", k.let("index", e % (word - 1)) + select(last, maximum(head, end - tail), 0))
         with k.when(all_of(row.exists, less(at, select(last, end, minimum(head, end))))):
-            single = k.registers("tDrE", f"b{bits}", Layout(1))
-            k.copy(Vector(1), Tensor(shared + (row.above + border + at), Layout(1)), single)
-            k.copy(Vector(1), single, Tensor(target.pointer + (row.start + at), Layout(1)))
+            copy_element(k, "tDrE", shared[row.above + border + at], target.pointer[row.start + at])
