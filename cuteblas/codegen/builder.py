@@ -355,9 +355,7 @@ class KernelBuilder:
     @overload
     def let(self, name: str, value: Tensor) -> Tensor: ...
     def let(self, name: str, value: IntLike | Element | Tensor) -> IntLike | Element | Tensor:
-        """Give an integer expression, or the place of an element or of a tensor, a name in the source; constants and plain variables
-        stay what they are.
-        """
+        """Name an integer expression, or the place of an element or a tensor; constants and plain variables stay what they are."""
         if isinstance(value, Element):
             return replace(value, index=self.let(name, value.index))
         if isinstance(value, Tensor):
@@ -536,7 +534,7 @@ class KernelBuilder:
         when : Expr or bool
             A condition without which none exists.
         """
-        of_source, of_target = (x.alone if isinstance(x, Element) else x for x in (source, target))
+        of_source, of_target = (x.run() if isinstance(x, Element) else x for x in (source, target))
         atom.copy(self, of_source, of_target, guard, when)
 
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:

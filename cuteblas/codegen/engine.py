@@ -60,10 +60,9 @@ class Element(Value):
         """The element's address as a C++ expression."""
         return f"&{self.c}"
 
-    @property
-    def alone(self) -> Tensor:
-        """The tensor that has this element only."""
-        return Tensor(replace(self.pointer, offset=self.index), Layout(1))
+    def run(self, length: int = 1) -> Tensor:
+        """The tensor of so many elements of memory that follow each other, from this one on."""
+        return Tensor(replace(self.pointer, offset=self.index), Layout(length))
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def test_words_that_cover_a_run_which_begins_anywhere(k):
 def test_covering_words_are_memory_of_the_array(k):
     S = Tensor(k.pointer("S", "b16", alignment=2), Layout(100))
     rows = S(k.thread), S(k.thread + 7)
-    assert k.lines("words", S.engine, "b32", 4, spanned=True).covered(rows, 5).c == (
-        "cb::min(tid, tid + 7) >= S_lowest + 1 && cb::max(tid, tid + 7) + 7 <= S_end")
+    covered = k.lines("words", S.engine, "b32", 4, spanned=True).covered(rows, 5)
+    assert covered.c == "tid >= S_lowest + 1 && tid + 14 <= S_end"
     with pytest.raises(CodegenError, match="no parameter"):
         k.lines("others", S.engine, "b32", 4).covered(rows, 5)

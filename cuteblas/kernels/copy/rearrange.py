@@ -17,10 +17,10 @@ from typing import Any
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Covering, CpAsync, Vector
-from ...codegen.engine import CodegenError, Pointer
+from ...codegen.engine import CodegenError, Element
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
-from ...layout import Layout, Tensor, coalesce, cosize, idx2crd, size
+from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
 from ..common import copy_element, cut_words, split_words
 
@@ -189,14 +189,14 @@ class _Word:
     ----------
     at : Tensor
         Its place in global memory.
-    places : tuple of IntLike
-        The places of its elements in shared memory.
+    held : tuple of Element
+        Its elements in shared memory.
     exists : Expr or bool
         Whether it does, in this box.
     """
 
     at: Tensor
-    places: tuple[IntLike, ...]
+    held: tuple[Element, ...]
     exists: Expr | bool
 
 
@@ -256,8 +256,8 @@ class _Side:
         for r in range(-(-self.count // self.side.rows)):
             yield self.row(self._row + r * self.side.rows, str(r), self._busy)
 
-    def words(self) -> Iterator[_Word]:
-        """The words of this thread, of which each is a part of one run."""
+    def words(self, shared: Tensor) -> Iterator[_Word]:
+        """The words of this thread, of which each is a part of one run, between global and shared memory."""
         k, config, side = self._k, self._config, self.side
         indices = [self.lane + c * side.lanes for c in range(self.pieces)]
         pieces = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
@@ -274,7 +274,7 @@ class _Side:
                     places = placed[c]
                     whole = isinstance(self.end, int) and (c + 1) * side.lanes * side.word <= self.elements
                     inside = True if whole else less(at, self.end)
-                yield _Word(Tensor(self.pointer + (row.start + at), Layout(side.word)), tuple(p + row.above for p in places),
+                yield _Word(self.pointer[row.start + at].run(side.word), tuple(shared(p + row.above) for p in places),
                             all_of(row.exists, inside))
 
     def _places(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
@@ -329,29 +329,30 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
 
     sE = k.shared("sE", element, Layout(cosize(config.shared) + border + (config.target.word if border else 0)))
     source.begin(k.let("S_first", first_s), limits)
-    _box_in(k, config, list(source.words()), sE.engine + border)
+    sB = domain_offset(border, sE)
+    _box_in(k, config, list(source.words(sB)))
     k.barrier()
     target.begin(k.let("D_first", first_d), limits)
     if config.target.covering:
-        _runs_out(k, config, target, sE.engine, border)
+        _runs_out(k, config, target, sB, border)
     else:
-        _box_out(k, config, list(target.words()), sE.engine)
+        _box_out(k, config, list(target.words(sB)))
     return k.build()
 
 
-def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
+def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     k.comment("In, by runs of the source")
     word, element = config.source.word, f"b{8 * config.item}"
     whole = config.source.whole(config.box, config.held)
     if config.item * word >= _ASYNCHRONOUS and whole:
         for w in words:
             with k.when(w.exists):
-                k.copy(CpAsync(word), w.at, Tensor(shared + w.places[0], w.at.layout))
+                k.copy(CpAsync(word), w.at, w.held[0].run(word))
         k.commit()
         k.wait(0)
         return
     if config.item < config.item * word == _WORD and not whole:
-        _elements_in(k, config, words, shared)
+        _elements_in(k, config, words)
         return
     held = k.registers("tSrS", element, Layout((word, len(words))))
     for i, w in enumerate(words):
@@ -359,11 +360,11 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], share
             k.copy(Vector(word), w.at, held[None, i])
     for i, w in enumerate(words):
         with k.when(w.exists):
-            for of_registers, of_memory in _parts(held[None, i], w, shared, word if whole else 1):
+            for of_registers, of_memory in _parts(held[None, i], w, word if whole else 1):
                 k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
 
 
-def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
+def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     """Words that stay whole in registers until their elements go to shared memory: else each element would take a register."""
     word, unit = config.source.word, f"b{8 * _WORD}"
     lines = k.lines("S_words", words[0].at.engine, unit, _WORD)
@@ -374,30 +375,30 @@ def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], 
     for i, w in enumerate(words):
         with k.when(w.exists):
             parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
-            split_words(k, held(i).alone, parts)
-            for of_registers, of_memory in _parts(parts, w, shared, 1):
+            split_words(k, held(i).run(), parts)
+            for of_registers, of_memory in _parts(parts, w, 1):
                 k.copy(Vector(1), of_registers, of_memory)
 
 
-def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
+def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     k.comment("Out, by runs of the target")
     word, element = config.target.word, f"b{8 * config.item}"
     whole = config.target.whole(config.box, config.held)
     for i, w in enumerate(words):
         with k.when(w.exists):
             held = k.registers(f"tDrD_{i}", element, Layout(word))
-            for of_registers, of_memory in _parts(held, w, shared, word if whole else 1):
+            for of_registers, of_memory in _parts(held, w, word if whole else 1):
                 k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
             k.copy(Vector(word), held, w.at)
 
 
-def _parts(held: Tensor, word: _Word, shared: Pointer, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tensor]]:
     """A word in registers, by vectors of so many elements, and where these are in shared memory."""
-    for e in range(0, len(word.places), width):
-        yield Tensor(held.engine + e, Layout(width)), Tensor(shared + word.places[e], Layout(width))
+    for e in range(0, len(word.held), width):
+        yield held(e).run(width), word.held[e].run(width)
 
 
-def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Pointer, border: int) -> None:
+def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor, border: int) -> None:
     """Runs of the target that begin anywhere: aligned words, each from the two words of shared memory that cover it."""
     k.comment("Out, by the words of memory that are whole")
     word, bits, end = config.target.word, 8 * config.item, target.end
@@ -429,4 +430,4 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         last = less(word - 2, e % most)
         at = k.let("at", k.let("index", e % (word - 1)) + select(last, maximum(head, end - tail), 0))
         with k.when(all_of(row.exists, less(at, select(last, end, minimum(head, end))))):
-            copy_element(k, "tDrE", shared[row.above + border + at], target.pointer[row.start + at])
+            copy_element(k, "tDrE", shared(row.above + at), target.pointer[row.start + at])

@@ -518,8 +518,8 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
                     k.copy(Vector(1), moved.shared(which, i), held[None, w])
                 if packed > 1:
                     cut_words(k, held[0, None], held[0, None], 8 * config.item * (later % packed))
-                out = lines.run(column_begin(which) + (border - 1), Layout((words, tile.written[1])), whole=border // packed)
-                k.copy(Vector(words), Tensor(held.engine, Layout(words)), k.let("line", out)[None, word // words])
+                line = k.let("line", lines.run(column_begin(which) + (border - 1), tile.written[1], whole=border // packed))
+                k.copy(Vector(words), held(0, 0).run(words), line(word).run(words))
 
     if config.halo and unit == 1:
         return
