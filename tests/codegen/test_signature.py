@@ -9,7 +9,7 @@ from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.signature import TensorParam, View
 from cuteblas.kernels.gemm.simt import OperandAccess, SimtConfig, TileShape, gemm_simt
-from cuteblas.layout import Layout, flatten
+from cuteblas.layout import Layout, Tensor, flatten
 from cuteblas.layout.symbolic import Expr, substitute
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.operands import launch
@@ -118,7 +118,7 @@ def test_costs_are_counted_for_typical_extents():
     def conflicts(typical):
         k = KernelBuilder("k", 32)
         k.tensors(TensorParam("A", "mk", "float32", ("k", 1)), modes="mk", typical=typical)
-        s = k.shared("s", "float32", Layout((32, 32), (k.extent("k"), 1)))
+        s = Tensor(k.shared("s", "float32", Layout(1024)).engine, Layout((32, 32), (k.extent("k"), 1)))
         k.copy(Vector(1), s(k.thread, 0), k.registers("r", "float32", Layout(1)))
         return k.build().facts["shared load s"]
 
