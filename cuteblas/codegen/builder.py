@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, overload
 
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
 from .access import AccessCounter
 from .dtypes import DType, dtype
-from .engine import CodegenError, Element, Pointer, static_extents
+from .engine import CodegenError, Element, Lines, Pointer, static_extents
 from .intrinsics import Argument, called, intrinsic
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
@@ -199,7 +199,8 @@ class KernelBuilder:
 
     # -- parameters -----------------------------------------------------------------------------------------------------------
     def tensors(self, *tensors: TensorParam, modes: Iterable[str] = "", batch: int = 0, multiples: Mapping[str, int] | None = None,
-                nested: Mapping[str, int] | None = None, suffix: str = "") -> tuple[GlobalTensor, ...]:
+                nested: Mapping[str, int] | None = None, typical: Mapping[str, int] | None = None,
+                suffix: str = "") -> tuple[GlobalTensor, ...]:
         """Declare the tensors that the kernel works on, and with them their parameters.
 
         In this order: tensor maps; the addresses of what is read, then of what is written; the extents of ``modes``; the strides
@@ -219,10 +220,13 @@ class KernelBuilder:
             What divides the extents of modes, beside the vectors along them: powers of two.
         nested : mapping of str to int, optional
             How many modes are nested in a mode where it is more than one.
+        typical : mapping of str to int, optional
+            For which extents of modes the costs of accesses are counted.
         suffix : str
             Ends the names of extents: ``M`` becomes ``M<suffix>``.
         """
-        return declare(self, tensors, modes=modes, batch=batch, multiples=multiples, nested=nested, suffix=suffix)
+        return declare(self, tensors, modes=modes, batch=batch, multiples=multiples, nested=nested, typical=typical,
+                       suffix=suffix)
 
     def extent(self, mode: str) -> IntLike:
         """The extent of a mode that has been declared: the product of those that are nested in it."""
@@ -297,9 +301,10 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "tensor_map", dtype("b8")))
         return name
 
-    def aligned_down(self, name: str, pointer: Pointer, element: str, nbytes: int) -> tuple[Pointer, Expr]:
-        """The last multiple of ``nbytes`` (a power of two) that is not after a pointer, as a pointer to elements of another type,
-        and how many of the pointer's own elements are between. These may not be memory of the array.
+    def lines(self, name: str, pointer: Pointer, element: str, nbytes: int, *, spanned: bool = False) -> Lines:
+        """The memory around a tensor as words of a type, from the last multiple of ``nbytes`` (a power of two) on that is not after
+        its pointer. Words before and after the tensor may not be memory of the array: ``spanned``, parameters
+        ``<pointer>_lowest`` and ``<pointer>_end`` say what is, in elements from the pointer on.
         """
         dt, item = dtype(element), pointer.dtype.bytes
         const = " const" if pointer.const else ""
@@ -307,7 +312,9 @@ class KernelBuilder:
         self._line(f"{dt.ctype}{const}* const {self._fresh(name)} = cb::aligned_down<{dt.ctype}{const}, {nbytes}>({pointer.name});")
         between = f"static_cast<int>(reinterpret_cast<unsigned long long>({pointer.name}) & {nbytes - 1}) / {item}"
         before = self._declare(f"{name}_before", between, Var(f"{name}_before", 0, nbytes // item - 1))
-        return Pointer("gmem", name, dt, alignment=nbytes, root=pointer.root, const=pointer.const), before
+        words = Pointer("gmem", name, dt, alignment=nbytes, root=pointer.root, const=pointer.const)
+        span = (self.integer(f"{pointer.name}_lowest", lo=None), self.integer(f"{pointer.name}_end")) if spanned else None
+        return Lines(words, before, dt.bytes // item, span)
 
     # -- memory ---------------------------------------------------------------------------------------------------------------
     def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128,
@@ -341,8 +348,18 @@ class KernelBuilder:
         return Tensor(Pointer("rmem", name, dt, root=name), layout)
 
     # -- integers -------------------------------------------------------------------------------------------------------------
-    def let(self, name: str, value: IntLike) -> IntLike:
-        """Give an integer expression a name in the source; constants and plain variables stay what they are."""
+    @overload
+    def let(self, name: str, value: IntLike) -> IntLike: ...
+    @overload
+    def let(self, name: str, value: Element) -> Element: ...
+    @overload
+    def let(self, name: str, value: Tensor) -> Tensor: ...
+    def let(self, name: str, value: IntLike | Element | Tensor) -> IntLike | Element | Tensor:
+        """Name an integer expression, or the place of an element or a tensor; constants and plain variables stay what they are."""
+        if isinstance(value, Element):
+            return replace(value, index=self.let(name, value.index))
+        if isinstance(value, Tensor):
+            return Tensor(replace(value.engine, offset=self.let(name, value.engine.offset)), value.layout)
         if isinstance(value, int) or value.op == "var":
             return value
         return self._declare(name, self._c(value), value)
@@ -502,7 +519,7 @@ class KernelBuilder:
         self._line(f"while ({self._c(condition)}) {{}}")
 
     # -- work -----------------------------------------------------------------------------------------------------------------
-    def copy(self, atom: CopyAtom, source: Tensor, target: Tensor, *, guard: Guard | None = None,
+    def copy(self, atom: CopyAtom, source: Tensor | Element, target: Tensor | Element, *, guard: Guard | None = None,
              when: Expr | bool = True) -> None:
         """Copy a tensor as the atom does it: :mod:`~cuteblas.codegen.copies`, :mod:`~cuteblas.codegen.tma`.
 
@@ -510,14 +527,15 @@ class KernelBuilder:
         ----------
         atom : CopyAtom
             By which instructions.
-        source, target : Tensor
-            Of the same extents, partitioned among threads where the atom is a thread's.
+        source, target : Tensor or Element
+            Of the same extents, partitioned among threads where the atom is a thread's; an element is a tensor of one.
         guard : Guard, optional
             Which elements exist.
         when : Expr or bool
             A condition without which none exists.
         """
-        atom.copy(self, source, target, guard, when)
+        of_source, of_target = (x.run() if isinstance(x, Element) else x for x in (source, target))
+        atom.copy(self, of_source, of_target, guard, when)
 
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
         """Count what an access costs: ``width`` elements at ``element``, by a device function."""

@@ -6,16 +6,18 @@ A :class:`~cuteblas.layout.Tensor` is an engine and a layout. Slicing a tensor a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal
 
-from ..layout import Tensor, rank, size
-from ..layout.symbolic import IntLike, bits_of, is_static
+from ..layout import Layout, Tensor, rank, size
+from ..layout.symbolic import IntLike, bits_of, is_static, maximum, minimum
 from .dtypes import DType
 from .errors import CodegenError
-from .values import Rendered, Value, rendered
+from .values import Rendered, Value, integer, rendered
 
-__all__ = ["CodegenError", "Element", "Pointer", "Space", "static_extents"]
+__all__ = ["CodegenError", "Element", "Lines", "Pointer", "Space", "static_extents"]
 
 Space = Literal["gmem", "smem", "rmem"]
 
@@ -57,6 +59,10 @@ class Element(Value):
     def address(self) -> str:
         """The element's address as a C++ expression."""
         return f"&{self.c}"
+
+    def run(self, length: int = 1) -> Tensor:
+        """The tensor of so many elements of memory that follow each other, from this one on."""
+        return Tensor(replace(self.pointer, offset=self.index), Layout(length))
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,66 @@ class Pointer:
     def aligned_to(self, index: IntLike, nbytes: int) -> bool:
         """Whether the element at ``index`` is provably aligned to ``nbytes``."""
         return self.alignment % nbytes == 0 and (bits_of(index) * self.dtype.bytes) % nbytes == 0 if self.space != "rmem" else True
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The memory around a tensor as aligned words, which its elements begin anywhere in: :meth:`KernelBuilder.lines` makes them.
+
+    Places are counted in elements of the tensor, from the first word on, which is not after the tensor's address.
+
+    Attributes
+    ----------
+    words : Pointer
+        The words.
+    before : IntLike
+        Elements from the first word to the tensor's address.
+    packed : int
+        Elements of a word.
+    span : tuple of IntLike, optional
+        The first element and the end of what memory the array spans, from the tensor's address on.
+
+    Examples
+    --------
+    A word of four bytes that begins anywhere is cut from the two aligned ones that cover it:
+
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.layout import Layout, Tensor
+    >>> k = KernelBuilder("example", threads=32)
+    >>> S = Tensor(k.pointer("S", "b8", alignment=1), Layout(100))
+    >>> lines = k.lines("S_words", S.engine, "b32", 4)
+    >>> place = lines.place(S(k.thread))
+    >>> place, lines.run(place, 2)(1), lines.bits(place)
+    (S_words_before + tid, S_words[((S_words_before + tid) >> 2) + 1], (S_words_before + tid & 3) * 8)
+    """
+
+    words: Pointer
+    before: IntLike
+    packed: int
+    span: tuple[IntLike, IntLike] | None = None
+
+    def place(self, element: Element) -> IntLike:
+        """The place of an element of the tensor."""
+        return self.before + element.index
+
+    def run(self, place: IntLike, layout: Layout | int = 1, whole: int = 1) -> Tensor:
+        """Words from the one on that a place is in, so many or in this layout; or from the first of the ``whole`` ones that it is
+        in, where words are counted in so many at a time.
+        """
+        first = place // (self.packed * whole) * whole
+        return Tensor(self.words + first, layout if isinstance(layout, Layout) else Layout(layout))
+
+    def bits(self, place: IntLike) -> IntLike:
+        """Bits of its word before a place."""
+        return 8 * self.words.dtype.bytes // self.packed * (place % self.packed)
+
+    def covered(self, runs: Iterable[Element], length: IntLike) -> Value:
+        """Whether the words that cover so many elements from each of these on, and one word more, are memory of the array."""
+        if self.span is None:
+            raise CodegenError(f"what memory {self.words.root} spans is no parameter of the kernel")
+        (lowest, end), places = self.span, [run.index for run in runs]
+        return ((integer(reduce(minimum, places)) >= lowest + (self.packed - 1))
+                & (integer(reduce(maximum, places) + (length + self.packed)) <= end))
 
 
 def static_extents(tensor: Tensor) -> tuple[int, ...]:

@@ -40,8 +40,9 @@ class TensorParam:
         Names of its modes: a letter each, or a word each. The extent of ``m`` is the parameter ``M``, the stride ``d<name>_m``.
     element : str
         NumPy's name of the element type.
-    strides : tuple of (int or None), optional
-        The strides that are known when the kernel is generated; ``None`` for those that are parameters. None are known by default.
+    strides : tuple of (int, str or None), optional
+        The strides that are known when the kernel is generated, and of rows that follow each other without gaps the mode whose
+        extent it is; ``None`` for those that are parameters. None are known by default.
     width : int
         Elements of a vector access along the mode with stride 1. They divide the address, the other strides and, unless it is known
         already, the extent of that mode.
@@ -71,7 +72,7 @@ class TensorParam:
     name: str
     modes: str | tuple[str, ...]
     element: str
-    strides: tuple[int | None, ...] | None = None
+    strides: tuple[int | str | None, ...] | None = None
     width: int = 1
     written: bool = False
     map: str = ""
@@ -87,7 +88,7 @@ class TensorParam:
             raise CodegenError(f"vectors of {self.width} elements of {self.name} need a mode with stride 1, got {self}")
 
     @property
-    def known_strides(self) -> tuple[int | None, ...]:
+    def known_strides(self) -> tuple[int | str | None, ...]:
         """The strides, ``None`` where they are parameters."""
         return self.strides if self.strides is not None else (None,) * len(self.modes)
 
@@ -248,7 +249,7 @@ class Declarations:
 
 def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable[str] = "", batch: int = 0,
             multiples: Mapping[str, int] | None = None, nested: Mapping[str, int] | None = None,
-            suffix: str = "") -> tuple[GlobalTensor, ...]:
+            typical: Mapping[str, int] | None = None, suffix: str = "") -> tuple[GlobalTensor, ...]:
     """Declare tensors together: see :meth:`~cuteblas.codegen.builder.KernelBuilder.tensors`.
 
     Parameters
@@ -265,6 +266,8 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
         By name of a parameter, what it is a multiple of.
     nested : mapping of str to int, optional
         By mode, how many modes are nested in it.
+    typical : mapping of str to int, optional
+        By mode, the extent for which the costs of accesses are counted.
     suffix : str
         What names of strides end in.
 
@@ -287,7 +290,7 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
     >>> [q.name for q in k.build().params]
     ['A', 'B', 'dA_m', 'dB_n']
     """
-    known, multiples, counts = k.declarations, multiples or {}, nested or {}
+    known, multiples, counts, usual = k.declarations, multiples or {}, nested or {}, typical or {}
     if twice := [t.name for i, t in enumerate(tensors) if t.name in {*known.tensors, *(other.name for other in tensors[:i])}]:
         raise TypeError(f"{k.name} has two tensors with the name {twice[0]}")
     for t in tensors:
@@ -301,7 +304,8 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
 
     def integer(name: str, part: Part, lowest: int | None) -> IntLike:
         known.parts[name] = part
-        return k.integer(name, lo=lowest, multiple=part.multiple)
+        extent = part.of.lower() if part.kind == "value" else ""
+        return k.integer(name, lo=lowest, multiple=part.multiple, typical=usual.get(extent))
 
     def of_mode(name: str, mode: str, part: Part, lowest: int | None, first: int | None = None) -> Nested:
         """A parameter, or one for each of the modes that are nested in a mode; the first may be known."""
@@ -317,13 +321,17 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
         multiple = max([multiples.get(mode, 1), *(t.along(mode) for t in tensors)])
         part = Part(name, "value" if counts.get(mode, 1) == 1 else "element", multiple=multiple)
         known.extents[mode + suffix] = of_mode(name, mode, part, 0)
+    def stride(t: TensorParam, at: int, extent: str) -> Nested:
+        mode, given = t.modes[at], t.known_strides[at]
+        if isinstance(given, str):
+            return known.extents[given + suffix]
+        return of_mode(f"d{t.name}_{mode}", mode, Part(t.name, "stride", at, None, t.width, extent), t.lowest, given)
+
     strides: dict[str, tuple[Nested, ...]] = {}
     for t in tensors:
         extents = tuple(f"{mode.upper()}{suffix}" if mode + suffix in known.extents else "" for mode in t.modes)
         known.tensors[t.name] = replace(t, extents=extents)
-        strides[t.name] = tuple(
-            of_mode(f"d{t.name}_{mode}", mode, Part(t.name, "stride", at, None, t.width, extent), t.lowest, stride)
-            for at, (mode, stride, extent) in enumerate(zip(t.modes, t.known_strides, extents, strict=True))) if t.addressed else ()
+        strides[t.name] = tuple(stride(t, at, extent) for at, extent in enumerate(extents)) if t.addressed else ()
     if suffix not in known.batch:
         known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", "element", leaf=i), 0) for i in range(batch))
     found: list[GlobalTensor] = []
@@ -431,6 +439,8 @@ class Signature:
                             f"got {value}")
         for mode, known, stride, extent in zip(tensor.modes, tensor.known_strides, value.strides, tensor.extents, strict=True):
             first = stride[0] if isinstance(stride, tuple) else stride
+            if isinstance(known, str):
+                known = values.get(tensor.extents[tensor.modes.index(known)])
             if known not in (None, first) and not self._single(extent, 0, values):
                 raise ValueError(f"{name} of {self.kernel} has the stride {known} along {mode}, got {first}")
 

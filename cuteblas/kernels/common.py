@@ -8,14 +8,14 @@ from operator import or_
 
 from ..codegen.builder import KernelBuilder
 from ..codegen.copies import Vector
-from ..codegen.engine import CodegenError, Pointer
-from ..codegen.signature import Nested, TensorParam
+from ..codegen.engine import CodegenError, Element, Pointer
+from ..codegen.signature import TensorParam
 from ..codegen.values import Value, cast
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["PAIRS", "Nested", "OperandAccess", "clear", "combine", "cut_words", "grouped_raster", "join_words",
-           "mapped", "matrix_at", "operand", "split_words", "tile_of_block", "transpose_words"]
+__all__ = ["PAIRS", "OperandAccess", "clear", "combine", "copy_element", "cut_words", "grouped_raster",
+           "join_words", "mapped", "operand", "split_words", "tile_of_block", "transpose_words"]
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 
@@ -57,14 +57,6 @@ def operand(name: str, modes: str, element: str, access: OperandAccess, *, writt
 def mapped(name: str, modes: str, element: str) -> TensorParam:
     """The declaration of an operand that is read by its tensor map alone."""
     return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
-
-
-def matrix_at(pointer: Pointer, extents: tuple[Nested, ...], strides: tuple[Nested, ...], batch: tuple[IntLike, ...],
-              batch_strides: tuple[IntLike, ...], index: IntLike | tuple[IntLike, ...]) -> Tensor:
-    """The matrix at one index of a batch, which is flat or a coordinate; without batch modes there is only one."""
-    if not batch:
-        return Tensor(pointer, Layout(extents, strides))
-    return Tensor(pointer, Layout((*extents, batch), (*strides, batch_strides)))[*(None for _ in extents), index]
 
 
 def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int], batched: bool, group: int = 0,
@@ -129,6 +121,13 @@ def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     packed, dt, to = size(source.layout), source.engine.dtype, target.engine.dtype
     shifted = [cast(source(c), to.name) << 8 * dt.bytes * c for c in range(packed)]
     k.assign(target(0), reduce(or_, shifted) if packed > 1 else source(0))
+
+
+def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:
+    """Copy an element through a register of a name."""
+    single = k.registers(name, source.dtype.name, Layout(1))
+    k.copy(Vector(1), source, single)
+    k.copy(Vector(1), single, target)
 
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:

@@ -9,6 +9,7 @@ from cuteblas.codegen.mbarrier import Mbarriers
 from cuteblas.codegen.swizzled import operand_layout
 from cuteblas.codegen.tma import TmaBox, TmaLoad, TmaStore
 from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
+from cuteblas.layout.symbolic import evaluate
 
 
 @pytest.fixture
@@ -104,3 +105,38 @@ def test_a_box_fills_the_whole_tile(k):
     tile = k.shared("tile", "float16", operand_layout(64, 64, "float16", True))
     with pytest.raises(CodegenError, match="tiles of 16384 bytes"):
         k.copy(TmaLoad(k.tensor_map("map"), box, bar), local_tile(make_identity_tensor((256, 64)), (128, 64), (0, 0)), tile)
+
+
+def test_an_element_is_a_tensor_of_one(k):
+    g, s, r = places(k, shape=(4, 8))
+    k.copy(Vector(1), s(3, k.thread), r(1, 0))
+    with pytest.raises(CodegenError, match="extents differ"):
+        k.copy(Vector(1), s(3, 0), r)
+    k.copy(Vector(1), r(1, 0), k.let("place", g(k.thread, 2)))
+    assert [line.strip() for line in k.build().body.splitlines()[-4:-1]] == [
+        "cb::load_shared<1>(&r[1], &s[tid * 4 + 3]);", "int const place = tid + 8;", "cb::store_global<1>(&g[place], &r[1]);"]
+
+
+def test_words_that_cover_a_run_which_begins_anywhere(k):
+    """Two aligned words cover a word of four elements; places are counted from the first word, not from the array's address."""
+    S = Tensor(k.pointer("S", "b8", alignment=1), Layout((100, 9), (1, 102)))
+    lines = k.lines("words", S.engine, "b32", 16, spanned=True)
+    assert [q.name for q in k.build().params] == ["S", "S_lowest", "S_end"]
+    place = lines.place(S(k.thread, 2))
+    at = {"words_before": 13, "tid": 5, "S_lowest": -3, "S_end": 1000}
+    start = 13 + 5 + 2 * 102
+    assert [evaluate(lines.run(place, 2)(n).index, at) for n in range(2)] == [start // 4, start // 4 + 1]
+    assert evaluate(lines.bits(place), at) == 8 * (start % 4)
+    assert evaluate(lines.run(place, 4, whole=4)(0).index, at) == start // 16 * 4
+    k.copy(Vector(4), lines.run(place, 4, whole=4), k.registers("r", "b32", Layout(4)))
+    with pytest.raises(CodegenError, match="not provably aligned"):
+        k.copy(Vector(4), lines.run(place, 4), k.registers("q", "b32", Layout(4)))
+
+
+def test_covering_words_are_memory_of_the_array(k):
+    S = Tensor(k.pointer("S", "b16", alignment=2), Layout(100))
+    rows = S(k.thread), S(k.thread + 7)
+    covered = k.lines("words", S.engine, "b32", 4, spanned=True).covered(rows, 5)
+    assert covered.c == "tid >= S_lowest + 1 && tid + 14 <= S_end"
+    with pytest.raises(CodegenError, match="no parameter"):
+        k.lines("others", S.engine, "b32", 4).covered(rows, 5)

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuteblas.codegen.builder import KernelBuilder
+from cuteblas.codegen.copies import Vector
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.signature import TensorParam, View
 from cuteblas.kernels.gemm.simt import OperandAccess, SimtConfig, TileShape, gemm_simt
-from cuteblas.layout import flatten
+from cuteblas.layout import Layout, Tensor, flatten
 from cuteblas.layout.symbolic import Expr, substitute
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.operands import launch
@@ -99,6 +100,29 @@ def test_a_stride_that_is_known_is_not_another():
     with pytest.raises(ValueError, match=r"A of .* has the stride 1 along k, got 2"):
         product().signature.bind(strided, EXTENTS)
     assert product().signature.bind(strided, {**EXTENTS, "K": 1}), "any stride will do for one column"
+
+
+def test_rows_without_gaps_have_no_stride_of_their_own():
+    k = KernelBuilder("k", 32)
+    A, = k.tensors(TensorParam("A", "mk", "float32", ("k", 1)), modes="mk", typical={"k": 7})
+    kernel = k.build()
+    assert [q.name for q in kernel.params] == ["A", "M", "K"] and str(A.at().layout) == "(M,K):(K,1)"
+    assert kernel.signature.bind(A=View("a", (4, 1)), M=3, K=4) == ("a", 3, 4)
+    assert "strides (k, 1)" in str(kernel.signature)
+    with pytest.raises(ValueError, match=r"A of k has the stride 4 along m, got 5"):
+        kernel.signature.bind(A=View("a", (5, 1)), M=3, K=4)
+    assert kernel.signature.bind(A=View("a", (5, 1)), M=1, K=4), "any stride will do for one row"
+
+
+def test_costs_are_counted_for_typical_extents():
+    def conflicts(typical):
+        k = KernelBuilder("k", 32)
+        k.tensors(TensorParam("A", "mk", "float32", ("k", 1)), modes="mk", typical=typical)
+        s = Tensor(k.shared("s", "float32", Layout(1024)).engine, Layout((32, 32), (k.extent("k"), 1)))
+        k.copy(Vector(1), s(k.thread, 0), k.registers("r", "float32", Layout(1)))
+        return k.build().facts["shared load s"]
+
+    assert "1 wavefronts of" in conflicts({"k": 7}) and "8 wavefronts of" in conflicts({"k": 8})
 
 
 def test_what_is_read_comes_before_what_is_written():

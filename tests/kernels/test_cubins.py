@@ -15,9 +15,8 @@ from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import SPLIT_ATOMS, mma_atom
 from cuteblas.kernels.common import OperandAccess
-from cuteblas.kernels.copy.from_short_rows import FromShortRowsConfig
 from cuteblas.kernels.copy.rearrange import RearrangeConfig
-from cuteblas.kernels.copy.short_rows import ShortRowsConfig
+from cuteblas.kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig
 from cuteblas.kernels.epilogue import FusedEpilogue, FusedMatrix
 from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma

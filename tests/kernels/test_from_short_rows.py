@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.copy.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
+from cuteblas.kernels.copy.short_rows import FromShortRowsConfig, from_short_rows_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
 
 from .engines import Strided, aligned, copy_problem

@@ -17,12 +17,12 @@ from typing import Any
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Covering, CpAsync, Vector
-from ...codegen.engine import CodegenError, Pointer
+from ...codegen.engine import CodegenError, Element
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
-from ...layout import Layout, Tensor, coalesce, cosize, idx2crd, size
+from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import cut_words, split_words
+from ..common import copy_element, cut_words, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
@@ -189,14 +189,14 @@ class _Word:
     ----------
     at : Tensor
         Its place in global memory.
-    places : tuple of IntLike
-        The places of its elements in shared memory.
+    held : tuple of Element
+        Its elements in shared memory.
     exists : Expr or bool
         Whether it does, in this box.
     """
 
     at: Tensor
-    places: tuple[IntLike, ...]
+    held: tuple[Element, ...]
     exists: Expr | bool
 
 
@@ -256,13 +256,13 @@ class _Side:
         for r in range(-(-self.count // self.side.rows)):
             yield self.row(self._row + r * self.side.rows, str(r), self._busy)
 
-    def words(self) -> Iterator[_Word]:
-        """The words of this thread, of which each is a part of one run."""
+    def words(self, shared: Tensor) -> Iterator[_Word]:
+        """The words of this thread, of which each is a part of one run, between global and shared memory."""
         k, config, side = self._k, self._config, self.side
         indices = [self.lane + c * side.lanes for c in range(self.pieces)]
         pieces = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
         placed = [] if side.grain else [self._places(index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
-        before = k.aligned_down(f"{self.name}_lines", self.pointer, f"b{8 * config.item}", side.grain)[1] if side.grain else 0
+        before = k.lines(f"{self.name}_lines", self.pointer, f"b{8 * config.item}", side.grain).before if side.grain else 0
         for r, row in enumerate(self.rows()):
             early = k.let(f"{self.name}_early_{r}", (before + row.start) % (side.grain // config.item)) if side.grain else 0
             for c, at in enumerate(pieces):
@@ -274,7 +274,7 @@ class _Side:
                     places = placed[c]
                     whole = isinstance(self.end, int) and (c + 1) * side.lanes * side.word <= self.elements
                     inside = True if whole else less(at, self.end)
-                yield _Word(Tensor(self.pointer + (row.start + at), Layout(side.word)), tuple(p + row.above for p in places),
+                yield _Word(self.pointer[row.start + at].run(side.word), tuple(shared(p + row.above) for p in places),
                             all_of(row.exists, inside))
 
     def _places(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
@@ -329,29 +329,30 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
 
     sE = k.shared("sE", element, Layout(cosize(config.shared) + border + (config.target.word if border else 0)))
     source.begin(k.let("S_first", first_s), limits)
-    _box_in(k, config, list(source.words()), sE.engine + border)
+    sB = domain_offset(border, sE)
+    _box_in(k, config, list(source.words(sB)))
     k.barrier()
     target.begin(k.let("D_first", first_d), limits)
     if config.target.covering:
-        _runs_out(k, config, target, sE.engine, border)
+        _runs_out(k, config, target, sB, border)
     else:
-        _box_out(k, config, list(target.words()), sE.engine)
+        _box_out(k, config, list(target.words(sB)))
     return k.build()
 
 
-def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
+def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     k.comment("In, by runs of the source")
     word, element = config.source.word, f"b{8 * config.item}"
     whole = config.source.whole(config.box, config.held)
     if config.item * word >= _ASYNCHRONOUS and whole:
         for w in words:
             with k.when(w.exists):
-                k.copy(CpAsync(word), w.at, Tensor(shared + w.places[0], w.at.layout))
+                k.copy(CpAsync(word), w.at, w.held[0].run(word))
         k.commit()
         k.wait(0)
         return
     if config.item < config.item * word == _WORD and not whole:
-        _elements_in(k, config, words, shared)
+        _elements_in(k, config, words)
         return
     held = k.registers("tSrS", element, Layout((word, len(words))))
     for i, w in enumerate(words):
@@ -359,55 +360,55 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], share
             k.copy(Vector(word), w.at, held[None, i])
     for i, w in enumerate(words):
         with k.when(w.exists):
-            for of_registers, of_memory in _parts(held[None, i], w, shared, word if whole else 1):
+            for of_registers, of_memory in _parts(held[None, i], w, word if whole else 1):
                 k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
 
 
-def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
+def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     """Words that stay whole in registers until their elements go to shared memory: else each element would take a register."""
     word, unit = config.source.word, f"b{8 * _WORD}"
-    lines, _ = k.aligned_down("S_words", words[0].at.engine, unit, _WORD)
+    lines = k.lines("S_words", words[0].at.engine, unit, _WORD)
     held = k.registers("tSrS", unit, Layout(len(words)))
     for i, w in enumerate(words):
         with k.when(w.exists):
-            k.copy(Vector(1), Tensor(lines + w.at.engine.offset // word, Layout(1)), Tensor(held.engine + i, Layout(1)))
+            k.copy(Vector(1), lines.run(w.at(0).index), held(i))
     for i, w in enumerate(words):
         with k.when(w.exists):
             parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
-            split_words(k, Tensor(held.engine + i, Layout(1)), parts)
-            for of_registers, of_memory in _parts(parts, w, shared, 1):
+            split_words(k, held(i).run(), parts)
+            for of_registers, of_memory in _parts(parts, w, 1):
                 k.copy(Vector(1), of_registers, of_memory)
 
 
-def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word], shared: Pointer) -> None:
+def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     k.comment("Out, by runs of the target")
     word, element = config.target.word, f"b{8 * config.item}"
     whole = config.target.whole(config.box, config.held)
     for i, w in enumerate(words):
         with k.when(w.exists):
             held = k.registers(f"tDrD_{i}", element, Layout(word))
-            for of_registers, of_memory in _parts(held, w, shared, word if whole else 1):
+            for of_registers, of_memory in _parts(held, w, word if whole else 1):
                 k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
             k.copy(Vector(word), held, w.at)
 
 
-def _parts(held: Tensor, word: _Word, shared: Pointer, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tensor]]:
     """A word in registers, by vectors of so many elements, and where these are in shared memory."""
-    for e in range(0, len(word.places), width):
-        yield Tensor(held.engine + e, Layout(width)), Tensor(shared + word.places[e], Layout(width))
+    for e in range(0, len(word.held), width):
+        yield held(e).run(width), word.held[e].run(width)
 
 
-def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Pointer, border: int) -> None:
+def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor, border: int) -> None:
     """Runs of the target that begin anywhere: aligned words, each from the two words of shared memory that cover it."""
     k.comment("Out, by the words of memory that are whole")
     word, bits, end = config.target.word, 8 * config.item, target.end
-    lines, before = k.aligned_down("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
+    lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
     words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word) + 1), over="sE")
     for r, row in enumerate(target.rows()):
-        begin = k.let(f"D_begin_{r}", before + row.start)
+        begin = k.let(f"D_begin_{r}", lines.place(target.pointer[row.start]))
         early = k.let(f"D_early_{r}", begin % border)
         held = k.let(f"D_held_{r}", row.above + (border - early))
-        line = k.let(f"D_line_{r}", begin // border * (border // word))
+        line = k.let(f"D_line_{r}", lines.run(begin, target.pieces * config.target.lanes, whole=border // word))
         between = k.let(f"D_bits_{r}", held % word * bits)
         below, above = k.let(f"D_below_{r}", held // word), k.let(f"D_beyond_{r}", (held + (word - 1)) // word)
         low, high = k.let(f"D_low_{r}", (early + (word - 1)) // word), k.let(f"D_high_{r}", (end + early) // word)
@@ -416,19 +417,17 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
             with k.when(all_of(row.exists, less(low - 1, index), less(index, high))):
                 covering = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, Layout(2))
                 for n, at in enumerate((below, above)):         # one word, if it is whole
-                    k.copy(Covering(1), Tensor(words.engine + (at + index), Layout(1)), Tensor(covering.engine + n, Layout(1)))
+                    k.copy(Covering(1), words(at + index), covering(n))
                 cut_words(k, covering, covering, between)
-                k.copy(Vector(1), Tensor(covering.engine, Layout(1)), Tensor(lines + (line + index), Layout(1)))
+                k.copy(Vector(1), covering(0), line(index))
 
     k.comment("Elements of words that are not")
     most = 2 * (word - 1)                                       # of a run
     with k.loop("e", target.count * most, start=k.thread, step=k.threads) as e:
         row = target.row(e // most, "e")
-        begin = k.let("begin", before + row.start)
+        begin = k.let("begin", lines.place(target.pointer[row.start]))
         head, tail = k.let("head", (-begin) % word), k.let("tail", (begin + end) % word)
         last = less(word - 2, e % most)
         at = k.let("at", k.let("index", e % (word - 1)) + select(last, maximum(head, end - tail), 0))
         with k.when(all_of(row.exists, less(at, select(last, end, minimum(head, end))))):
-            single = k.registers("tDrE", f"b{bits}", Layout(1))
-            k.copy(Vector(1), Tensor(shared + (row.above + border + at), Layout(1)), single)
-            k.copy(Vector(1), single, Tensor(target.pointer + (row.start + at), Layout(1)))
+            copy_element(k, "tDrE", shared(row.above + at), target.pointer[row.start + at])

@@ -1,34 +1,43 @@
-"""``transpose`` to short rows that follow each other without gaps: what is cut among blocks is the target's memory, not its rows.
+"""``transpose`` to or from short rows that follow each other without gaps: blocks cut the memory of these, not the rows.
 
-A row of the target of about 35 bytes is in two or three sectors, most of which it shares with the next row. But where rows follow
-each other, a block that has whole rows of them has one piece of memory. It reads the source's rows by words along J and stores each
-element at its place in that piece, in shared memory; from there the piece is written as aligned vectors. Only where it begins and
-ends are elements written one by one.
+A row of about 35 bytes is in two or three sectors, most of which it shares with the next row. But where rows follow each other, as
+the pixels of an image do, a block that has whole rows of them has one piece of memory. It is in shared memory as it is in global
+memory, and aligned vectors move between the two; where the piece, or the matrix, begins and ends within a vector, elements do.
 
-Lanes are neighbours along J, so the words that they store to shared memory at once are a row of the target (times the elements of a
-word) apart: as many words as a row has elements. If that is odd, there are no bank conflicts. For each factor 2 that it has, one
-bit of the line's number is added (exclusive or) to the word's, so that lanes that would conflict use the banks between, as far as a
-line has words: 2 lanes conflict where rows of 8-byte elements have 32.
+to short rows
+    The source's rows are read by words along J, from the aligned words that cover them, and each element stored at its place in the
+    piece. Lanes are neighbours along J.
+from short rows
+    Words of the target are put together from elements of the piece that are a row apart. Lanes are neighbours along I. Rows of the
+    target begin anywhere. They are cut among blocks where sectors begin, which is elsewhere in every row; so a block brings as many
+    rows more as a sector has elements.
+
+So lanes access words of shared memory that are a short row (times the elements of a word) apart: as many words as it has elements.
+If that is odd, there are no bank conflicts. For each factor 2 that it has, one bit of the line's number is added (exclusive or) to
+the word's, so that lanes that would conflict use the banks between, as far as a line has words: 2 lanes conflict where rows of
+8-byte elements have 32. Then the words of a vector are not neighbours in shared memory, and move one by one there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
+from ...codegen.copies import CpAsync, Vector
+from ...codegen.engine import CodegenError, Element, Lines
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor
-from ...layout.symbolic import IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import cut_words, matrix_at, split_words
+from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor, zipped_divide
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
+from ..common import copy_element, cut_words, join_words, split_words
 
-__all__ = ["PieceConfig", "ShortRowsConfig", "batch_modes", "short_rows_kernel"]
+__all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel", "short_rows_kernel"]
 
-_WORD, _VECTOR, _LINE = 4, 16, 128
+_WORD, _VECTOR, _SECTOR, _LINE = 4, 16, 32, 128
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,15 @@ class PieceConfig:
         """Elements of a word."""
         return self.word // self.item
 
+    @property
+    def vector(self) -> int:
+        """Elements of a vector."""
+        return _VECTOR // self.item
+
+    def typical(self, longest: int) -> int:
+        """A length of short rows for which costs are counted."""
+        return max(1, (longest // 2**self.twos - 1) | 1) * 2**self.twos
+
     def swizzle(self, element: int) -> Swizzle:
         """How elements of so many bytes are permuted in shared memory: words of a line by the line's number."""
         words = (_LINE // self.word).bit_length() - 1
@@ -99,12 +117,88 @@ class ShortRowsConfig(PieceConfig):
                 f"{'_wide' if self.wide else ''}")
 
 
-def batch_modes(k: KernelBuilder, modes: int, vector_s: int = 1, vector_d: int = 1) -> tuple[tuple, tuple, tuple]:
-    """Extents, source strides and target strides of the batch modes; strides are multiples of the vectors."""
-    extents = tuple(k.integer(f"L{i}") for i in range(modes))
-    source, target = (tuple(k.integer(f"d{name}_l{i}", lo=None, multiple=vector) for i in range(modes))
-                      for name, vector in (("S", vector_s), ("D", vector_d)))
-    return extents, source, target
+@dataclass(frozen=True)
+class FromShortRowsConfig(PieceConfig):
+    """What a ``transpose`` kernel from short rows is specialised on: see :class:`PieceConfig`; the long mode is I."""
+
+    def __post_init__(self) -> None:
+        if self.threads[0] < self.border or self.tile[1] % self.border:
+            raise CodegenError("threads along I are at least as many as a sector has elements, and a block's rows whole sectors, "
+                               f"got {self}")
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """The longest row of the source, and rows that a block moves: whole sectors of the target."""
+        return self.threads[1] * self.words[1], self.threads[0] * self.words[0] * self.packed
+
+    @property
+    def border(self) -> int:
+        """Elements of a sector."""
+        return _SECTOR // self.item
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return (f"transpose_from_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
+                f"_z{self.twos}_m{self.modes}{'_wide' if self.wide else ''}")
+
+
+class _Piece:
+    """A piece of a tensor's memory in shared memory, unchanged, from the vector on that it begins in.
+
+    Attributes
+    ----------
+    begin : IntLike
+        Its place among the lines.
+    shift : IntLike
+        Elements of its first vector that are before it.
+    vectors : int
+        The vectors that there is room for.
+    width : int
+        Words of a vector that are neighbours in shared memory.
+    memory, held : Tensor
+        The words of each vector, in global and in shared memory.
+    elements : Tensor
+        Those of shared memory.
+    """
+
+    def __init__(self, k: KernelBuilder, config: PieceConfig, lines: Lines, begin: IntLike, most: int):
+        words, vectors = _VECTOR // config.word, -(-(most + config.vector - 1) // config.vector)
+        self._config, self._words, self.vectors = config, words, vectors
+        self.begin = k.let("begin", begin)
+        self.shift = k.let("shift", self.begin % config.vector)
+        self.width = 1 if config.twos else words
+        self.memory = lines.run(self.begin, Layout((words, vectors)), whole=words)
+        self.held = k.shared("sW", lines.words.dtype.name, ComposedLayout(config.swizzle(config.word), 0, Layout((words, vectors))))
+        self.elements = k.shared("sE", f"b{8 * config.item}",
+                                 ComposedLayout(config.swizzle(config.item), 0, Layout(config.vector * vectors)), over="sW")
+
+    def parts(self, v: IntLike, fragment: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """A vector in shared memory, and a fragment, by words that are neighbours there."""
+        held, parts = (x.map_domain(lambda layout: zipped_divide(layout, self.width)) for x in (self.held[None, v], fragment))
+        for w in range(self._words // self.width):
+            yield held[None, w], parts[None, w]
+
+    def rows(self, shape: tuple[int, int], strides: tuple[IntLike, IntLike]) -> Tensor:
+        """Elements of the piece in shared memory, along J and I."""
+        layout = ComposedLayout(self._config.swizzle(self._config.item), self.shift, Layout(shape, strides))
+        return Tensor(self.elements.engine, layout)
+
+
+def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
+              short: str) -> tuple[tuple[GlobalTensor, GlobalTensor], IntLike, IntLike]:
+    """The source and the target, of which one has short rows along a mode; a block's place along the other, and in the batch."""
+    element, (tile_j, tile_i) = f"b{8 * config.item}", config.tile
+    long, longest, tile = ("j", tile_i, tile_j) if short == "i" else ("i", tile_j, tile_i)
+    dense: tuple[int | str, int | str] = ("i", 1) if short == "i" else (1, "j")
+    S, D = k.tensors(TensorParam("S", "ji", element, (1, None) if short == "i" else dense),
+                     TensorParam("D", "ji", element, dense if short == "i" else (None, 1), written=True),
+                     modes="ji", batch=config.modes, typical={short: config.typical(longest)})
+    block, first = k.block_index("block", "x"), f"first_{long}"
+    if not config.modes:
+        return (S, D), k.let(first, block * tile), 0
+    tiles = k.let("tiles", ceil_div(k.extent(long), tile))
+    return (S, D), k.let(first, block % tiles * tile), k.let("batch", block // tiles)
 
 
 @cache
@@ -113,126 +207,179 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
 
     The target's rows have no more elements than the tile, and so many that of the rows that a thread reads only the last may not
     exist.
-
-    Parameters of the kernel: pointers S, D; extents J, I; stride of S along i; the extents of the batch modes, then the strides of
-    S there, then of D; of elements smaller than a word, the lowest that belongs to S and the end of S. All count elements, the last
-    two from S on.
     """
-    item, packed, threads = config.item, config.packed, config.threads[0] * config.threads[1]
-    element, word, vector = f"b{8 * item}", f"b{8 * config.word}", _VECTOR // item
+    item, packed, vector, threads = config.item, config.packed, config.vector, config.threads[0] * config.threads[1]
+    element, word = f"b{8 * item}", f"b{8 * config.word}"
     k = KernelBuilder(config.name, threads, wide=config.wide, min_blocks=config.min_blocks,
                       summary="D[j, i, batch] = S[j, i, batch], J contiguous in S, (I, J) in D: elements of "
                               f"{item} bytes, tile (J, I) = {config.tile}")
-    ps, pd = k.pointer("S", element, alignment=item), k.pointer("D", element, const=False, alignment=item)
-    multiple = 1 << config.twos
-    extents = J, I = k.integer("J"), k.integer("I", typical=max(1, (config.tile[1] // multiple - 1) | 1) * multiple)
-    ds = (1, k.integer("dS_i", lo=None))
-    batch, batch_s, batch_d = batch_modes(k, config.modes)
-    memory = (k.integer("S_lowest", lo=None), k.integer("S_end")) if packed > 1 else (0, 0)
-    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(J, config.tile[0]))
-    first_j, index = (k.let("first_j", block % tiles * config.tile[0]), k.let("batch", block // tiles)) if batch else \
-        (k.let("first_j", block * config.tile[0]), 0)
-    source, target = matrix_at(ps, extents, ds, batch, batch_s, index), matrix_at(pd, extents, (I, 1), batch, batch_d, index)
+    (S, D), first_j, index = _operands(k, config, "i")
+    (J, I), source, target = (k.extent("j"), k.extent("i")), S.at(index), D.at(index)
 
     k.comment("The piece of the target: vectors that cover it, as they lie in shared memory")
-    vectors, before = k.aligned_down("D_vectors", pd, word, _VECTOR)
-    begin = k.let("begin", before + target.engine.offset + target.layout(first_j, 0))
-    shift = k.let("shift", begin % vector)
-    units, swizzle = (config.tile[0] * config.tile[1] + vector) // packed, config.swizzle(item)
-    sW = k.shared("sW", word, ComposedLayout(config.swizzle(config.word), 0, Layout(units)))
-    sE = k.shared("sE", element, ComposedLayout(swizzle, 0, Layout(units * packed)), over="sW")
-    sT = Tensor(sE.engine, ComposedLayout(swizzle, shift, Layout(config.tile, (I, 1))))
-
-    reader = TiledCopy(Layout(config.threads), (packed, 1))
-    tScS = k.pin("tScS", reader.partition(make_identity_tensor(config.tile), k.thread))
-    columns = [tScS((0, 0), x, 0)[0] for x in range(config.words[0])]
-
-    def row(n: IntLike) -> IntLike:
-        return tScS((0, 0), 0, n)[1]
-
-    # A thread's last row, if it does not exist, is stored after all that do, so that none waits for a branch.
-    last = config.words[1] - 1
-    last_exists = less(row(last), I)
-    strides = k.let("last_j", select(last_exists, I, 1)), k.let("last_i", select(last_exists, 1, config.tile[0]))
-    sL = Tensor(sE.engine, ComposedLayout(swizzle, shift, Layout(config.tile, strides)))
-
-    def place(c: int, x: int, n: IntLike) -> Tensor:
-        """The place of an element in shared memory: of a word, of words along J and along I."""
-        return Tensor(sE.engine + (sL if n is last else sT)(columns[x] + c, row(n)).index, Layout(1))
-
-    def at(j: IntLike, i: IntLike) -> IntLike:
-        return source.engine.offset + source.layout(j, i)
-
-    def rows(unroll: bool = True) -> Iterator[tuple[IntLike, IntLike]]:
-        """A thread's rows: each as its number among them, and as one that exists."""
-        if last > 0:
-            with k.loop("n", last, unroll=unroll) as n:
-                yield n, row(n)
-        yield last, minimum(row(last), I - 1)
+    vectors = k.lines("D_vectors", D.address, word, _VECTOR)
+    piece = _Piece(k, config, vectors, vectors.place(target(first_j, 0)), config.tile[0] * config.tile[1])
 
     # Instead of columns and rows that do not exist others are read. What belongs to no column is stored after the piece.
-    existing = [k.let(f"j_{x}", minimum(first_j + j, J - 1)) for x, j in enumerate(columns)]
+    last = config.words[1] - 1
+    reader = TiledCopy(Layout(config.threads), (packed, 1))
+    tScS = k.pin("tScS", reader.partition(make_identity_tensor(config.tile), k.thread))
+    last_row = tScS((0, 0), 0, last)[1]
+    last_exists = less(last_row, I)
+    apart = k.let("last_j", select(last_exists, I, 1)), k.let("last_i", select(last_exists, 1, config.tile[0]))
+    sT, sL = piece.rows(config.tile, (I, 1)), piece.rows(config.tile, apart)
+
+    def rows(unroll: bool = True) -> Iterator[tuple[IntLike, IntLike, Callable[[IntLike], Element]]]:
+        """A thread's rows: each as its number among them, as one that exists, and its elements in shared memory, by column."""
+        if last > 0:
+            with k.loop("n", last, unroll=unroll) as n:
+                row = tScS((0, 0), 0, n)[1]
+                yield n, row, lambda j: sT(j, row)
+        yield last, minimum(last_row, I - 1), lambda j: sL(j, last_row)
+
+    def column(x: int, c: int = 0) -> IntLike:
+        """A thread's column in the tile."""
+        return tScS((c, 0), x, 0)[0]
+
+    columns = [k.let(f"j_{x}", minimum(first_j + column(x), J - 1)) for x in range(config.words[0])]
     held = k.registers("tSrS", word, Layout((1, *config.words)))
     if packed == 1:
         k.comment("Rows in")
-        for x, j in enumerate(existing):
-            for n, i in rows():
-                k.copy(Vector(1), Tensor(ps + at(j, i), Layout(1)), held[None, x, n])
+        for x, j in enumerate(columns):
+            for n, i, _ in rows():
+                k.copy(Vector(1), source(j, i), held[None, x, n])
         for x in range(config.words[0]):
-            for n, _ in rows():
-                k.copy(Vector(1), held[None, x, n], place(0, x, n))
+            for n, _, row in rows():
+                k.copy(Vector(1), held[None, x, n], row(column(x)))
     else:
-        words, ahead = k.aligned_down("S_words", ps, word, config.word)
-        top, bottom = k.let("top", at(first_j, 0)), k.let("bottom", at(first_j, I - 1))
+        words = k.lines("S_words", S.address, word, config.word, spanned=True)
+        borders = k.let("top", source(first_j, 0)), k.let("bottom", source(first_j, I - 1))
         across = k.let("across", minimum(J - first_j, config.tile[0]))
-        inside = k.flag("inside", (integer(minimum(top, bottom)) >= memory[0] + (packed - 1))
-                        & (integer(maximum(top, bottom) + across + 2 * packed) <= memory[1]))
+        inside = k.flag("inside", words.covered(borders, across + packed))
         k.comment("Rows in: the aligned words that cover the thread's words")
         with k.when(inside.ne(0)):
             covering = k.registers("tSrC", word, Layout((2, *config.words)))
             single = k.registers("tSrE", element, Layout(packed))
-            for x, j in enumerate(existing):
-                for n, i in rows():
-                    k.copy(Vector(1), Tensor(words + (ahead + at(j, i)) // packed, Layout(2)), covering[None, x, n])
-            for x, j in enumerate(existing):
-                for n, i in rows():
-                    cut_words(k, covering[None, x, n], held[None, x, n], 8 * item * ((ahead + at(j, i)) % packed))
+            for x, j in enumerate(columns):
+                for n, i, _ in rows():
+                    k.copy(Vector(1), words.run(words.place(source(j, i)), 2), covering[None, x, n])
+            for x, j in enumerate(columns):
+                for n, i, row in rows():
+                    cut_words(k, covering[None, x, n], held[None, x, n], words.bits(words.place(source(j, i))))
                     split_words(k, held[None, x, n], single)
                     for c in range(packed):
-                        k.copy(Vector(1), Tensor(single.engine + c, Layout(1)), place(c, x, n))
+                        k.copy(Vector(1), single(c), row(column(x, c)))
         k.comment("Where words would reach beyond the array's memory: elements")
         with k.otherwise():
             single = k.registers("tSrE", element, Layout(1))
             for x, c in ((x, c) for x in range(config.words[0]) for c in range(packed)):
-                j = first_j + columns[x] + c
-                for n, i in rows(unroll=False):
-                    k.copy(Vector(1), Tensor(ps + at(minimum(j, J - 1), i), Layout(1)), single)
-                    k.copy(Vector(1), single, place(c, x, n))
+                for _, i, row in rows(unroll=False):
+                    k.copy(Vector(1), source(minimum(first_j + column(x, c), J - 1), i), single)
+                    k.copy(Vector(1), single, row(column(x, c)))
     k.barrier()
 
     k.comment("The piece out: whole vectors")
-    end = k.let("end", shift + minimum(J - first_j, config.tile[0]) * I)
-    lowest, highest = k.let("lowest", ceil_div(shift, vector)), k.let("highest", end // vector)
-    per_vector = _VECTOR // config.word
+    end = k.let("end", piece.shift + minimum(J - first_j, config.tile[0]) * I)
+    lowest, highest = k.let("lowest", ceil_div(piece.shift, vector)), k.let("highest", end // vector)
     # From the first line of shared memory on, so that lanes meet in no bank.
     with k.loop("v", highest, start=k.thread, step=threads) as v, k.when(less(lowest - 1, v)):
-        fragment = k.registers("tDrD", word, Layout(per_vector))
-        if config.twos:
-            for w in range(per_vector):
-                one = Tensor(sW.engine + sW(v * per_vector + w).index, Layout(1))
-                k.copy(Vector(1), one, Tensor(fragment.engine + w, Layout(1)))
-        else:
-            k.copy(Vector(per_vector), Tensor(sW.engine + v * per_vector, fragment.layout), fragment)
-        k.copy(Vector(per_vector), fragment, Tensor(vectors + (begin // vector + v) * per_vector, fragment.layout))
+        fragment = k.registers("tDrD", word, Layout(_VECTOR // config.word))
+        for of_memory, of_registers in piece.parts(v, fragment):
+            k.copy(Vector(piece.width), of_memory, of_registers)
+        k.copy(Vector(_VECTOR // config.word), fragment, piece.memory[None, v])
     if vector > 1:
         k.comment("Vectors in which it begins and ends: their elements, one by one")
         with k.when(less(k.thread, vector)):
-            for what, start, stop, e in (("head", shift, minimum(lowest * vector, end), k.thread),
+            for what, start, stop, e in (("head", piece.shift, minimum(lowest * vector, end), k.thread),
                                          ("tail", 0, end, maximum(lowest, highest) * vector + k.thread)):
                 at_end = k.let(what, e)
                 with k.when(all_of(less(start - 1, at_end), less(at_end, stop))):
-                    single = k.registers("tDrE", element, Layout(1))
-                    k.copy(Vector(1), Tensor(sE.engine + sE(at_end).index, Layout(1)), single)
-                    there = target.engine.offset + target.layout(first_j, at_end - shift)
-                    k.copy(Vector(1), single, Tensor(pd + there, Layout(1)))
+                    copy_element(k, "tDrE", piece.elements(at_end), target(first_j, at_end - piece.shift))
+    return k.build()
+
+
+@cache
+def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
+    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, (J, I) in S, I contiguous in D.
+
+    The source's rows have no more elements than the tile.
+    """
+    item, packed, vector, border, (columns, rows) = config.item, config.packed, config.vector, config.border, config.tile
+    element, word, threads = f"b{8 * item}", f"b{8 * config.word}", config.threads[0] * config.threads[1]
+    k = KernelBuilder(config.name, threads, wide=config.wide,
+                      summary="D[j, i, batch] = S[j, i, batch], (J, I) in S, I contiguous in D: elements of "
+                              f"{item} bytes, tile (J, I) = {config.tile}")
+    (S, D), first_i, index = _operands(k, config, "j")
+    (J, I), source, target = (k.extent("j"), k.extent("i")), S.at(index), D.at(index)
+
+    k.comment("The piece of the source: what covers it, and where it lies in shared memory")
+    lines = k.lines("S_vectors", S.address, word, _VECTOR)
+    matrix, most = k.let("matrix", lines.place(source(0, 0))), columns * (rows + border - 1)
+    piece = _Piece(k, config, lines, matrix + first_i * J, most)
+    sS = piece.rows((columns, rows + border), (1, J))
+    count = k.let("count", ceil_div(piece.shift + minimum(I - first_i, rows + border - 1) * J, vector))
+
+    k.comment("The piece in")
+
+    def at(v: IntLike) -> IntLike:
+        """Where a vector begins in the matrix."""
+        return piece.begin // vector * vector + v * vector - matrix
+
+    def whole(v: IntLike) -> Expr | bool:
+        return all_of(less(-1, at(v)), less(at(v) + (vector - 1), I * J))
+
+    words = _VECTOR // config.word
+    if piece.width < words:                             # by words, each to its own place
+        mine = [k.thread + q * threads for q in range(-(-piece.vectors // threads))]
+        fragment = k.registers("tSrS", word, Layout((words, len(mine))))
+        for q, v in enumerate(mine):
+            k.copy(Vector(words), piece.memory[None, v], fragment[None, q], when=all_of(less(v, count), whole(v)))
+        for q, v in enumerate(mine):
+            with k.when(less(v, count)):
+                for of_memory, of_registers in piece.parts(v, fragment[None, q]):
+                    k.copy(Vector(piece.width), of_registers, of_memory)
+    else:
+        with k.loop("v", count, start=k.thread, step=threads) as v, k.when(whole(v)):
+            k.copy(CpAsync(words), piece.memory[None, v], piece.held[None, v])
+        k.commit()
+        k.wait(0)
+    if vector > 1:
+        k.comment("Vectors that are not whole in the matrix: their elements, one by one")
+        ends = k.flag("ends", (integer(at(0)) < 0) | (integer(at(count)) > I * J))
+        with k.when(ends.ne(0)):
+            if piece.width < words:
+                k.barrier()
+            both: tuple[tuple[str, IntLike, Expr | bool], ...] = (("first", 0, less(at(0), 0)),
+                                                                  ("last", count - 1, less(I * J, at(count))))
+            for what, v, outside in both:
+                with k.when(all_of(less(k.thread, vector), outside)):
+                    mine_at = k.let(what, at(v) + k.thread)
+                    with k.when(all_of(less(-1, mine_at), less(mine_at, I * J))):
+                        copy_element(k, "tSrE", source(mine_at, 0), piece.elements(v * vector + k.thread))
+    k.barrier()
+
+    k.comment("Rows of the target out, each from sector to sector")
+    sectors = k.lines("D_words", D.address, word, _SECTOR)
+    writer = TiledCopy(Layout(config.threads[::-1], (config.threads[0], 1)), (1, 1))
+    tDcD = k.pin("tDcD", writer.partition(make_identity_tensor((columns, rows // packed)), k.thread))
+    with k.loop("n", config.words[1], unroll=True) as n:
+        j, lane = k.let("j", tDcD((0, 0), n, 0)[0]), tDcD((0, 0), n, 0)[1]
+        with k.when(less(j, J)):
+            begin = k.let("begins", sectors.place(target(j, first_i)))
+            later = k.let("later", -begin % border)
+            row = k.let("base", sectors.run(begin + later, rows // packed))
+            for x in range(config.words[0]):
+                _, t = tDcD((0, 0), n, x)
+                i = k.let(f"i_{x}", later + t * packed)
+                with k.when(less(first_i + i + (packed - 1), I)):
+                    elements, joined = k.registers("tDrE", element, Layout(packed)), k.registers("tDrW", word, Layout(1))
+                    for c in range(packed):
+                        k.copy(Vector(1), sS(j, i + c), elements(c))
+                    join_words(k, elements, joined)
+                    k.copy(Vector(1), joined, row(t))
+                if packed > 1:
+                    with k.otherwise(), k.loop("e", packed - 1, unroll=False) as e, k.when(less(first_i + i + e, I)):
+                        copy_element(k, "tDrE", sS(j, i + e), target(j, first_i + i + e))
+            with k.when(all_of(equal(first_i, 0), less(lane, minimum(later, I)))):
+                copy_element(k, "tDrE", sS(j, lane), target(j, lane))
     return k.build()

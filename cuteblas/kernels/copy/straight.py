@@ -19,7 +19,7 @@ from ...codegen.paired import PairBuilder
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
-from ...layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor
+from ...layout import Layout, Tensor, local_tile, make_identity_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
 from ..common import cut_words, tile_of_block
 
@@ -119,58 +119,52 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
 
 @dataclass(frozen=True)
 class _Held:
-    """A vector of the target that a thread writes: its row, its first element there, and its vector; the place of this in the
+    """A vector of the target that a thread writes: its row, its first element there, and its words; its place among those of the
     source; whether all of it exists and the words that cover it are the array's memory.
     """
 
     j: IntLike
     i: IntLike
-    vector: IntLike
-    at: IntLike
+    words: Tensor
+    place: IntLike
     whole: Expr
 
 
 def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor, D: GlobalTensor) -> None:
     element, word, vector, packed = S.address.dtype.name, f"b{8 * _WORD}", _VECTOR // config.word, _WORD // config.word
     I, J = k.extent("i"), k.extent("j")
-    lowest, end = k.integer("S_lowest", lo=None), k.integer("S_end")
     bi, bj, index = tile_of_block(k, (I + (vector - 1), J), (config.tile[0] * vector, config.tile[1]), config.modes > 0)
     source, target = S.at(index), D.at(index)
-    words, ahead = k.aligned_down("S_words", S.address, word, _WORD)
-    vectors, before = k.aligned_down("D_vectors", D.address, word, _VECTOR)
+    words = k.lines("S_words", S.address, word, _WORD, spanned=True)
+    vectors = k.lines("D_vectors", D.address, word, _VECTOR)
     tVcV = k.pin("tVcV", tiled.partition(make_identity_tensor(config.tile), k.thread))
     rows, wide = config.tile[1] // tiled.tile[1], vector // packed
-
-    def row_of(tensor: Tensor, j: IntLike) -> IntLike:
-        return tensor.engine.offset + tensor.layout(0, j)
 
     k.comment("The vectors of each row of the target: a thread's begins at the row's element i")
     held = []
     for n in range(rows):
         column, row = tVcV((0, 0), 0, n)
         j = k.let(f"j_{n}", bj * config.tile[1] + row)
-        begin = k.let(f"begin_{n}", before + row_of(target, j))
+        begin = k.let(f"begin_{n}", vectors.place(target(0, j)))
         i = k.let(f"i_{n}", (bi * config.tile[0] + column) * vector - begin % vector)
-        at = k.let(f"at_{n}", row_of(source, j) + i)
         exists = (integer(j) < J) & (integer(i) >= 0) & (integer(i + vector) <= I)
-        inside = (integer(at) >= lowest + (packed - 1)) & (integer(at + (vector + packed)) <= end)
-        held.append(_Held(j, i, (begin + i) // vector * wide, ahead + at, k.flag(f"whole_{n}", exists & inside)))
+        at = k.let(f"at_{n}", source(i, j))
+        whole = k.flag(f"whole_{n}", exists & words.covered([at], vector))
+        held.append(_Held(j, i, vectors.run(begin + i, wide, whole=wide), words.place(at), whole))
     k.comment("In: the aligned words that cover vectors of which all elements exist")
     covering = k.registers("tVrC", word, Layout((wide + 1, rows)))
     for n, each in enumerate(held):
         with k.when(each.whole.ne(0)):
-            k.copy(Vector(1), Tensor(words + each.at // packed, Layout(wide + 1)), covering[None, n])
+            k.copy(Vector(1), words.run(each.place, wide + 1), covering[None, n])
     k.comment("Out: vectors, or elements one by one where rows begin and end")
     for n, each in enumerate(held):
         with k.when(each.whole.ne(0)):
             cut = k.registers("tVrV", word, Layout(wide))
-            cut_words(k, covering[None, n], cut, 8 * config.word * (each.at % packed))
-            k.copy(Vector(wide), cut, Tensor(vectors + each.vector, cut.layout))
+            cut_words(k, covering[None, n], cut, words.bits(each.place))
+            k.copy(Vector(wide), cut, each.words)
         with k.otherwise():
             single = k.registers("tVrE", element, Layout((1, vector)))
             for tensor, into in ((source, True), (target, False)):
-                row_from = domain_offset((each.i, each.j), tensor)
-                for e in range(vector):
-                    with k.when(all_of(less(each.j, J), less(-1, each.i + e), less(each.i + e, I))):
-                        there = Tensor(row_from.engine + e, Layout(1))
-                        k.copy(Vector(1), *((there, single[None, e]) if into else (single[None, e], there)))
+                for i, e in ((each.i + e, single[None, e]) for e in range(vector)):
+                    with k.when(all_of(less(each.j, J), less(-1, i), less(i, I))):
+                        k.copy(Vector(1), *((tensor(i, each.j), e) if into else (e, tensor(i, each.j))))

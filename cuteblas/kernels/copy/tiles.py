@@ -25,7 +25,7 @@ from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError, Pointer
+from ...codegen.engine import CodegenError, Lines
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.paired import PairBuilder
 from ...codegen.signature import GlobalTensor, TensorParam
@@ -36,7 +36,6 @@ from ...layout import (
     Layout,
     Swizzle,
     Tensor,
-    composition,
     domain_offset,
     local_tile,
     make_identity_tensor,
@@ -45,7 +44,7 @@ from ...layout import (
     size,
 )
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
-from ..common import cut_words, grouped_raster, tile_of_block, transpose_words
+from ..common import copy_element, cut_words, grouped_raster, tile_of_block, transpose_words
 
 __all__ = ["TransposeConfig", "transpose_kernel"]
 
@@ -226,14 +225,13 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
                         f"{tile.writer.tile} words")
     S, D = _operands(k, config, tile)
     spanned = config.cut > 0 and config.packed > 1
-    span = (k.integer(f"{S.param.name}_lowest", lo=None), k.integer(f"{S.param.name}_end")) if spanned else (0, 0)
     moved = _pair(k, config, tile, D) if config.in_place else [_one(k, config, tile, S, D)]
 
     if spanned:
-        memory = *k.aligned_down(f"{S.param.name}_words", S.address, tile.word, _WORD), *span
+        around = k.lines(f"{S.param.name}_words", S.address, tile.word, _WORD, spanned=True)
         for each in moved:
             with k.when(each.exists):
-                _words_in(k, config, tile, each, memory)
+                _words_in(k, config, tile, each, around)
     else:
         k.comment("Rows in" + ("; on the diagonal the second tile has none" if config.in_place else ""))
         fragments = [tile.rows_in(k, each) for each in moved]
@@ -242,11 +240,11 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
             tile.staged(k, fragment, each.shared, each.name)
     k.barrier()
     k.comment("Columns out" + (", each tile to the place of the other" if config.in_place else ""))
-    lines = k.aligned_down("D_cut", D.address, tile.word, config.cut) if config.cut else None
+    lines = k.lines("D_cut", D.address, tile.word, config.cut) if config.cut else None
     for each in moved:
         with k.when(each.exists):
             if lines is not None:
-                _sectors_out(k, config, tile, each, *lines)
+                _sectors_out(k, config, tile, each, lines)
             else:
                 tile.columns_out(k, each)
     return k.build()
@@ -414,8 +412,7 @@ def _swizzle(config: TransposeConfig) -> Swizzle:
     return Swizzle(bits, base, config.tile[0].bit_length() - 1 + step - base)
 
 
-def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,
-              memory: tuple[Pointer, IntLike, IntLike, IntLike]) -> None:
+def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved, lines: Lines) -> None:
     """Read what exists of a tile of small elements to shared memory.
 
     Threads read blocks of as many rows as a word has elements, a word of each: two aligned words cover it. Instead of rows that do
@@ -423,12 +420,8 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
 
     Tiles of which all rows exist are read at multiples of a stride, without a look at each row, and of others only blocks that
     have rows. It takes registers for addresses, more than it gains in pairs of tiles, or where tiles are long and have few columns.
-
-    ``memory`` is: the aligned words, how many elements the first of them begins before the array's address, and the first element
-    and the end of what the array spans, in elements from its address on.
     """
     packed, name, corner, source, extents = tile.packed, moved.name, moved.corner, moved.source, moved.source.layout.shape
-    words, before, lowest, end = memory
     by_element = TiledCopy(tile.reader.threads, (packed, packed))
     blocks = tile.rest[1]
     along_j, along_i = tile.read[0] * packed, tile.read[1]
@@ -436,23 +429,13 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     tSgS, tScS = k.pin(f"tSg{name}", by_element.partition(gS, k.thread)), k.pin(f"tSc{name}", by_element.partition(cS, k.thread))
     j = tScS((0, 0), 0, 0)[0]
 
-    def begin(j: IntLike, row: IntLike) -> IntLike:
-        """Where a word begins, in elements from the array's address on."""
-        return source.engine.offset + source.layout(j, row)
-
     def existing(row: IntLike) -> IntLike:
         """A row that exists: this one, or the first or last."""
         return minimum(maximum(row, 0), extents[1] - 1)
 
-    def covering(at: IntLike, blocks: Layout | None = None) -> Tensor:
-        """The aligned words that cover the one that begins there, and those of further blocks."""
-        layout = Layout(2) if blocks is None else make_layout(Layout(2), blocks)
-        return Tensor(words + (before + at) // packed, layout)
-
-    top, bottom = (k.let(f"{row}_{name}", begin(corner[0], existing(corner[1] + i)))
-                   for row, i in (("top", 0), ("bottom", along_i - 1)))
-    inside = k.flag(f"inside_{name}", (integer(minimum(top, bottom)) >= lowest + (packed - 1))
-                    & (integer(maximum(top, bottom) + (along_j + packed)) <= end))
+    borders = [k.let(f"{row}_{name}", source(corner[0], existing(corner[1] + i)))
+               for row, i in (("top", 0), ("bottom", along_i - 1))]
+    inside = k.flag(f"inside_{name}", lines.covered(borders, along_j))
     k.comment("Rows in: the aligned words that cover the thread's words")
     with k.when(inside.ne(0)), k.when(less(j, extents[0])):
         covers = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
@@ -460,15 +443,16 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
 
         def read_existing(block: IntLike) -> None:
             with k.loops((packed,)) as (row,):
-                at = k.let("begin", before + begin(j, existing(tScS((0, row), 0, block)[1])))
-                k.copy(Vector(1), covering(at - before), covers[None, row, block])
+                begin = k.let("begin", lines.place(source(j, existing(tScS((0, row), 0, block)[1]))))
+                k.copy(Vector(1), lines.run(begin, 2), covers[None, row, block])
 
         rows = by_element.tile[1]                     # of all threads together: a multiple of a word's, so that theirs begin alike
         if not config.in_place and config.tile[0] >= _WIDE:
             every = k.flag(f"every_{name}", (integer(corner[1]) >= 0) & (integer(corner[1] + along_i) <= extents[1]))
             with k.when(every.ne(0)):
                 for row in range(packed):
-                    strided = covering(begin(j, tScS((0, row), 0, 0)[1]), Layout(blocks, rows * source.layout.stride[1] // packed))
+                    apart = Layout(blocks, rows * source.layout.stride[1] // packed)
+                    strided = lines.run(lines.place(source(j, tScS((0, row), 0, 0)[1])), make_layout(Layout(2), apart))
                     k.copy(Vector(1), k.pin(f"tSg{name}{row}", strided, settled=True), covers[None, row, None])
             with k.otherwise(), k.loops((blocks,)) as (block,):
                 first = corner[1] + block * rows
@@ -478,7 +462,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
             with k.loops((blocks,)) as (block,):
                 read_existing(block)
         for row in range(packed):                     # words of rows that are a multiple of words apart begin alike
-            bits = k.let(f"bits_{row}", 8 * config.item * ((before + begin(j, tScS((0, row), 0, 0)[1])) % packed))
+            bits = k.let(f"bits_{row}", lines.bits(lines.place(source(j, tScS((0, row), 0, 0)[1]))))
             with k.loops((blocks,)) as (block,):
                 cut_words(k, covers[None, row, block], fragment[(None, row), 0, block], bits)
         tile.staged(k, fragment, moved.shared, name)
@@ -489,12 +473,11 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
         k.copy(Vector(1), single, by_element.partition(moved.elements, k.thread)[(column, None), 0, None])
 
 
-def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved, lines: Pointer,
-                 before: IntLike) -> None:
+def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved, lines: Lines) -> None:
     """Write a tile to rows of the target that begin anywhere: of each column whole sectors by aligned vectors, what is before and
     after them by elements. That is nothing in a tile that is cut at sectors, but where rows begin and end.
 
-    ``lines`` are words that begin with a sector, so many elements ``before`` the target's address.
+    ``lines`` begin with a sector.
     """
     packed, words, border, name = config.packed, tile.vs, config.border, moved.name
     corner, target, (J, I) = moved.corner, moved.target, moved.target.layout.shape
@@ -506,8 +489,8 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     end = k.let(f"end_{name}", I - corner[1] if config.halo else minimum(I - corner[1], config.tile[1]))
 
     def column_begin(which: IntLike) -> IntLike:
-        """Where a column begins in the target, after ``lines``."""
-        return before + target.engine.offset + target.layout(corner[0] + which, corner[1])
+        """Where a column begins in the target."""
+        return lines.place(target(corner[0] + which, corner[1]))
 
     unit = config.store // config.item if config.halo else border        # what is written whole: vectors, or in place sectors
 
@@ -532,12 +515,11 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
             with k.when(less(corner[0] + which, J)):
                 held = k.registers("tDrS", tile.word, Layout((1, len(at))))
                 for w, i in enumerate(at):
-                    k.copy(Vector(1), _along_i(moved.shared, which, i, held[None, w]), held[None, w])
+                    k.copy(Vector(1), moved.shared(which, i), held[None, w])
                 if packed > 1:
                     cut_words(k, held[0, None], held[0, None], 8 * config.item * (later % packed))
-                whole = Tensor(held.engine, Layout(words))
-                line = k.let("line", ceil_div(column_begin(which), border) * (border // packed))
-                k.copy(Vector(words), whole, Tensor(lines + (line + word), whole.layout))
+                line = k.let("line", lines.run(column_begin(which) + (border - 1), tile.written[1], whole=border // packed))
+                k.copy(Vector(words), held(0, 0).run(words), line(word).run(words))
 
     if config.halo and unit == 1:
         return
@@ -548,9 +530,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     passes = config.tile[0] // ends.tile[0]
 
     def single(which: IntLike, e: IntLike) -> None:
-        held = k.registers("tErE", f"b{8 * config.item}", Layout(1))
-        k.copy(Vector(1), _along_i(moved.elements, which, e, held), held)
-        k.copy(Vector(1), held, Tensor(target.engine + target.layout(corner[0] + which, corner[1] + e), held.layout))
+        copy_element(k, "tErE", moved.elements(which, e), target(corner[0] + which, corner[1] + e))
 
     def single_ones() -> None:
         with k.loop("r", passes, unroll=False) as r:
@@ -575,8 +555,3 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
             single(which, e + behind * (config.tile[1] - border))
     with k.otherwise():
         single_ones()
-
-
-def _along_i(shared: Tensor, j: IntLike, i: IntLike, fragment: Tensor) -> Tensor:
-    """What a fragment holds of a tile's column ``j``, from ``i`` on."""
-    return domain_offset((j, i), shared).map_domain(lambda layout: composition(layout[1], fragment.layout))

@@ -494,7 +494,7 @@ class _Whole:
         box, item = self._boxes[which], shared.engine.dtype.bytes
         elements = prod(box[q] for q in side.order)
         each = side.held[MATRICES] * self._config.tile.whole
-        return (Vector(gcd(elements, max(1, 16 // item), each)), Tensor(shared.engine + self._k.thread * each, Layout(elements)),
+        return (Vector(gcd(elements, max(1, 16 // item), each)), shared.engine[self._k.thread * each].run(elements),
                 Tensor(registers.engine, Layout(elements)))
 
     def products(self, sA: Tensor, sB: Tensor) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
@@ -37,7 +37,7 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
-from ..common import OperandAccess, clear, matrix_at, operand
+from ..common import OperandAccess, clear, operand
 from ..guard import gate_tag
 from .condition import RECORD, UNBOUNDED
 
@@ -447,7 +447,7 @@ class _Operand:
             extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
             strides = (self._rows_of_p * strips, 1) if config.k_major else (1, self._rows_of_p * strips)
             strides_p = *strides, self._rows_of_p, self._planes_of_p
-            mP = matrix_at(self._p.address, (*extents, strips, form.planes), strides_p, batch, self._p.batch_strides, item)
+            mP = replace(self._p, extents=(*extents, strips, form.planes), strides=strides_p, batch=batch).at(item)
             names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
             split = Layout((vi * vj * side_by_side, 1))
             planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}

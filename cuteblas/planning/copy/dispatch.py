@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
-from ...kernels.copy.from_short_rows import FromShortRowsConfig, from_short_rows_kernel
 from ...kernels.copy.rearrange import rearrange_kernel
-from ...kernels.copy.short_rows import ShortRowsConfig, short_rows_kernel
+from ...kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig, from_short_rows_kernel, short_rows_kernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..estimates import moving_seconds
@@ -416,8 +415,9 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
     columns, _ = config.tile
     reach = Mode(1 + mode_i.extent, mode_i.src, 1), Mode(1 + mode_j.extent + columns, 1, mode_j.dst), *others
     config = replace(config, wide=is_wide(reach))
-    lowest, end = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
-    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dS_i": mode_i.src, "S_lowest": lowest, "S_end": end}
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (1, mode_i.src), "D": (mode_j.dst, 1)}
+    if config.packed > 1:
+        numbers["S_lowest"], numbers["S_end"] = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
     return _finish(problem, device, "transpose", config, short_rows_kernel(config), numbers, others, -(-mode_j.extent // columns),
                    offsets, f"source and target run along different modes, and rows of the target follow each other: {columns} at "
                             f"a time through shared memory, as they lie in the target, reads of {config.word}, writes of 16 bytes")
@@ -452,7 +452,7 @@ def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple
     beyond = config.tile[1] + config.border
     reach = Mode(1 + mode_i.extent + beyond, mode_i.src, 1), Mode(1 + config.tile[0], 1, mode_j.dst), *others
     config = replace(config, wide=is_wide(reach))
-    numbers = {"J": mode_j.extent, "I": mode_i.extent, "dD_j": mode_j.dst}
+    numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (1, mode_i.src), "D": (mode_j.dst, 1)}
     rows = config.tile[1]
     return _finish(problem, device, "transpose", config, from_short_rows_kernel(config), numbers, others, -(-mode_i.extent // rows),
                    offsets, f"source and target run along different modes, and rows of the source follow each other: {rows} at a "
@@ -543,12 +543,7 @@ def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: objec
         raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
     pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize),
                 "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
-    if kernel.tensors:
-        steps = {"S": tuple(m.src for m in batch), "D": tuple(m.dst for m in batch)}
-        numbers |= {name: View(pointers[name], numbers[name], steps[name]) for name in "SD"}
-        made = launch(kernel, (blocks, 1, 1), numbers, batch_values(tuple(m.extent for m in reversed(batch))))
-    else:
-        for q, m in enumerate(batch):
-            numbers |= {f"L{q}": m.extent, f"dS_l{q}": m.src, f"dD_l{q}": m.dst}
-        made = launch(kernel, (blocks, 1, 1), pointers, {name: n for name, n in numbers.items() if name in kernel.signature})
+    steps = {"S": tuple(m.src for m in batch), "D": tuple(m.dst for m in batch)}
+    numbers |= {name: View(pointers[name], numbers[name], steps[name]) for name in "SD"}
+    made = launch(kernel, (blocks, 1, 1), numbers, batch_values(tuple(m.extent for m in reversed(batch))))
     return Plan(problem, device, family, config, (made,), reason=reason, facts=kernel.facts)
