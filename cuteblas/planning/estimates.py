@@ -1,7 +1,7 @@
 """What a plan is expected to take: one place to ask.
 
-Families that multiply have models of time by which they choose; a plan carries what they say. What is here of them is a comparison
-with the floor. Copies and reductions choose by shape and have no model to choose by: they take their traffic, at the share of the
+Families that multiply or copy have models of time by which they choose; a plan carries what they say. What is here of them is a
+comparison with the floor. Reductions and named copies have no model to choose by: they take their traffic, at the share of the
 bandwidth of a device copy that kernels of their kind reach. How near all of this comes to measurements stands in
 docs/performance/README.md.
 """
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..kernels.copy.straight import CopyConfig
-from ..kernels.copy.tiles import TransposeConfig
 from .floors import Floor, compulsory_bytes, floor_of
 from .problem import CopyProblem, DeviceInfo, ReductionProblem
 
@@ -26,10 +24,7 @@ __all__ = ["Estimate", "casting_seconds", "estimate", "moving_seconds", "touched
 _SECTOR = 32                         # bytes
 _SHORT, _HALF = 30, 0.5              # launches; what takes no longer and is not half its floor waits for others, or the last blocks
 
-# Configurations of kernels whose share of the bandwidth of a device copy was measured, by bytes of an element; and what the names
-# of other kernels contain.
-_KINDS = frozenset({"CopyConfig", "RaggedCopyConfig", "TransposeConfig", "RaggedConfig", "ShortRowsConfig", "FromShortRowsConfig",
-                    "InPlaceConfig", "RaggedInPlaceConfig", "RearrangeConfig", "ReductionChoice"})
+# What the names of kernels contain of which the share of the bandwidth of a device copy was measured.
 _NAMED = ("naive_read", "naive_write", "conflict", "padded", "swizzled", "tma_")
 
 
@@ -61,43 +56,33 @@ def estimate(plan: Plan) -> Estimate:
     if plan.seconds is None:
         return Estimate(None, floor, floor.limit)
     least = 0.0
-    if not isinstance(plan.problem, (CopyProblem, ReductionProblem)):
+    if isinstance(plan.problem, CopyProblem):
+        least = floor.traffic_s                         # arrays that are in L2 may be copied faster, those of a first call not
+    elif not isinstance(plan.problem, ReductionProblem):
         least = floor.traffic_s / plan.device.fitted["traffic"]["products: share of bandwidth"]
     seconds = max(plan.seconds, floor.arithmetic_s, least)
     waits = seconds <= plan.device.seconds(launches=_SHORT) and floor.seconds < _HALF * seconds
     return Estimate(seconds, floor, "latency" if waits else floor.limit)
 
 
-def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, config: object, launches: int = 1) -> float:
-    """The expected time of a copy or a reduction by kernels of a configuration."""
+def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, launches: int = 1) -> float:
+    """The expected time of a copy by a named kernel, or of a reduction."""
     if isinstance(problem, CopyProblem):
-        item = problem.itemsize
-        moved = sum(touched_bytes(problem.shape, strides, item) for strides in (problem.src_strides, problem.dst_strides))
-        named = problem.variant or ""
+        nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
+                     for strides in (problem.src_strides, problem.dst_strides))
+        kernel = "named " + next(name for name in _NAMED if name in str(problem.variant))
     else:
         from ..codegen.dtypes import dtype
 
-        item, moved, named = dtype(problem.x.dtype).bytes, compulsory_bytes(problem), ""
+        nbytes, kernel = compulsory_bytes(problem), f"reductions of {dtype(problem.x.dtype).bytes} bytes"
     costs = device.fitted["traffic"]
-    kernel = next((f"named {name}" for name in _NAMED if name in named), f"{_kind(config)} of {item} bytes")
-    seconds = device.seconds(nbytes=moved / costs[f"{kernel}: share of bandwidth"])
-    if isinstance(config, CopyConfig) and not config.anywhere and isinstance(problem, CopyProblem):
-        words = prod(problem.shape) * item // config.word
-        clocks = words / (costs["single elements: accesses in a clock"] * device.multiprocessors)
-        seconds = max(seconds, device.seconds(clocks))
-    return device.seconds(launches=launches * costs["start: launches"]) + seconds
-
-
-def _kind(config: object) -> str:
-    """By whose share of the bandwidth kernels of a configuration are estimated."""
-    name = config.kind if isinstance(config, (CopyConfig, TransposeConfig)) else type(config).__name__
-    return name if name in _KINDS else "CopyConfig"
+    return device.seconds(launches=launches * costs["start: launches"], nbytes=nbytes / costs[f"{kernel}: share of bandwidth"])
 
 
 def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
     """The expected time of an elementwise kernel that reads and writes so many bytes."""
     costs = device.fitted["traffic"]
-    return device.seconds(0, costs["start: launches"], nbytes / costs["CopyConfig of 1 bytes: share of bandwidth"])
+    return device.seconds(0, costs["start: launches"], nbytes / costs["elementwise: share of bandwidth"])
 
 
 def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:

@@ -98,7 +98,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     reason = (f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
     return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts,
-                moving_seconds(problem, device, choice, len(launches)))
+                moving_seconds(problem, device, len(launches)))
 
 
 def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Place, target: Place,

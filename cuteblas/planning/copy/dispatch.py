@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd, prod
 from typing import Any, Literal
 
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
-from ...kernels.copy.rearrange import rearrange_kernel
+from ...kernels.copy.rearrange import RearrangeConfig, rearrange_kernel
 from ...kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig, from_short_rows_kernel, short_rows_kernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..estimates import moving_seconds
 from ..modes import Mode, merged
 from ..operands import batch_values, launch
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import variant
-from .rearrange import Permuted, boxes_of
+from .cost import CopyConfigs, TileConfigs, Work, copy_seconds, work_of
+from .rearrange import Boxes, Permuted, boxes_of, laid_out
 
-__all__ = ["canonical_modes", "copy_plans", "is_wide", "plan_copy", "square_modes"]
+__all__ = ["CopyChoice", "canonical_modes", "copy_choices", "is_wide", "plan_copy", "square_modes"]
 
 _NARROW_SPAN = 2**30
 _WORD = 4                            # bytes
@@ -30,11 +30,12 @@ _WORD = 4                            # bytes
 # multiprocessor has so many blocks; and elements of rows from which they are worth it.
 _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8), (256, 1)), 8, 64
 
-# Bytes of a mode that both sides run along up to which boxes span more modes than this one, and where rows of several modes are no
-# whole vectors of 16; the part of a tile of two modes that has to be full, of the smallest sides by bytes of an element; and the
-# bytes from which permutations go by boxes: their kernels have the extents of short modes, so that every shape is compiled.
-_SHORT_RUN, _ODD_RUN, _VECTOR, _FULL, _BOXED_FROM = 64, 512, 16, 0.7, 1 << 17
-_SIDES = {1: 64, 2: 64, 4: 64, 8: 32, 16: 32}
+# Boxes that are considered; bytes of a vector; and the bytes from which permutations may go by boxes: their kernels have the
+# extents of short modes, so that every shape is compiled.
+_BOXES, _VECTOR, _BOXED_FROM = 5, 16, 1 << 17
+# Large transposes go by tiles where these are full: boxes were measured beside few of them, and were no faster.
+# The part that is full, of the smallest sides by bytes of an element; and bytes of an array.
+_FULL, _SIDES, _TILED_FROM = 0.7, {1: 64, 2: 64, 4: 64, 8: 32, 16: 32}, 1 << 25
 
 
 def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
@@ -59,6 +60,43 @@ def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
         else:
             merged.append(m)
     return tuple(merged), src_offset, dst_offset
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel that could make a copy: its family and configuration, its blocks, and what generates it and makes the plan."""
+
+    family: str
+    config: CopyConfigs
+    blocks: int
+    plan: Callable[[], Plan]
+
+
+@dataclass(frozen=True)
+class CopyChoice:
+    """One of the kernels among which planning chooses for a copy.
+
+    Attributes
+    ----------
+    problem : CopyProblem
+        What is copied.
+    kernel : _Kernel
+        Which kernel copies it.
+    work : Work
+        What that does.
+    """
+
+    problem: CopyProblem
+    kernel: _Kernel
+    work: Work
+
+    def seconds(self, device: DeviceInfo) -> float:
+        """The time that is expected by the numbers of a device."""
+        return copy_seconds(self.work, device)
+
+    def plan(self, device: DeviceInfo) -> Plan:
+        """The plan."""
+        return replace(self.kernel.plan(), problem=self.problem, seconds=self.seconds(device))
 
 
 @lru_cache(maxsize=4096)
@@ -98,48 +136,47 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         if problem.in_place:
             raise ValueError(f"{problem.variant} copies from one place to another, not in place")
         return variant(problem.variant, "copy").plan(problem, device)
+    choices = copy_choices(problem, device)
+    return min(choices, key=lambda choice: choice.seconds(device)).plan(device)
+
+
+def copy_choices(problem: CopyProblem, device: DeviceInfo) -> list[CopyChoice]:
+    """The kernels among which planning chooses: the one for the kind of rows, and boxes."""
     if problem.in_place:
-        plan = _plan_in_place(problem, device)
-    else:
-        modes, *offsets = canonical_modes(problem)
-        plan = _plan_modes(problem, device, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1]))
-    return replace(plan, problem=problem, seconds=moving_seconds(problem, device, plan.config))
-
-
-def copy_plans(problem: CopyProblem, device: DeviceInfo, ranks: int) -> Iterator[Plan]:
-    """Planning's choice, then other plans for the same copy: boxes of so many ranks, and the kernels that boxes compete with."""
-    yield plan_copy(problem, device)
-    if problem.in_place or problem.variant is not None or 0 in problem.shape:
-        return
+        return [_plan_in_place(problem, device)]
     modes, *offsets = canonical_modes(problem)
     made, modes, places = problem, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1])
     while (wider := _wider(made, modes, places)) is not None:
         made, modes, places = wider
-    plans = [_plan_boxes(made, device, modes, places, rank) for rank in range(ranks)] if len(modes) > 1 else []
     j = _innermost(modes)
     transposed = j != 0 and modes[j].src == 1
-    plans.append(_plan_transpose(made, device, modes, j, places) if transposed else _plan_straight(made, device, modes, places))
-    for plan in plans:
-        if plan is not None:
-            yield replace(plan, problem=problem, seconds=moving_seconds(problem, device, plan.config))
+    kernel = _plan_transpose(made, device, modes, j, places) if transposed else _plan_straight(made, device, modes, places)
+    assert not isinstance(kernel.config, RearrangeConfig)
+    extents = _extents(kernel.config, made.itemsize, modes, j if transposed else _second(modes))
+    tile = CopyChoice(made, kernel, work_of(_permuted(made, modes, places), kernel.config, extents, kernel.blocks))
+    boxes = _plan_boxes(made, device, modes, places) if _in_boxes(made.itemsize, modes, j) else []
+    return [replace(choice, problem=problem) for choice in (tile, *boxes)]
+
+
+def _second(modes: Sequence[Mode]) -> int:
+    """The mode that tiles of a copy along the first one extend along too: the longest other one, or the first if there is none."""
+    return max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)
+
+
+def _extents(config: TileConfigs, item: int, modes: Sequence[Mode], q: int) -> list[int]:
+    """Elements of a tile along each mode, of which ``q`` is the other one of it."""
+    along, other = config.tile if isinstance(config, CopyConfig) else reversed(config.tile)
+    if isinstance(config, CopyConfig):
+        along *= (_VECTOR if config.anywhere else config.word) // item
+    extents = [1] * len(modes)
+    extents[q] = min(other, modes[q].extent)
+    extents[0] = min(along, modes[0].extent)
+    return extents
 
 
 def _innermost(modes: Sequence[Mode]) -> int:
     """The mode with the smallest stride in the source."""
     return min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
-
-
-def _plan_modes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:
-    """The plan for canonical modes, and the offsets of their first elements, in elements of the problem's size."""
-    if (wider := _wider(problem, modes, offsets)) is not None:
-        return _plan_modes(wider[0], device, *wider[1:])
-    j = _innermost(modes)
-    transposed = j != 0 and modes[j].src == 1
-    if _in_boxes(problem.itemsize, modes, j) and (boxes := _plan_boxes(problem, device, modes, offsets)) is not None:
-        return boxes
-    if transposed:
-        return _plan_transpose(problem, device, modes, j, offsets)
-    return _plan_straight(problem, device, modes, offsets)
 
 
 def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
@@ -158,23 +195,15 @@ def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
 
 
 def _in_boxes(item: int, modes: tuple[Mode, ...], j: int) -> bool:
-    """Whether most of a tile of two exchanged modes would be empty, or the runs that both sides share are short.
-
-    Mode ``j`` has the smallest stride in the source.
-    """
+    """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the source."""
     first = modes[0]
     if len(modes) == 1 or prod(m.extent for m in modes) * item < _BOXED_FROM:
         return False
     if j == 0:
-        odd = gcd(*(stride for m in modes[1:] for stride in (m.src, m.dst)), first.extent) * item % _VECTOR > 0
-        longest = _ODD_RUN if (odd or first.src != 1) and len(modes) > 2 else _SHORT_RUN
-        return abs(first.src) == first.dst == 1 and first.extent * item <= longest
-    if modes[j].src != 1:
-        return modes[j].src != 0                        # no kernel for tiles reads along it
+        return abs(first.src) == first.dst == 1
     last, side = modes[j], _SIDES[item]
-    if _rows_without_gaps(item, first, last):
-        return False
-    return prod(n / (-(-n // side) * side) for n in (first.extent, last.extent)) < _FULL
+    full = prod(n / (-(-n // side) * side) for n in (first.extent, last.extent)) >= _FULL
+    return last.src != 0 and not (full and last.src == 1 and prod(m.extent for m in modes) * item >= _TILED_FROM)
 
 
 def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
@@ -187,32 +216,42 @@ def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "so
     return "target" if follow else ""
 
 
-def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int],
-                rank: int = 0) -> Plan | None:
-    """A permutation by boxes, if these can be small enough; of the rank by their cost."""
-    item = problem.itemsize
-    alignments = (problem.src_alignment, offsets[0]), (problem.dst_alignment, offsets[1])
+def _permuted(problem: CopyProblem, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Permuted:
+    # Arrays of which 16 bytes divide the address begin where sectors do: allocations are aligned to 512.
+    source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * problem.itemsize)
+                      for alignment, offset in zip((problem.src_alignment, problem.dst_alignment), offsets, strict=True))
+    return Permuted(modes, problem.itemsize, (source, target))
+
+
+def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> list[CopyChoice]:
+    """A permutation by boxes: the few with the least cost, of those that are small enough."""
+    permuted = _permuted(problem, modes, offsets)
+    alignments = problem.src_alignment, problem.dst_alignment
 
     def widest(side: int, run: int, strides: Iterable[int]) -> int:
-        alignment, offset = alignments[side]
-        return _vector(problem, alignment, offset, run, list(strides), 16)
+        return _vector(problem, alignments[side], offsets[side], run, list(strides), 16)
 
-    # Arrays of which 16 bytes divide the address begin where sectors do: allocations are aligned to 512.
-    source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * item) for alignment, offset in alignments)
-    found = boxes_of(Permuted(modes, item, (source, target)), device, widest, rank)
-    if found is None:
-        return None
-    config, spanned = replace(found.config, wide=is_wide(modes)), found.spanned
+    found = (_plan_box(problem, device, modes, offsets, permuted, box) for box in boxes_of(permuted, device, widest, _BOXES))
+    return [choice for choice in found if choice.kernel.blocks < 2**31]
+
+
+def _plan_box(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int], permuted: Permuted,
+              found: Boxes) -> CopyChoice:
+    item, config, spanned = problem.itemsize, replace(found.config, wide=is_wide(modes)), found.spanned
     numbers: dict[str, Any] = {f"N{n}": modes[spanned[n]].extent for n in config.cut}
     numbers |= {"S": tuple(modes[q].src for q in spanned), "D": tuple(modes[q].dst for q in spanned)}
-    boxes = prod(-(-modes[q].extent // n) for q, n in zip(spanned, config.box, strict=True))
-    others = [modes[q] for q in found.batch]
-    if boxes * prod(m.extent for m in others) >= 2**31:
-        return None
-    return _finish(problem, device, config.family, config, rearrange_kernel(config), numbers, others, boxes, offsets,
-                   f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
-                   f"{config.source.word * item} and writes of {config.target.word * item} bytes, of sectors that have "
-                   f"{100 * (found.touched - 1):.0f} % more bytes than are moved")
+    boxes = prod(-(-m.extent // n) for m, n in zip(modes, found.extents, strict=True))
+    reason = (f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
+              f"{config.source.word * item} and writes of {config.target.word * item} bytes, of sectors that have "
+              f"{100 * (found.touched - 1):.0f} % more bytes than are moved")
+
+    def plan() -> Plan:
+        best, batch = laid_out(config), [modes[q] for q in found.batch]
+        others = prod(m.extent for m in batch)
+        return _finish(problem, device, best.family, best, partial(rearrange_kernel, best), numbers, batch, boxes // others,
+                       offsets, reason).plan()
+
+    return CopyChoice(problem, _Kernel(config.family, config, boxes, plan), work_of(permuted, config, found.extents, boxes))
 
 
 def is_wide(modes: tuple[Mode, ...]) -> bool:
@@ -233,14 +272,14 @@ def _vector(problem: CopyProblem, alignment: int, offset: int, extent: int, stri
     return gcd(max(1, limit // item), max(1, alignment // item), extent, offset, *strides)
 
 
-def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Plan:
+def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> _Kernel:
     first, *others = modes
     item = problem.itemsize
     words = 1
     if first.src == first.dst == 1:
         words = gcd(_vector(problem, problem.src_alignment, offsets[0], first.extent, [m.src for m in others], 16),
                     _vector(problem, problem.dst_alignment, offsets[1], first.extent, [m.dst for m in others], 16))
-    second = others.pop(max(range(len(others)), key=lambda q: others[q].extent)) if others else Mode(1, 0, 0)
+    second = others.pop(_second(modes) - 1) if others else Mode(1, 0, 0)
     if first.src == first.dst == 1 and words * item < _WORD and first.extent >= _RAGGED_COPY_FROM:
         return _plan_ragged_copy(problem, device, (first, second), others, offsets)
     along = first.extent // words
@@ -250,13 +289,13 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
               *(Mode(m.extent, m.src // words, m.dst // words) for m in others)]
     numbers = {"I": along, "J": second.extent, "S": (first.src, scaled[0].src), "D": (first.dst, scaled[0].dst)}
     blocks = -(-along // tile[0]) * -(-second.extent // tile[1])
-    return _finish(problem, device, "copy", config, copy_kernel(config), numbers, scaled[1:], blocks, offsets,
+    return _finish(problem, device, "copy", config, partial(copy_kernel, config), numbers, scaled[1:], blocks, offsets,
                    f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, "
                    f"tile {tile} vectors")
 
 
 def _plan_ragged_copy(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                      offsets: tuple[int, int]) -> Plan:
+                      offsets: tuple[int, int]) -> _Kernel:
     """A copy of small elements between rows that begin anywhere."""
     (mode_i, mode_j), item = modes, problem.itemsize
     vector = 16 // item
@@ -273,7 +312,7 @@ def _plan_ragged_copy(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mod
     config = CopyConfig(item, tile, modes=len(others), wide=is_wide(reach), anywhere=True)
     lowest, end = _span([(m.extent, m.src) for m in (mode_i, mode_j, *others)])
     numbers = {"I": mode_i.extent, "J": mode_j.extent, "S": (1, mode_j.src), "D": (1, mode_j.dst), "S_lowest": lowest, "S_end": end}
-    return _finish(problem, device, "copy", config, copy_kernel(config), numbers, others, blocks(tile) // batch, offsets,
+    return _finish(problem, device, "copy", config, partial(copy_kernel, config), numbers, others, blocks(tile) // batch, offsets,
                    f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
                    "16 bytes, each from the 4-byte words that cover what it is read from")
 
@@ -315,7 +354,7 @@ _FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}
 _FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS = 256, 2
 
 
-def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> Plan:
+def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> _Kernel:
     mode_i, mode_j = modes[0], modes[j]
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
     item = problem.itemsize
@@ -349,7 +388,7 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
                "D": (mode_j.dst // per_word, mode_i.dst)}
     scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
     blocks = -(-mode_j.extent // tiling.tile[0]) * -(-mode_i.extent // tiling.tile[1])
-    return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, scaled, blocks, offsets,
+    return _finish(problem, device, "transpose", config, partial(transpose_kernel, config), numbers, scaled, blocks, offsets,
                    f"source and target run along different modes: tiles of {tiling.tile} elements through swizzled shared memory, "
                    f"reads of {load} and writes of {store} bytes")
 
@@ -377,7 +416,7 @@ def _order(tiling: _Tiling, mode_j: Mode, others: list[Mode]) -> tuple[int, int]
 
 
 def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                 offsets: tuple[int, int]) -> Plan:
+                 offsets: tuple[int, int]) -> _Kernel:
     """A transpose between rows that begin anywhere, along (J, I)."""
     (mode_j, mode_i), item = modes, problem.itemsize
     tiling, cut = _RAGGED[item], _CUTS[item]
@@ -391,13 +430,13 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
     if config.packed > 1:
         numbers["S_lowest"], numbers["S_end"] = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
     blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.halo) // config.tile[1])
-    return _finish(problem, device, "transpose", config, transpose_kernel(config), numbers, others, blocks, offsets,
+    return _finish(problem, device, "transpose", config, partial(transpose_kernel, config), numbers, others, blocks, offsets,
                    f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements through "
                    f"swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples of {cut}")
 
 
 def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                     offsets: tuple[int, int]) -> Plan:
+                     offsets: tuple[int, int]) -> _Kernel:
     """A transpose to short rows that follow each other without gaps, along (J, I)."""
     (mode_j, mode_i), item = modes, problem.itemsize
     most, longest, min_blocks = _SHORT_ROWS[item]
@@ -418,9 +457,10 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (1, mode_i.src), "D": (mode_j.dst, 1)}
     if config.packed > 1:
         numbers["S_lowest"], numbers["S_end"] = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
-    return _finish(problem, device, "transpose", config, short_rows_kernel(config), numbers, others, -(-mode_j.extent // columns),
-                   offsets, f"source and target run along different modes, and rows of the target follow each other: {columns} at "
-                            f"a time through shared memory, as they lie in the target, reads of {config.word}, writes of 16 bytes")
+    return _finish(problem, device, "transpose", config, partial(short_rows_kernel, config), numbers, others,
+                   -(-mode_j.extent // columns), offsets,
+                   f"source and target run along different modes, and rows of the target follow each other: {columns} at a time "
+                   f"through shared memory, as they lie in the target, reads of {config.word}, writes of 16 bytes")
 
 
 def _short_columns(columns: int, rows: int, batch: int, item: int, device: DeviceInfo) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -443,7 +483,7 @@ def _short_columns(columns: int, rows: int, batch: int, item: int, device: Devic
 
 
 def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                          offsets: tuple[int, int]) -> Plan:
+                          offsets: tuple[int, int]) -> _Kernel:
     """A transpose from short rows that follow each other without gaps, along (J, I)."""
     (mode_j, mode_i), item = modes, problem.itemsize
     threads, words = _short_columns(mode_j.extent, mode_i.extent, prod(m.extent for m in others), item, device)
@@ -454,10 +494,11 @@ def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple
     config = replace(config, wide=is_wide(reach))
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (1, mode_i.src), "D": (mode_j.dst, 1)}
     rows = config.tile[1]
-    return _finish(problem, device, "transpose", config, from_short_rows_kernel(config), numbers, others, -(-mode_i.extent // rows),
-                   offsets, f"source and target run along different modes, and rows of the source follow each other: {rows} at a "
-                            f"time through shared memory, as they lie in the source, reads of 16 bytes, writes of "
-                            f"{config.word}, the target's rows cut at multiples of {_SECTOR}")
+    return _finish(problem, device, "transpose", config, partial(from_short_rows_kernel, config), numbers, others,
+                   -(-mode_i.extent // rows), offsets,
+                   f"source and target run along different modes, and rows of the source follow each other: {rows} at a time "
+                   f"through shared memory, as they lie in the source, reads of 16 bytes, writes of {config.word}, the target's "
+                   f"rows cut at multiples of {_SECTOR}")
 
 
 # The same for tiles that change places; strips are of columns of pairs of tiles.
@@ -487,7 +528,7 @@ def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]]
     return moving[0][0], inner, outer, tuple(Mode(*mode) for mode in modes if mode not in moving and mode[0] > 1)
 
 
-def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
+def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> CopyChoice:
     found = square_modes(problem)
     if found is None:
         raise ValueError(f"square matrices are transposed in place, got shape {problem.shape} with strides {problem.src_strides} "
@@ -521,29 +562,41 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> Plan:
     config = TransposeConfig(item, word, load, store, (side, side), threads, unit, unit, len(batch), reach + beyond >= _NARROW_SPAN,
                              tiling.group, min_blocks=tiling.min_blocks if (load, store) == (tiling.load, 16) else 1, in_place=True,
                              cut=_SECTOR if ragged else 0)
-    kernel = transpose_kernel(config)
     tiles = -(-n // side)
     blocks = tiles * (tiles + 1) // 2 * prod(m.extent for m in batch)
-    if blocks >= 2**31:
-        raise ValueError(f"a transposition of shape {problem.shape} in place needs {blocks} blocks; a grid has at most 2^31 - 1")
-    extents, steps = tuple(m.extent for m in batch), tuple(m.dst // config.scale for m in batch)
-    numbers: dict[str, Any] = {"N": n, "D": View(Argument(role="dst"), (inner, outer // config.scale), steps)}
-    if ragged and config.packed > 1:
-        numbers["D_lowest"], numbers["D_end"] = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
-    made = launch(kernel, (blocks, 1, 1), numbers, batch_values(extents[::-1]))
     reason = (f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
               f"memory, reads of {load} and writes of {store} bytes")
-    return Plan(problem, device, "transpose_in_place", config, (made,), reason=reason, facts=kernel.facts)
+
+    def plan() -> Plan:
+        if blocks >= 2**31:
+            raise ValueError(f"a transposition of shape {problem.shape} in place needs {blocks} blocks; a grid has at most "
+                             "2^31 - 1")
+        kernel = transpose_kernel(config)
+        extents, steps = tuple(m.extent for m in batch), tuple(m.dst // config.scale for m in batch)
+        numbers: dict[str, Any] = {"N": n, "D": View(Argument(role="dst"), (inner, outer // config.scale), steps)}
+        if ragged and config.packed > 1:
+            numbers["D_lowest"], numbers["D_end"] = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
+        made = launch(kernel, (blocks, 1, 1), numbers, batch_values(extents[::-1]))
+        return Plan(problem, device, "transpose_in_place", config, (made,), reason=reason, facts=kernel.facts)
+
+    modes = Mode(n, outer, inner), Mode(n, inner, outer), *batch
+    work = work_of(_permuted(problem, modes, (0, 0)), config, (min(n, side), min(n, side), *(1 for _ in batch)), blocks)
+    return CopyChoice(problem, _Kernel("transpose_in_place", config, blocks, plan), work)
 
 
-def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: object, kernel: GeneratedKernel, numbers: dict[str, Any],
-            batch: list[Mode], blocks: int, offsets: tuple[int, int], reason: str) -> Plan:
+def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: CopyConfigs, generate: Callable[[], GeneratedKernel],
+            numbers: dict[str, Any], batch: Sequence[Mode], blocks: int, offsets: tuple[int, int], reason: str) -> _Kernel:
     blocks *= prod(m.extent for m in batch)
-    if blocks >= 2**31:
-        raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
     pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize),
                 "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
-    steps = {"S": tuple(m.src for m in batch), "D": tuple(m.dst for m in batch)}
-    numbers |= {name: View(pointers[name], numbers[name], steps[name]) for name in "SD"}
-    made = launch(kernel, (blocks, 1, 1), numbers, batch_values(tuple(m.extent for m in reversed(batch))))
-    return Plan(problem, device, family, config, (made,), reason=reason, facts=kernel.facts)
+
+    def plan() -> Plan:
+        if blocks >= 2**31:
+            raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
+        kernel = generate()
+        steps = {"S": tuple(m.src for m in batch), "D": tuple(m.dst for m in batch)}
+        views = {name: View(pointers[name], numbers[name], steps[name]) for name in "SD"}
+        made = launch(kernel, (blocks, 1, 1), numbers | views, batch_values(tuple(m.extent for m in reversed(batch))))
+        return Plan(problem, device, family, config, (made,), reason=reason, facts=kernel.facts)
+
+    return _Kernel(family, config, blocks, plan)

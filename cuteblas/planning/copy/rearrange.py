@@ -1,4 +1,4 @@
-"""The boxes that a permutation is divided into, chosen by counted cost.
+"""The boxes that a permutation is divided into, ranked by counted cost.
 
 Candidates are boxes whose runs have so many bytes in the source and so many in the target. The cost of each is the sectors
 of memory that it touches, the instructions of its threads, and the part of a box's latency that other boxes do not hide.
@@ -16,7 +16,7 @@ from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
 from ..modes import Mode
 from ..problem import DeviceInfo
 
-__all__ = ["Boxes", "Permuted", "boxes_of"]
+__all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "runs_of"]
 
 _REACHES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
 _SIZES, _MOST = (4096, 8192, 16384), 16384         # bytes up to which boxes grow, once they have these; the most of a box
@@ -119,7 +119,9 @@ class Boxes:
     Attributes
     ----------
     config : RearrangeConfig
-        What the kernel is specialised on, but for the width of offsets.
+        What the kernel is specialised on, but for the width of offsets, and without gaps in shared memory: see :func:`laid_out`.
+    extents : tuple of int
+        Those of a box along every mode of the permutation.
     spanned : tuple of int
         The modes of the permutation that a box spans, those of its extents.
     batch : tuple of int
@@ -129,6 +131,7 @@ class Boxes:
     """
 
     config: RearrangeConfig
+    extents: tuple[int, ...]
     spanned: tuple[int, ...]
     batch: tuple[int, ...]
     touched: float
@@ -138,12 +141,14 @@ Widest = Callable[[int, int, Iterable[int]], int]
 """Elements of a word on a side, of runs of so many elements, beside other strides."""
 
 
-def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, rank: int = 0) -> Boxes | None:
-    """The boxes with the least cost, or those of a later rank; ``None`` if not so many are small enough."""
-    candidates = sorted(_candidates(permuted))
-    if rank >= len(candidates):
-        return None
-    extents = sorted(candidates, key=lambda each: _seconds(permuted, each, device))[rank]
+def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, most: int = 1) -> list[Boxes]:
+    """So many boxes with the least cost, or as many as are small enough, the least first."""
+    ranked = sorted(sorted(_candidates(permuted)), key=lambda each: _seconds(permuted, each, device))
+    return [_boxes(permuted, extents, widest) for extents in ranked[:most]]
+
+
+def _boxes(permuted: Permuted, extents: tuple[int, ...], widest: Widest) -> Boxes:
+    """What moves boxes of these extents."""
     modes, item = permuted.modes, permuted.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
     box = tuple(extents[q] for q in spanned)
@@ -167,11 +172,12 @@ def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, rank: int =
     source, target = (_manned(side, box, item, threads) for side in sides)
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
     partial = tuple(n for n in cut if modes[spanned[n]].extent % box[n])
-    config = RearrangeConfig(item, box, cut, partial, source, target, _held(box, item, source, target),
+    held = tuple(prod(box[x] for x in target.order[:target.order.index(q)]) for q in range(len(box)))
+    config = RearrangeConfig(item, box, cut, partial, source, target, held,
                              tuple(spanned.index(q) if q in spanned else -1 for q in raster), threads,
                              len(batch))
-    touched = sum(runs.touched() for runs in _runs(permuted, extents)) / 2
-    return Boxes(config, spanned, batch, touched)
+    touched = sum(runs.touched() for runs in runs_of(permuted, extents)) / 2
+    return Boxes(config, extents, spanned, batch, touched)
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------------------
@@ -225,7 +231,7 @@ def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> tuple[int, 
 
 # -- what they cost ---------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class _Runs:
+class Runs:
     """What a box has of a side: bytes of its runs, at multiples of how many bytes of a sector they begin, and bytes that are moved
     of stretches of memory in which every sector is touched.
     """
@@ -241,10 +247,10 @@ class _Runs:
         return 1 + (self.stretch - self.moved + part * rest) / self.moved
 
 
-def _runs(permuted: Permuted, extents: Sequence[int]) -> list[_Runs]:
+def runs_of(permuted: Permuted, extents: Sequence[int]) -> list[Runs]:
     """The runs of a box on both sides."""
     spanned = [permuted.run(side, extents, backwards=True) for side in (0, 1)]
-    return [_Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run),
+    return [Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run),
                   *(n * permuted.item for n in permuted.spans(side, extents))) for side, run in enumerate(spanned)]
 
 
@@ -253,7 +259,7 @@ def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -
     item, elements = permuted.item, prod(extents)
     boxes = prod(-(-m.extent // n) for m, n in zip(permuted.modes, extents, strict=True))
     traffic = words = instructions = 0.0
-    for side, (runs, part) in enumerate(zip(_runs(permuted, extents), (_PART_READ, _PART_WRITTEN), strict=True)):
+    for side, (runs, part) in enumerate(zip(runs_of(permuted, extents), (_PART_READ, _PART_WRITTEN), strict=True)):
         traffic += prod(m.extent for m in permuted.modes) * item * (runs.touched(part) + _RUN / runs.length)
         word = max(item, min(_WORD, gcd(runs.begins, runs.length)))
         if side == 1 and word < _WORD and runs.length >= _COVERING_FROM:
@@ -326,6 +332,11 @@ def _manned(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> Box
     lanes, along = _lanes(side.words(item, box), of_words, rows, threads, max(1, side.grain // item),
                           _ROW_WORDS if item < _WORD else 0.0)
     return replace(side, lanes=lanes, rows=along)
+
+
+def laid_out(config: RearrangeConfig) -> RearrangeConfig:
+    """The same with a layout in shared memory for which few banks are met twice: takes longer to find than all else of a box."""
+    return replace(config, held=_held(config.box, config.item, config.source, config.target))
 
 
 def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> tuple[int, ...]:
