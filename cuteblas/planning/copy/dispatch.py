@@ -33,7 +33,7 @@ _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8),
 # Boxes that are considered; bytes of a vector; and the bytes from which permutations may go by boxes: their kernels have the
 # extents of short modes, so that every shape is compiled.
 _BOXES, _VECTOR, _BOXED_FROM = 5, 16, 1 << 17
-# Large transposes go by tiles where these are full: boxes were measured beside few of them, and were no faster.
+# Large transposes go by tiles where these are full: the model takes such tiles for slower than they were measured.
 # The part that is full, of the smallest sides by bytes of an element; and bytes of an array.
 _FULL, _SIDES, _TILED_FROM = 0.7, {1: 64, 2: 64, 4: 64, 8: 32, 16: 32}, 1 << 25
 
