@@ -9,6 +9,7 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.copy.tiles import TransposeConfig, transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
+from cuteblas.planning.copy import dispatch
 from cuteblas.planning.copy.dispatch import canonical_modes
 from cuteblas.planning.modes import Mode
 
@@ -102,6 +103,15 @@ def test_every_other_element_of_both(engine):
     np.testing.assert_array_equal(target.view, source.view)
 
 
+@pytest.fixture
+def tiles_alone(monkeypatch):
+    """Planning without boxes."""
+    monkeypatch.setattr(dispatch, "_in_boxes", lambda *_: False)
+    plan_copy.cache_clear()
+    yield
+    plan_copy.cache_clear()
+
+
 def test_offsets_of_64_bits(engine):
     values = scrambled((64, 40), 4)
     src, dst = (Strided(aligned(64 * 40, "u4"), 0, (40, 64), s) for s in ((1, 40), (64, 1)))
@@ -128,7 +138,7 @@ def test_vectors_of_16_bytes_and_no_bank_conflicts():
     (128, 256, 16, (256, 128), 8), (8192, 8192, 16, (256, 128), 8), (8192, 240, 16, (128, 128), 4), (96, 8192, 16, (128, 128), 4),
     (8192, 8192, 4, (128, 128), 4), (32, 132, 4, (128, 128), 4),
     (64, 64, 16, (64, 64), 4), (48, 60, 4, (64, 64), 4), (256, 64, 16, (64, 256), 4), (240, 64, 16, (128, 128), 4)])
-def test_tiles_of_bytes(rows, columns, alignment, tile, load):
+def test_tiles_of_bytes(tiles_alone, rows, columns, alignment, tile, load):
     plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows + -rows % 32, 1), 1, src_alignment=alignment), H200)
     assert (plan.config.tile, plan.config.load) == (tile, load)
     threads = {(64, 256): 512, (64, 64): 128}.get(tile, 512 if load == 4 and min(rows, columns) >= 128 else 256)
@@ -142,7 +152,7 @@ def test_small_and_narrow_matrices_of_bytes(engine, rows, columns):
 
 
 @pytest.mark.parametrize("item", SIZES)
-def test_rows_of_the_target_are_in_order_through_all_modes(item):
+def test_rows_of_the_target_are_in_order_through_all_modes(tiles_alone, item):
     """Strips of one tile for all batch modes between I and J in the target and for no others."""
     for axes, inner in (((2, 1, 0), 1), ((3, 2, 1, 0), 2), ((0, 3, 2, 1), 1), ((0, 2, 1), 0)):
         source = {axis: 64 ** (len(axes) - 1 - axis) for axis in axes}

@@ -37,6 +37,7 @@ from .slices import (
     Choice,
     adding_seconds,
     most_workspace,
+    not_hidden,
     numbers_of_slices,
     reduction,
     sliced,
@@ -68,7 +69,7 @@ _WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 wh
 _FEW = 64                            # rows, columns or products of a sum: there one operand is most of what is read or written
 _LINE = 128                          # bytes
 _FULL = (1, 2, 4)                    # times the blocks that fit on the device at once: into so many blocks thin products are cut
-_RESIDENT = 4                        # blocks of a small tile for which a multiprocessor has registers
+_THREADS, _SUMS = 512, 2**15         # of all blocks of 16 bits that a multiprocessor has registers for
 _MOST_ALONG = 64                     # threads that add the slices of an element
 _FEW_RESULTS, _ADDING_THREADS = 2**17, 256     # elements whose slices are added by several threads each; threads of a block
 
@@ -224,10 +225,18 @@ def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> 
     return device.seconds(clocks)
 
 
-def _latency(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
-    """What one block waits for memory and for its own results, which further blocks of the same multiprocessor hide."""
+def _latency(tile: MmaTile, depth: int, after: int, device: DeviceInfo) -> float:
+    """What so many blocks after each other wait for memory and for their own results; those beside them hide it from each other."""
     costs, kind = device.fitted["gemm_mma"], "float64" if _wide_shapes(tile.atom) else "16-bit"
-    return device.seconds(costs[f"{kind}: start: clocks"] + depth / tile.k * costs[f"{kind}: latency of a step: clocks"])
+    return device.seconds(after * costs[f"{kind}: start: clocks"] + depth / tile.k * costs[f"{kind}: latency of a step: clocks"])
+
+
+def _resident(tile: MmaTile, device: DeviceInfo) -> int:
+    """Blocks that a multiprocessor has at once."""
+    if _wide_shapes(tile.atom):
+        return tile.min_blocks
+    room = min(_THREADS // (32 * prod(tile.warps)), _SUMS // (tile.m * tile.n))
+    return max(1, min(room, device.shared_bytes_per_block // (tile.stages * tile.stage_bytes)))
 
 
 def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
@@ -304,11 +313,17 @@ def reestimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
     costs, thin = device.fitted["gemm_mma"], is_thin(tile)
     memory = device.seconds(nbytes=from_memory(compulsory_bytes(p), device) / costs["share of bandwidth"])
+    written = outputs * slices * dtype(p.c.dtype if slices == 1 else tile.atom.accumulator).bytes
+    resident, busiest = tile.min_blocks if thin else _resident(tile, device), -(-blocks // device.multiprocessors)
     if thin:
-        times = *_thin_times(p, tile, blocks, chunk, device), memory
+        multiplying, waiting, reading = _thin_times(p, tile, blocks, chunk, device)
+        alone = not_hidden(max(multiplying, waiting), written, resident, busiest, device)
+        times: tuple[float, ...] = multiplying + alone, waiting + alone, reading, memory
     else:
-        busy = _block_by_block(p, device, tile, chunk, slices, blocks) + _latency(tile, chunk, device)
-        times = busy, hypot(memory, _latency_of_memory(p, tile, blocks, device))
+        busy = _block_by_block(p, device, tile, chunk, slices, blocks)
+        busy += _latency(tile, chunk, 1 + (busiest - 1) // resident, device)
+        busy += not_hidden(busy, written, resident, busiest, device)
+        times = busy, hypot(memory, _latency_of_memory(p, tile, min(resident, busiest), device))
         if _wide_shapes(tile.atom):
             tile = _apart(tile, -(-blocks // device.multiprocessors), device)
     seconds = device.seconds(launches=1) + with_blocks(together(*times), blocks, device)
@@ -330,16 +345,15 @@ def along(p: GemmProblem, slices: int) -> int:
     return threads if slices > 2 and few else 1
 
 
-def _latency_of_memory(p: GemmProblem, tile: MmaTile, blocks: int, device: DeviceInfo) -> float:
-    """What reading A and B takes by what blocks of the other tiles have under way at once."""
-    resident = max(tile.min_blocks, min(_RESIDENT, device.shared_bytes_per_block // (tile.stages * tile.stage_bytes)))
+def _latency_of_memory(p: GemmProblem, tile: MmaTile, resident: int, device: DeviceInfo) -> float:
+    """What reading A and B takes by what so many blocks on a multiprocessor have under way at once."""
     stage = (min(tile.m, p.m) + min(tile.n, p.n)) * tile.k * dtype(tile.atom.element).bytes
-    under_way = min(-(-blocks // device.multiprocessors), resident) * (tile.stages - 1) * stage
+    under_way = resident * (tile.stages - 1) * stage
     nbytes = compulsory_bytes(p) / device.multiprocessors
     return device.seconds(nbytes / under_way * device.fitted["gemm_mma"]["memory: latency: clocks"])
 
 
-def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: DeviceInfo) -> list[float]:
+def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: DeviceInfo) -> tuple[float, float, float]:
     """What multiplying takes by tiles for few columns or rows, how long blocks wait for steps, and what loads from L2 take."""
     costs, kind = device.fitted["gemm_mma"], _kind(tile.atom)
     per_clock = _PER_CLOCK[2] / (24 if dtype(tile.atom.element).is_complex else 6) if tile.atom.splits else \
@@ -351,7 +365,7 @@ def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: 
     waiting = -(-on_one // tile.min_blocks) * (costs["thin: a block: clocks"] + steps * step)
     again = p.m * p.k * -(-p.n // tile.n) + p.n * p.k * -(-p.m // tile.m)                  # elements that come from L2
     reading = again * prod(p.batch) * dtype(tile.atom.element).bytes / (device.multiprocessors * costs["thin: bytes in a clock"])
-    return [device.seconds(multiplying), device.seconds(waiting), device.seconds(reading)]
+    return device.seconds(multiplying), device.seconds(waiting), device.seconds(reading)
 
 
 def _block_by_block(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int, slices: int, blocks: int) -> float:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..copy.dispatch import plan_copy
+from ..copy.dispatch import copy_choices
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory
 from ..operands import compact, row_pitch
@@ -115,9 +115,19 @@ def _is_ragged(copy: Problem) -> bool:
     return along != 1 and any(s != 1 and s * copy.itemsize % _VECTOR_BYTES for s in copy.src_strides)
 
 
+@lru_cache(maxsize=4096)
+def _moving(copy: Problem, device: DeviceInfo) -> Plan:
+    """The plan of a copy: by tiles, of which two may be one launch, unless boxes are expected to save more than a launch."""
+    assert isinstance(copy, CopyProblem)
+    tiles, *boxes = copy_choices(copy, device)
+    best = min(boxes, key=lambda choice: choice.seconds(device), default=tiles)
+    gained = tiles.seconds(device) - best.seconds(device)
+    return (best if gained > device.seconds(launches=1) else tiles).plan(device)
+
+
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All products of the same copies."""
-    moves = [plan_copy(copy.problem, device) for copy in _packed_operands(problem).values()]
+    moves = [_moving(copy.problem, device) for copy in _packed_operands(problem).values()]
     copying = _seconds(problem, moves, device)
     for product in wgmma_alternatives(packed_problem(problem), device):
         def seconds(d: DeviceInfo, product: Alternative = product) -> float:
@@ -140,7 +150,7 @@ def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], 
     for role, copy in copies.items():
         begin = -(-end // _ALIGNED) * _ALIGNED
         places[role], end = ("workspace", begin), begin + copy.nbytes
-        moving = plan_copy(copy.problem, device)
+        moving = _moving(copy.problem, device)
         moves.append(moving)
         copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), moving.config) for launch in moving.launches)
     launches = [*_paired(copying), *(with_roles(launch, places) for launch in plan.launches)]

@@ -11,6 +11,7 @@ from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..cost.alternatives import together
+from ..floors import from_memory
 from ..guard import gate_values
 from ..operands import (
     NARROW_SPAN,
@@ -31,8 +32,8 @@ from ..plan import Launch
 from ..problem import DeviceInfo, GemmProblem, Operand
 from ..quantities import duration
 
-__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "adding_seconds", "most_workspace", "numbers_of_slices", "reduction", "sliced",
-           "with_blocks", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "adding_seconds", "most_workspace", "not_hidden", "numbers_of_slices", "reduction",
+           "sliced", "with_blocks", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
@@ -109,6 +110,15 @@ def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
     costs = device.fitted["slices"]
     moved = 2 * slices * nbytes / costs["share of bandwidth"]
     return device.seconds(slices * costs["one more slice: clocks"], costs["adding: launches"], moved) if slices > 1 else 0.0
+
+
+def not_hidden(busy: float, written: int, resident: int, busiest: int, device: DeviceInfo) -> float:
+    """What blocks that are busy for so long add to that by writing so many bytes: while a block writes, those that its
+    multiprocessor has beside it multiply, and one that is alone does not.
+    """
+    costs = device.fitted["traffic"]
+    writing = device.seconds(nbytes=from_memory(written, device) / costs["products: share of bandwidth"])
+    return min(busy, writing) * costs["writing alone: part"] / min(resident, busiest)
 
 
 def with_blocks(seconds: float, blocks: int, device: DeviceInfo) -> float:
