@@ -70,7 +70,7 @@ def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, 
     if isinstance(problem, CopyProblem):
         nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
                      for strides in (problem.src_strides, problem.dst_strides))
-        kernel = "named " + next(name for name in _NAMED if name in str(problem.variant))
+        kernel = "named " + next((name for name in _NAMED if name in str(problem.variant)), _NAMED[-1])
     else:
         from ..codegen.dtypes import dtype
 

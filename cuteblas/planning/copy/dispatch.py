@@ -33,9 +33,9 @@ _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8),
 # Boxes that are considered; bytes of a vector; the bytes from which permutations may go by boxes: their kernels have the extents of
 # short modes, so that every shape is compiled; and bytes of rows up to which copies of matrices, which permute nothing, do.
 _BOXES, _VECTOR, _BOXED_FROM, _SHORT_RUN = 5, 16, 1 << 17, 64
-# Large transposes go by tiles where these are full: the model takes such tiles for slower than they were measured.
-# The part that is full, of the smallest sides by bytes of an element; and bytes of an array.
-_FULL, _SIDES, _TILED_FROM = 0.7, {1: 64, 2: 64, 4: 64, 8: 32, 16: 32}, 1 << 25
+# Transposes go by tiles where these are full: the model takes such tiles for slower than they were measured. The part that is full,
+# of the smallest sides by bytes of an element.
+_FULL, _SIDES = 0.7, {1: 64, 2: 64, 4: 64, 8: 32, 16: 32}
 
 
 def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
@@ -203,7 +203,7 @@ def _in_boxes(item: int, modes: tuple[Mode, ...], j: int) -> bool:
         return abs(first.src) == first.dst == 1 and (len(modes) > 2 or first.extent * item <= _SHORT_RUN)
     last, side = modes[j], _SIDES[item]
     full = prod(n / (-(-n // side) * side) for n in (first.extent, last.extent)) >= _FULL
-    return last.src != 0 and not (full and last.src == 1 and prod(m.extent for m in modes) * item >= _TILED_FROM)
+    return last.src != 0 and not (full and last.src == 1)
 
 
 def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
