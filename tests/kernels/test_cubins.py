@@ -28,6 +28,7 @@ from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.reduce.slices import ReduceConfig, reduce_split
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
+from cuteblas.planning.copy import dispatch
 from cuteblas.planning.gemm import skinny, thin
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
@@ -295,9 +296,18 @@ def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
         assert stack == 0 and registers * kernel.threads <= 65536 // 2 and kernel.shared_bytes <= 40 * 1024, kernel.name
 
 
+@pytest.fixture
+def tiles_alone(monkeypatch):
+    """Planning of copies without boxes."""
+    monkeypatch.setattr(dispatch, "_in_boxes", lambda *_: False)
+    plan_copy.cache_clear()
+    yield
+    plan_copy.cache_clear()
+
+
 @pytest.mark.parametrize("item", [1, 2, 4, 8])
 @pytest.mark.parametrize("rows", [9, 35, 36, 48, 61])
-def test_transposes_to_short_rows(item, rows, tmp_path):
+def test_transposes_to_short_rows(tiles_alone, item, rows, tmp_path):
     """Five blocks of 256 threads at least, without spills."""
     plan = plan_copy(CopyProblem((10**6 + 1, rows), (1, 10**6 + 1), (rows, 1), item), H200)
     assert isinstance(plan.config, ShortRowsConfig)
@@ -308,7 +318,7 @@ def test_transposes_to_short_rows(item, rows, tmp_path):
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8])
 @pytest.mark.parametrize("columns", [9, 16, 35, 36, 61])
-def test_transposes_from_short_rows(item, columns, tmp_path):
+def test_transposes_from_short_rows(tiles_alone, item, columns, tmp_path):
     """Six blocks of 256 threads at least, without spills."""
     plan = plan_copy(CopyProblem((columns, 10**6 + 1), (1, columns), (10**6 + 1, 1), item), H200)
     assert isinstance(plan.config, FromShortRowsConfig)
