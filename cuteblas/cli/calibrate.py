@@ -174,7 +174,7 @@ def _choice(sample: Sample, alternatives: Sequence[Alternative]) -> Callable[[De
     """Planning's choice by the numbers of a device."""
     problem = sample.problem
     if isinstance(problem, CopyProblem):
-        return lambda device: min(alternatives, key=lambda each: each.rank(device))
+        return lambda device: min(alternatives, key=lambda each: each.seconds(device))
     return partial(gemm_choice, problem)
 
 

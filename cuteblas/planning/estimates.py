@@ -19,7 +19,7 @@ from .problem import CopyProblem, DeviceInfo, ReductionProblem
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Estimate", "casting_seconds", "estimate", "moving_seconds", "touched_bytes"]
+__all__ = ["Estimate", "casting_seconds", "estimate", "named_seconds", "reducing_seconds", "touched_bytes"]
 
 _SECTOR = 32                         # bytes
 _SHORT, _HALF = 30, 0.5              # launches; what takes no longer and is not half its floor waits for others, or the last blocks
@@ -65,16 +65,20 @@ def estimate(plan: Plan) -> Estimate:
     return Estimate(seconds, floor, "latency" if waits else floor.limit)
 
 
-def moving_seconds(problem: CopyProblem | ReductionProblem, device: DeviceInfo, launches: int = 1) -> float:
-    """The expected time of a copy by a named kernel, or of a reduction."""
-    if isinstance(problem, CopyProblem):
-        nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize)
-                     for strides in (problem.src_strides, problem.dst_strides))
-        kernel = "named " + next((name for name in _NAMED if name in str(problem.variant)), _NAMED[-1])
-    else:
-        from ..codegen.dtypes import dtype
+def named_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
+    """The expected time of a copy by a named kernel."""
+    nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize) for strides in (problem.src_strides, problem.dst_strides))
+    return _moving(nbytes, f"named {next(own for own in _NAMED if own in name)}", device)
 
-        nbytes, kernel = compulsory_bytes(problem), f"reductions of {dtype(problem.x.dtype).bytes} bytes"
+
+def reducing_seconds(problem: ReductionProblem, device: DeviceInfo, launches: int) -> float:
+    """The expected time of a reduction."""
+    from ..codegen.dtypes import dtype
+
+    return _moving(compulsory_bytes(problem), f"reductions of {dtype(problem.x.dtype).bytes} bytes", device, launches)
+
+
+def _moving(nbytes: float, kernel: str, device: DeviceInfo, launches: int = 1) -> float:
     costs = device.fitted["traffic"]
     return device.seconds(launches=launches * costs["start: launches"], nbytes=nbytes / costs[f"{kernel}: share of bandwidth"])
 

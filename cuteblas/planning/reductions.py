@@ -9,7 +9,7 @@ from math import gcd, prod
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
-from .estimates import moving_seconds
+from .estimates import reducing_seconds
 from .modes import merged
 from .operands import NARROW_SPAN, batch_values, launch, span, view
 from .plan import Argument, Launch, Plan, Role
@@ -98,7 +98,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     reason = (f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
     return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts,
-                moving_seconds(problem, device, len(launches)))
+                reducing_seconds(problem, device, len(launches)))
 
 
 def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Place, target: Place,

@@ -18,12 +18,17 @@ def engine(request):
 
 
 @pytest.fixture
-def without_boxes(monkeypatch):
-    """Permutations that planning would move by boxes, or as small matrices, are moved by the kernel for their kind of rows."""
+def tiles_alone(monkeypatch):
+    """Permutations that planning would move by boxes are moved by the kernel for their kind of rows."""
     from cuteblas.planning import plan_copy
 
     plan_copy.cache_clear()
     monkeypatch.setattr("cuteblas.planning.copy.dispatch._in_boxes", lambda *_: False)
-    monkeypatch.setattr("cuteblas.planning.copy.dispatch._SMALL_MATRIX", 0)
     yield
     plan_copy.cache_clear()
+
+
+@pytest.fixture
+def without_boxes(monkeypatch, tiles_alone):
+    """The same, and small matrices too."""
+    monkeypatch.setattr("cuteblas.planning.copy.dispatch._SMALL_MATRIX", 0)

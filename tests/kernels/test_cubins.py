@@ -28,7 +28,6 @@ from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.kernels.reduce.slices import ReduceConfig, reduce_split
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, ReductionProblem, plan_copy, plan_reduction
-from cuteblas.planning.copy import dispatch
 from cuteblas.planning.gemm import skinny, thin
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
@@ -294,15 +293,6 @@ def test_transposes_of_rows_that_begin_anywhere(item, tmp_path):
         registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
         assert registers >= config.tile[0] * config.rows * item // (4 * config.threads), kernel.name
         assert stack == 0 and registers * kernel.threads <= 65536 // 2 and kernel.shared_bytes <= 40 * 1024, kernel.name
-
-
-@pytest.fixture
-def tiles_alone(monkeypatch):
-    """Planning of copies without boxes."""
-    monkeypatch.setattr(dispatch, "_in_boxes", lambda *_: False)
-    plan_copy.cache_clear()
-    yield
-    plan_copy.cache_clear()
 
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8])

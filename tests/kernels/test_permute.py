@@ -9,7 +9,6 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.copy.tiles import TransposeConfig, transpose_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
-from cuteblas.planning.copy import dispatch
 from cuteblas.planning.copy.dispatch import canonical_modes
 from cuteblas.planning.modes import Mode
 
@@ -101,15 +100,6 @@ def test_every_other_element_of_both(engine):
     source, target = Strided(src, 1, (30, 40), (2, 90)), Strided(dst, 3, (30, 40), (82, 2))
     engine.run(plan_copy(copy_problem(source, target), engine.device), src=source, dst=target)
     np.testing.assert_array_equal(target.view, source.view)
-
-
-@pytest.fixture
-def tiles_alone(monkeypatch):
-    """Planning without boxes."""
-    monkeypatch.setattr(dispatch, "_in_boxes", lambda *_: False)
-    plan_copy.cache_clear()
-    yield
-    plan_copy.cache_clear()
 
 
 def test_offsets_of_64_bits(engine):

@@ -25,9 +25,9 @@ __all__ = ["CopyConfigs", "TileConfigs", "Work", "copy_seconds", "work_of"]
 TileConfigs = CopyConfig | TransposeConfig | ShortRowsConfig | FromShortRowsConfig
 CopyConfigs = TileConfigs | RearrangeConfig
 
-# Of a multiprocessor: threads, registers, bytes of shared memory, warps' instructions issued in a clock; of a block: bytes besides
-# its own, and registers of a thread besides its words; the bytes of a word, and those that are written at once.
-_THREADS, _REGISTERS, _SHARED, _ISSUED, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 232448, 2.0, 1024, 32
+# Of a multiprocessor: threads, registers, warps' instructions issued in a clock; of a block: bytes besides its own, and registers of a
+# thread besides its words; the bytes of a word, and those that are written at once.
+_THREADS, _REGISTERS, _ISSUED, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 2.0, 1024, 32
 _WARP, _WORD, _VECTOR = 32, 4, 16
 _COVERING_WORDS = 5                  # of 4 bytes, that are read for 16 where rows begin anywhere
 
@@ -72,7 +72,8 @@ def copy_seconds(work: Work, device: DeviceInfo) -> float:
     """The expected time."""
     costs = device.fitted["copy"]
     share = work.blocks / device.multiprocessors
-    resident = max(1, min(_THREADS // work.threads, _SHARED // work.shared, _REGISTERS // (work.threads * work.registers)))
+    resident = max(1, min(_THREADS // work.threads, device.shared_bytes_per_block // work.shared,
+                          _REGISTERS // (work.threads * work.registers)))
     a_pass = costs["a pass of a box: clocks" if work.boxes else "a pass of a tile: clocks"]
     latency = costs["latency: clocks"] + a_pass * work.passes
     instructions = costs["a mode: instructions"] * work.modes + costs["a pass: instructions"] * work.passes

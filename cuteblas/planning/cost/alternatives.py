@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,19 +36,12 @@ class Alternative:
         The time that is expected by the numbers of a device.
     plan : callable
         Makes the plan.
-    offered : callable, optional
-        Whether it is one by the numbers of a device.
     """
 
     family: str
     name: str
     seconds: Callable[[DeviceInfo], float]
     plan: Callable[[], Plan]
-    offered: Callable[[DeviceInfo], bool] = lambda _device: True
-
-    def rank(self, device: DeviceInfo) -> float:
-        """That of the least rank is chosen."""
-        return self.seconds(device) if self.offered(device) else inf
 
     def __str__(self) -> str:
         return f"{self.family} {self.name}"

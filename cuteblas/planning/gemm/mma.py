@@ -325,7 +325,7 @@ def reestimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -
         busy += not_hidden(busy, written, resident, busiest, device)
         times = busy, hypot(memory, _latency_of_memory(p, tile, min(resident, busiest), device))
         if _wide_shapes(tile.atom):
-            tile = _apart(tile, -(-blocks // device.multiprocessors), device)
+            tile = _apart(tile, busiest, device)
     seconds = device.seconds(launches=1) + with_blocks(together(*times), blocks, device)
     nbytes = outputs * dtype(tile.atom.accumulator).bytes
     if tile.atom.splits:

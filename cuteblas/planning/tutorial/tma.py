@@ -9,7 +9,7 @@ from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
 from ...kernels.tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from ..copy.dispatch import canonical_modes, is_wide
-from ..estimates import moving_seconds
+from ..estimates import named_seconds
 from ..modes import Mode
 from ..operands import batch_values, launch
 from ..plan import Argument, Plan
@@ -99,7 +99,7 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     reason = f"TMA loads boxes of {columns} x {rows} elements into shared memory and stores them; no thread touches an element"
     facts = {**kernel.facts, "tensor map S": _described(source), "tensor map D": _described(target)}
     return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=facts,
-                seconds=moving_seconds(problem, device))
+                seconds=named_seconds("tma_", problem, device))
 
 
 def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
@@ -132,7 +132,7 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
               f"vectors of {config.store} bytes")
     facts = {**kernel.facts, "tensor map S": _described(spec)}
     return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=facts,
-                seconds=moving_seconds(problem, device))
+                seconds=named_seconds("tma_", problem, device))
 
 
 def _described(spec: TensorMapSpec) -> str:

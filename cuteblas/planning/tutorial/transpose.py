@@ -19,7 +19,7 @@ from ...kernels.tutorial.transpose import (
 )
 from ...layout import ComposedLayout, Layout
 from ..copy.dispatch import canonical_modes, is_wide
-from ..estimates import moving_seconds
+from ..estimates import named_seconds
 from ..modes import Mode
 from ..operands import launch
 from ..plan import Argument, Plan
@@ -79,7 +79,7 @@ def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bo
     D = View(Argument("dst", offset=offsets[1] * problem.itemsize), (1, n.dst))
     made = launch(kernel, (blocks, 1, 1), S=S, D=D, M=m.extent, N=n.extent)
     return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=kernel.facts,
-                seconds=moving_seconds(problem, device))
+                seconds=named_seconds(str(problem.variant), problem, device))
 
 
 _SETTINGS = {
