@@ -230,8 +230,6 @@ def test_neighbours_meet_in_few_banks(monkeypatch, item, shape, axes):
     assert found and max(int(n) / int(least) for n, least in found) <= (3 if item > 2 else 4)
 
 
-@pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("item", ITEMS)
 def test_the_kernel_of_the_least_estimate_is_taken():
     for shape, axes in (((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)), ((1000, 1000, 64), (1, 0, 2)), ((100, 200, 300, 10), (3, 2, 1, 0))):
         for item in (1, 4, 16):
@@ -240,6 +238,8 @@ def test_the_kernel_of_the_least_estimate_is_taken():
             assert len(choices) > 2 and plan_copy(problem, H200).seconds == min(choice.seconds(H200) for choice in choices)
 
 
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("shape, axes, sectors", [((2000, 3, 3), (0, 2, 1), 1.12), ((500, 8, 8), (0, 2, 1), 1.01),
                                                   ((128, 144, 3), (1, 0, 2), 2.1)], ids=str)
 def test_sectors_are_read_and_written_once(item, shape, axes, sectors):
