@@ -25,8 +25,8 @@ __all__ = ["CopyConfigs", "TileConfigs", "Work", "copy_seconds", "work_of"]
 TileConfigs = CopyConfig | TransposeConfig | ShortRowsConfig | FromShortRowsConfig
 CopyConfigs = TileConfigs | RearrangeConfig
 
-# Of a multiprocessor: threads, registers, warps' instructions issued in a clock; of a block: bytes besides its own, and registers of
-# a thread besides its words; the bytes of a word, and those that are written at once.
+# Of a multiprocessor: threads, registers, warps' instructions issued in a clock; of a block: bytes besides its own, and registers
+# of a thread besides its words; the bytes of a word, and those that are written at once.
 _THREADS, _REGISTERS, _ISSUED, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 2.0, 1024, 32
 _WARP, _WORD, _VECTOR = 32, 4, 16
 _COVERING_WORDS = 5                  # of 4 bytes, that are read for 16 where rows begin anywhere
