@@ -143,8 +143,8 @@ class Lines:
     >>> S = Tensor(k.pointer("S", "b8", alignment=1), Layout(100))
     >>> lines = k.lines("S_words", S.engine, "b32", 4)
     >>> place = lines.place(S(k.thread))
-    >>> place, lines.run(place, 2)(1), lines.bits(place)
-    (S_words_before + tid, S_words[((S_words_before + tid) >> 2) + 1], (S_words_before + tid & 3) * 8)
+    >>> place, lines.run(place, 2)(1).index, lines.bits(place)
+    (S_words_before + tid, ((S_words_before + tid) >> 2) + 1, ((S_words_before + tid) & 3) * 8)
     """
 
     words: Pointer
