@@ -172,6 +172,17 @@ def test_one_element_is_read_for_all_rows(engine):
     run(engine, repeated, b, place(np.full((12, 4, 5), np.nan, "float32")), "float32")
 
 
+@pytest.mark.parametrize("extents", [(1, 2, 1), (5, 7, 1), (3, 4, 6)], ids=str)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128"])
+@pytest.mark.parametrize("operand", "ab")
+def test_one_element_is_read_for_all_matrices(engine, operand, dtype, extents):
+    rng, (m, n, k) = np.random.default_rng(4), extents
+    shapes = {"a": (9, m, k), "b": (9, k, n)}
+    one = Strided(place(random(rng, (1, 1), dtype)).base, 0, shapes.pop(operand), (0, 0, 0))
+    others = {name: place(random(rng, shape, dtype)) for name, shape in shapes.items()}
+    run(engine, **{operand: one, **others}, c=place(np.full((9, m, n), poison(dtype), dtype), poison=poison(dtype)), dtype=dtype)
+
+
 @pytest.mark.parametrize("dtype", ["float16", *FLOATS, "int32", "uint8"])
 @pytest.mark.parametrize("alpha, beta", [(1, 1), (2, 0), (-3, 1), (2, 5)])
 def test_alpha_and_beta(engine, dtype, alpha, beta):

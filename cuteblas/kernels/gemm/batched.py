@@ -119,7 +119,8 @@ class BatchedSide:
     Attributes
     ----------
     order : tuple of int
-        Its modes, the smallest stride first: 0 and 1 as in the operand, 2 the matrices; without those along which it does not move.
+        Its modes, the smallest stride first: 0 and 1 as in the operand, 2 the matrices; without those along which it does not move,
+        but one of them at least.
     run : int
         How many of them, the first ones, follow each other without gaps.
     width : int
@@ -158,8 +159,7 @@ class BatchedSide:
     def shared(self, box: Box, vectors: int) -> Layout:
         """The place of an element (row, column, matrix) in shared memory, the last mode so long that there are so many vectors."""
         shape = [box[q] if q in self.order else 1 for q in range(3)]
-        if self.order:
-            shape[self.order[-1]] = -(-vectors * self.width // prod(box[q] for q in self.order[:-1]))
+        shape[self.order[-1]] = -(-vectors * self.width // prod(box[q] for q in self.order[:-1]))
         return Layout(tuple(shape), self.held)
 
     def declared(self, name: str, element: str, box: Box, written: bool) -> TensorParam:
@@ -176,7 +176,7 @@ class BatchedSide:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        order = "".join("xyl"[q] for q in self.order) or "o"
+        order = "".join("xyl"[q] for q in self.order)
         return f"{order}{self.run}v{self.width}{'c' if self.conj else ''}h{'_'.join(map(str, self.held))}"
 
 
@@ -284,7 +284,7 @@ class _Operand:
         if joined and own:
             extents = (prod(extents[:joined]) // width, *extents[joined:])
             strides = (width * strides[0], *strides[joined:])
-        return by_coordinate(Tensor(engine, Layout((width, extents or 1), (along, strides or 0))), (width, self.vectors))
+        return by_coordinate(Tensor(engine, Layout((width, extents), (along, strides))), (width, self.vectors))
 
     def part_of(self, tensor: Tensor, own: bool = False) -> Tensor:
         """This part of a tensor (rows, columns, matrices...) in memory, its own or another one: (width, vector)."""

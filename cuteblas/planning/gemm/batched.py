@@ -98,7 +98,10 @@ def _flat_stride(operand: Operand, batch: tuple[int, ...]) -> int | None:
 
 
 def _order(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The modes of an operand, the smallest stride first, and how many of them follow each other without gaps."""
+    """The modes of an operand, the smallest stride first, and how many of them follow each other without gaps.
+
+    An operand that is one element everywhere has its rows as its only mode.
+    """
     modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True)) if n > 1 and s}
     step = _flat_stride(operand, batch)
     if step:
@@ -115,7 +118,7 @@ def _order(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -
         run += 1
         if q == MATRICES:
             break
-    return tuple(order), run
+    return tuple(order) or (0,), run
 
 
 def _side(operand: Operand, p: GemmProblem, box: Box, pads: tuple[int, int], order: tuple[int, ...], run: int,
