@@ -1,6 +1,6 @@
 """Ready epilogues for ``epilogue=``, and functions for one's own that NumPy lacks.
 
-Every ready epilogue is a function of values as well: called with positional arguments it computes, on arrays and inside other
+Every predefined epilogue is a function of values as well: called with positional arguments it computes, on arrays and inside other
 epilogues.
 
 >>> import numpy as np
@@ -16,7 +16,7 @@ from numpy import maximum, minimum, where
 
 from .functions.epilogues import Bound, Epilogue, epilogue
 from .functions.epilogues.functions import erf
-from .functions.epilogues.ready import *  # noqa: F403
-from .functions.epilogues.ready import __all__ as ready
+from .functions.epilogues.predefined import *  # noqa: F403
+from .functions.epilogues.predefined import __all__ as ready
 
 __all__ = ["Bound", "Epilogue", "epilogue", "erf", "maximum", "minimum", "ready", "where", *ready]

@@ -307,7 +307,7 @@ class ndarray(_Base):
         return copied_to(self._data, CPU)[()]
 
     def __hash__(self) -> int:
-        return hash(self._as_scalar("unhashable type: 'cuteblas.ndarray' with axes, of which == compares elements"))
+        return hash(self._as_scalar("unhashable type: 'cuteblas.ndarray'; only results without axes have a hash"))
 
     def __round__(self, ndigits: SupportsIndex | None = None) -> Any:
         scalar = self._as_scalar("type cuteblas.ndarray doesn't define __round__ method for arrays with axes")

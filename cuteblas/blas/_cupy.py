@@ -52,7 +52,7 @@ def _handle(stream: Any) -> int:
         return int(version_and_handle[1])
     if hasattr(stream, "cuda_stream"):          # torch
         return int(stream.cuda_stream)
-    raise TypeError(f"stream is a CUDA stream or the handle of one, got a {type(stream).__name__}")
+    raise TypeError(f"stream is a CUDA stream or the handle of one, got {type(stream).__name__}")
 
 
 def at_address(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], device: int | None) -> Any:

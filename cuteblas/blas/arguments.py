@@ -45,22 +45,24 @@ class Transposition:
 _TRANSPOSITIONS = {letter: Transposition("C" if letter == "H" else letter) for letter in "NTCHR"}
 
 
-def as_transposition(function: str, name: str, value: Any) -> Transposition:
-    """The meaning of ``trans_a`` or ``trans_b``.
+_ACCEPTED = "0 or 'N' (as it is), 1 or 'T' (transposed), 2, 'C' or 'H' (conjugated and transposed), 'R' (conjugated)"
+
+
+def as_transposition(function: str, name: str, value: Any, accepted: str = _ACCEPTED) -> Transposition:
+    """The meaning of ``trans_a`` or ``trans_b``; a refusal names what is ``accepted``.
 
     Raises
     ------
     TypeError, ValueError
         If it has none.
     """
-    accepted = "0 or 'N' (as it is), 1 or 'T' (transposed), 2, 'C' or 'H' (conjugated and transposed), 'R' (conjugated)"
     if isinstance(value, str):
         known = _TRANSPOSITIONS.get(value.upper())
     else:
         try:
             number = operator.index(value)
         except TypeError:
-            raise TypeError(f"{function} takes as {name} {accepted}, got a {type(value).__name__}") from None
+            raise TypeError(f"{function} takes as {name} {accepted}, got {type(value).__name__}") from None
         known = _TRANSPOSITIONS["NTC"[number]] if 0 <= number <= 2 else None
     if known is None:
         raise ValueError(f"{function} takes as {name} {accepted}, got {value!r}")
@@ -78,7 +80,7 @@ def checked_flag(function: str, name: str, value: Any) -> bool:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{function} takes 0 or 1 as {name}, got a {type(value).__name__}") from None
+        raise TypeError(f"{function} takes 0 or 1 as {name}, got {type(value).__name__}") from None
     if number not in (0, 1):
         raise ValueError(f"{function} takes 0 or 1 as {name}, got {value!r}")
     return bool(number)
@@ -108,7 +110,7 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
     if isinstance(value, (bool, int, float, complex, np.generic)):
         return _number(function, name, value, types)
     if is_list(value) or not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
-        raise TypeError(f"{function} takes a number or a 0-d array as {name}, got a {type(value).__name__}")
+        raise TypeError(f"{function} takes a number or a 0-d array as {name}, got {type(value).__name__}")
     array, where = view_of(function, name, value)
     if array.ndim:
         raise ValueError(f"{function} takes a number or a 0-d array as {name}, got an array of shape {tuple(array.shape)}")

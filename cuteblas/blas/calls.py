@@ -346,10 +346,23 @@ def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None
         if found == wanted:
             continue
         others = [routine for routine, t in ROUTINES.items() if found == (t.operands if name in "ab" else t.output)]
-        hint = f"call {others[0]} or gemm" if others and function != "gemm" else f"convert it by {name}.astype({wanted!r})"
-        if types.is_complex or not found.startswith("complex"):
-            hint += "" if function == "gemm" or not others else f", or convert it by {name}.astype({wanted!r})"
+        call = _other_routine(function, others[0]) if others else None
+        convert = f"convert it by {name}.astype({wanted!r})"
+        if call is None:
+            hint = convert
+        else:
+            hint = f"call {call}" + (f", or {convert}" if types.is_complex or not found.startswith("complex") else "")
         raise TypeError(f"{function} takes {name} in {wanted}, but it is {found}: {hint}")
+
+
+def _other_routine(function: str, product: str) -> str | None:
+    """What to call in place of a routine for elements that ``product`` multiplies; ``None`` if there is nothing."""
+    if not function.endswith(("rk", "r2k")):
+        return None if function == "gemm" else f"{product} or gemm"
+    letter = product[0]
+    if letter not in "sdcz":
+        return None
+    return letter + (function[1:] if letter in "cz" else function[1:].replace("he", "sy"))
 
 
 def _check_ranks(function: str, arrays: Mapping[str, Any]) -> None:

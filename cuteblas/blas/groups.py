@@ -119,9 +119,9 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
              if name in ("a", "b") or (name in ("c", "out") and value is not None) or (name in listed and is_list(value))}
     for name, value in lists.items():
         if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{function} takes a list as {name}, got a {type(value).__name__}")
+            raise TypeError(f"{function} takes a list as {name}, got {type(value).__name__}")
         if len(value) != len(lists["a"]):
-            raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} elements and {name} {len(value)}")
+            raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} and {name} {len(value)}")
     requests = [request._replace(**dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
     repeats = [repeat for each in requests                                  # on the host they are no group
                if type(each.a) is not np.ndarray and (repeat := repeat_of(function, each)) is not None]

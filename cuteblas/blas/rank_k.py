@@ -77,13 +77,32 @@ class Rank2K(Protocol):
 
 def _letters(function: str, types: str, hermitian: bool, trans: Any) -> tuple[str, str]:
     """How both factors of a product are read."""
-    asked = as_transposition(function, "trans", trans).letter
     is_complex = types.startswith("complex")
+    accepted = "0 or 'N', 2 or 'C'" if hermitian else "0 or 'N', 1 or 'T'" if is_complex else "0 or 'N', 1 or 'T', 2 or 'C'"
+    asked = as_transposition(function, "trans", trans, accepted).letter
     if asked == "R" or (is_complex and asked == ("T" if hermitian else "C")):
-        accepted = "0 or 'N', 2 or 'C'" if hermitian else "0 or 'N', 1 or 'T'"
         raise ValueError(f"{function} takes as trans {accepted}, got {trans!r}")
     other = "C" if hermitian else "T"
     return ("N", other) if asked == "N" else (other, "N")
+
+
+def _check_shapes(function: str, a: Any, b: Any, c: Any, first: str) -> None:
+    """Refuse arrays that do not fit each other, in the words of these routines; lists and batches are left to :func:`prepare`.
+
+    Raises
+    ------
+    ValueError
+        If operands have different shapes, or ``c`` is not of the result's.
+    """
+    shapes = {name: tuple(x.shape) for name, x in (("a", a), ("b", b), ("c", c)) if hasattr(x, "shape")}
+    if len(shapes.get("a", ())) != 2:
+        return
+    if shapes.get("b", shapes["a"]) != shapes["a"]:
+        raise ValueError(f"{function} takes matrices of one shape, got a {shapes['a']} and b {shapes['b']}")
+    n = shapes["a"][first != "N"]
+    if shapes.get("c", (n, n)) != (n, n):
+        raise ValueError(f"{function} takes c of (n, n) = {(n, n)}, but it has shape {shapes['c']}: a {shapes['a']}"
+                         f"{'' if first == 'N' else f' with trans={first!r}'}")
 
 
 def _real(function: str, name: str, value: Any) -> Any:
@@ -105,6 +124,7 @@ def _updated(function: str, types: str, hermitian: bool, alpha: Any, a: Any, b: 
     if hermitian:
         beta = _real(function, "beta", beta)
         alpha = _real(function, "alpha", alpha) if b is None else alpha
+    _check_shapes(function, a, b, c, first)
     call = prepare(function, ROUTINES[_PRODUCTS[types]],
                    Request(alpha, a, a if b is None else b, beta, c, first, second, overwrite_c))
     if len(call.shape) != 2 or (b is not None and call.a.shape != call.b.shape[::-1]):

@@ -136,7 +136,7 @@ def _number(function: str, name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{function} takes an integer as {name}, got a {type(value).__name__}") from None
+        raise TypeError(f"{function} takes an integer as {name}, got {type(value).__name__}") from None
 
 
 def _chosen(function: str, name: str, x: Any, count: int, offset: Any, step: Any) -> Any:
@@ -146,7 +146,8 @@ def _chosen(function: str, name: str, x: Any, count: int, offset: Any, step: Any
         raise ValueError(f"{function} takes off{name} of at least 0 and inc{name} other than 0, got {first} and {inc}")
     end = first + (count - 1) * abs(inc) + 1 if count else first
     if end > len(x):
-        raise ValueError(f"{function} uses {count} elements of {name} from {first} on, {abs(inc)} apart, but it has {len(x)}")
+        raise ValueError(f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but its length "
+                         f"is {len(x)}")
     chosen = x[first:end:abs(inc)]
     return chosen[::-1] if inc < 0 else chosen
 

@@ -13,6 +13,9 @@ bench host --backend numpy.
   numpy      products and transposes of NumPy arrays by way of the GPU, beside NumPy, and beside CuPy with its copies there and
              back; the time of the host (only when asked for)
   link       copies between host and device, by the ring that NumPy arrays go through, and with pinned memory (only when asked for)
+  einsum     contractions of attention, tensor networks and batches, beside cupy.einsum and torch.einsum (only when asked for)
+  gram       products of a matrix and its own transpose, beside the plain product, and BLAS routines on one triangle (only when
+             asked for)
   host       what a call costs the host, on arrays of 16x16; with --backend numpy on NumPy's arrays, beside NumPy
   compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
 """
@@ -124,7 +127,7 @@ def _machine(options: Namespace) -> tuple[Any, dict[str, str]]:
             raise CommandError("on NumPy arrays there is the group host alone: bench host --backend numpy")
         return Host(), host_versions()
     if (reason := runtime.why_unavailable()) is not None:
-        raise CommandError(f"bench measures on a GPU: {reason}")
+        raise CommandError(f"bench measures on a GPU: {reason}; what calls on NumPy arrays cost: bench host --backend numpy")
     return Gpu(), versions()
 
 

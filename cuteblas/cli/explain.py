@@ -1,4 +1,4 @@
-"""Show the plan for operands that need not exist: two shapes for their product, one for a materialised transpose.
+"""Show the plan for operands of given shapes: two shapes for their product, one for a materialised transpose.
 
   python -m cuteblas explain 4096x4096 4096x4096 --dtype float32 --order NT
   python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16 --device a100
@@ -92,8 +92,8 @@ def _explained(options: Namespace) -> Explanation:
     given = shapes(" ".join(options.shapes))
     orders = [_ORDERS.get(letter, "") for letter in options.order.upper().replace(",", "")]
     if len(given) > 2 or len(orders) < len(given) or "" in orders:
-        raise ValueError(f"one or two shapes and for each an order C or F (N or T) are explained, got {len(given)} and "
-                         f"{options.order!r}")
+        raise ValueError(f"explain takes one or two shapes, and an order C or F (N or T) for each; got {len(given)} shapes and "
+                         f"orders {options.order!r}")
     if options.precision not in PRECISIONS:
         raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {options.precision!r}")
     dtype, element = _dtype(options.dtype)
@@ -110,6 +110,8 @@ def _explained(options: Namespace) -> Explanation:
     (x,), ((_extents, axes),) = operands, given
     if x.shape == () or (len(x.shape) < 2 and not axes):
         raise ValueError(f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product")
+    if axes == "inplace" and x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"a transpose in place needs two last axes of one extent, got the shape {x.shape}")
     return explain_copy_of(_permuted(x, axes), x if axes == "inplace" else None, device, runs_on, variant=options.variant,
                            element=element)
 

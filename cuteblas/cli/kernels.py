@@ -55,6 +55,9 @@ FAMILIES = (
             replace(_product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1)))),
     Variant("gemm_split", "gemm", _CHOSEN, "float32 and complex64 products as sums of products of float16 on Hopper's tensor "
             "cores, where the device finds that accurate", oldest_with("wgmma"), plan_gemm, _product("float32")),
+    Variant("gemm_modular", "gemm", _CHOSEN, "large float64 and complex128 products as products of bytes, modulo up to 15 numbers, "
+            "on Hopper's tensor cores, where the device finds that accurate", oldest_with("wgmma"), plan_gemm,
+            replace(_product("float64"), precision="modular")),
     Variant("gemm_skinny", "gemm", _CHOSEN, "float32 products with few rows or columns on Hopper's tensor cores, split in "
             "registers", oldest_with("wgmma"), plan_gemm,
             replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1)))),
@@ -64,7 +67,7 @@ FAMILIES = (
     Variant("gemm_wgmma", "gemm", _CHOSEN, "float16, bfloat16, integers on Hopper's tensor cores, fed by TMA; float32 as "
             "tfloat32 on request", oldest_with("wgmma"), plan_gemm, _product("float16")),
     Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: float64 and complex128 ones, float16 and "
-            "bfloat16 where the device is no Hopper, or which are small and of odd extents", "sm_75", plan_gemm,
+            "bfloat16 on other cards than Hopper's, and small ones of odd extents", "sm_75", plan_gemm,
             replace(_product("float64"), precision="ieee")),
     Variant("copy", "copy", _CHOSEN, "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
             plan_copy, _ROWS),

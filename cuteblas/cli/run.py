@@ -194,7 +194,7 @@ def report() -> str:
         return wrapped(f"CuPy ran all products: {refused}")
     counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
     if not counts:
-        return "cuteblas: the program has made no product of CuPy arrays"
+        return "cuteblas: the program made no product of CuPy arrays"
     calls = [(function, route, n) for (function, group, route), n in counts.items() if group == "calls"]
     total = sum(n for _, _, n in calls)
     served = total - sum(n for _, route, n in calls if route.startswith(_DELEGATED) or route in _BY_OTHERS)
@@ -208,7 +208,7 @@ def report_on_numpy(refused: str | None = None) -> str:
     counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
     calls = sum(n for (_, group, _), n in counts.items() if group == "calls")
     if not calls:
-        return "cuteblas: the program has made no product or copy of NumPy arrays that is large enough to be asked about"
+        return "cuteblas: the program made no product or copy of NumPy arrays that was large enough to be passed to cuteblas"
     there = sum(n for (_, group, detail), n in counts.items() if group == "moved" and detail.startswith("to "))
     first = f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of them on a GPU"
     return wrapped("\n".join([first, *_lines(counts)]))

@@ -45,7 +45,10 @@ def run(options: Namespace) -> int:
 
 
 def _pairs(words: list[str]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    found = [extents for extents, _axes in shapes(" ".join(words))]
+    try:
+        found = [extents for extents, _axes in shapes(" ".join(words))]
+    except ValueError as error:
+        raise ValueError(f"{error}; no file has that name either") from None
     if len(found) % 2:
-        raise ValueError(f"products have two shapes each, got {len(found)} shapes; {words[0]} is no file")
+        raise ValueError(f"a product needs two shapes, so their number is even; got {len(found)}")
     return list(zip(found[::2], found[1::2], strict=True))

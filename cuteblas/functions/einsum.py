@@ -119,6 +119,8 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         arguments["dtype"] = swapped.newbyteorder("=")
         native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant, **arguments)
         return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native
+    if not operands:
+        return np.einsum(*operands)                             # NumPy's to refuse
     if len(operands) == 1 and type(operands[0]) is not str:
         np.einsum(0)                                            # an operand alone is refused, whatever it is
     arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)

@@ -46,8 +46,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
         Receives the result and is returned. It may have any strides and may overlap the inputs.
     epilogue : epilogue, optional
         What is done with every element before it is rounded and written, by the kernel that computes it: a function decorated
-        with :func:`cuteblas.epilogue`, with its operands, or the name of a ready one (:mod:`cuteblas.epilogues`). The result has
-        the type that it has without an epilogue.
+        with :func:`cuteblas.epilogue`, with its operands, or the name of a predefined one (:mod:`cuteblas.epilogues`). The result
+        has the type that it has without an epilogue.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm
         that is not less accurate on these very operands. The others are algorithms for float32 by name, whatever the operands are:

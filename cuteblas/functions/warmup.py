@@ -201,7 +201,7 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     here = card is None
     if card is None:
         if (reason := runtime.why_unavailable()) is not None:
-            raise ValueError(f"warmup needs a GPU or the name of a card, device='h200' for example: {reason}")
+            raise ValueError(f"warmup needs a GPU, or the name of a card (device='h200', --device h200): {reason}")
         if runtime.capturing():
             raise RuntimeError("warmup cannot load kernels while a stream is being captured: call it before the capture")
         card = runtime.device_info()

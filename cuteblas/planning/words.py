@@ -14,6 +14,7 @@ __all__ = ["kernel_words", "plan_rows", "time_words"]
 _FAMILIES = {
     "gemm_simt": "fused multiply-adds",
     "gemm_batched": "fused multiply-adds, many matrices in a block",
+    "reduce": "fused multiply-adds, as a dot product",
     "gemm_tutorial": "fused multiply-adds, as tutorials write it",
     "gett": "fused multiply-adds, modes nested",
     "gemm_mma": "tensor cores (mma.sync)",

@@ -59,13 +59,13 @@ def test_all_problems_are_checked_first():
 
 def test_refused_groups():
     a, b, c = problems()
-    with pytest.raises(ValueError, match="lists of one length, but a has 5 elements and b 4"):
+    with pytest.raises(ValueError, match="lists of one length, but a has 5 and b 4"):
         blas.gemm_grouped(1, a, b[:4])
-    with pytest.raises(ValueError, match="a has 5 elements and alpha 2"):
+    with pytest.raises(ValueError, match="a has 5 and alpha 2"):
         blas.gemm_grouped([1, 2], a, b)
-    with pytest.raises(TypeError, match="takes a list as a, got a ndarray"):
+    with pytest.raises(TypeError, match="takes a list as a, got ndarray"):
         blas.gemm_grouped(1, a[0], b)
-    with pytest.raises(TypeError, match="takes a list as out, got a ndarray"):
+    with pytest.raises(TypeError, match="takes a list as out, got ndarray"):
         blas.gemm_grouped(1, a, b, out=c[0])
 
 

@@ -98,14 +98,20 @@ def test_refusals():
                         (lambda: blas.zher2k(1, *[a.astype("D")] * 2, beta=1j, c=np.ones((3, 3), "D")), "real number as beta"),
                         (lambda: blas.zherk(1, a.astype("D"), trans=1), "takes as trans"),
                         (lambda: blas.zsyrk(1, a.astype("D"), trans=2), "takes as trans"),
+                        (lambda: blas.zsyrk(1, a.astype("D"), trans="Q"), "takes as trans 0 or 'N', 1 or 'T', got 'Q'"),
                         (lambda: blas.dsyrk(1, np.ones((2, 3, 2))), "matrices"),
-                        (lambda: blas.dsyr2k(1, a, np.ones((3, 4))), "takes|multipl"),
-                        (lambda: blas.dsyrk(1, a, 1, np.ones((4, 4))), "shape"),
+                        (lambda: blas.dsyr2k(1, a, np.ones((3, 4))), r"of one shape, got a \(3, 2\) and b \(3, 4\)"),
+                        (lambda: blas.dsyrk(1, a, 1, np.ones((4, 4))), r"takes c of \(n, n\) = \(3, 3\), .* \(4, 4\): a \(3, 2\)$"),
+                        (lambda: blas.dsyrk(1, a, 1, np.ones((3, 3)), trans=1), r"\(2, 2\), .*: a \(3, 2\) with trans='T'$"),
                         (lambda: blas.dsyrk(1, a, 1, np.ones((1, 1))), "has shape")):
         with pytest.raises(ValueError, match=words):
             call()
-    with pytest.raises(TypeError, match="float64"):
+    with pytest.raises(TypeError, match=r"but it is float32: call ssyrk, or convert it by a.astype\('float64'\)"):
         blas.dsyrk(1, a.astype("f"))
+    with pytest.raises(TypeError, match="but it is float64: call dsyrk, or convert it"):
+        blas.zherk(1, a)
+    with pytest.raises(TypeError, match="but it is int8: convert it"):
+        blas.zherk(1, a.astype("b"))
     with pytest.raises(TypeError, match="b is None"):
         blas.dsyr2k(1, a, None)
 

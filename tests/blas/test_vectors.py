@@ -118,14 +118,14 @@ def test_lists_and_our_own_arrays():
 
 A, X, Y = np.ones((3, 4)), np.ones(4), np.ones(3)
 REFUSED = [
-    (ValueError, "uses 4 elements of x from 1 on, 1 apart, but it has 4", blas.dgemv, (1, A, X), {"offx": 1}),
-    (ValueError, "uses 3 elements of y from 0 on, 2 apart, but it has 3", blas.dgemv, (1, A, X, 1, Y), {"incy": 2}),
+    (ValueError, "uses 4 elements of x with offx=1 and incx=1, but its length is 4", blas.dgemv, (1, A, X), {"offx": 1}),
+    (ValueError, "uses 3 elements of y with offy=0 and incy=2, but its length is 3", blas.dgemv, (1, A, X, 1, Y), {"incy": 2}),
     (ValueError, "incx other than 0, got 0 and 0", blas.dgemv, (1, A, X), {"incx": 0}),
     (ValueError, "offy of at least 0", blas.dgemv, (1, A, X, 0, Y), {"offy": -1}),
     (ValueError, "a vector as x, but it has shape", blas.dgemv, (1, A, A), {}),
     (ValueError, "a matrix as a, but it has shape", blas.dgemv, (1, X, X), {}),
     (TypeError, "takes a in float32, but it is float64", blas.sgemv, (1, A, X), {}),
-    (TypeError, "an integer as incx, got a float", blas.dgemv, (1, A, X), {"incx": 1.5}),
+    (TypeError, "an integer as incx, got float", blas.dgemv, (1, A, X), {"incx": 1.5}),
     (TypeError, "but x is None", blas.dgemv, (1, A, None), {}),
     (TypeError, "y is a list", blas.dgemv, (1, A, X, 1, [1, 1, 1]), {"overwrite_y": 1}),
     (ValueError, "writes y while it uses x", blas.dgemv, (1, np.ones((4, 4)), X, 1, X), {"overwrite_y": 1}),

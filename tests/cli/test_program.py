@@ -115,7 +115,7 @@ def test_a_program_that_makes_no_product(folder):
     (folder / "idle.py").write_text("import cupy\nprint('dot' in vars(cupy.ndarray))")
     result = python(folder, "-m", "cuteblas", "--compare", "idle.py")
     assert result.stdout == "True\n"
-    assert result.stderr.strip() == "cuteblas: the program has made no product of CuPy arrays"
+    assert result.stderr.strip() == "cuteblas: the program made no product of CuPy arrays"
 
 
 @pytest.mark.skipif(runtime.available(), reason="there is a GPU")

@@ -403,6 +403,8 @@ def test_numpy_takes_numpy_arrays():
         assert cuteblas.einsum("ij,jk,kl", *(np.ones((2, 2)),) * 3, optimize="auto").shape == (2, 2)
         with pytest.raises(ValueError, match="operands could not be broadcast together"):
             cuteblas.einsum("i,i", np.ones(2), np.ones(3))
+        with pytest.raises(ValueError, match="must specify the einstein sum subscripts string"):
+            cuteblas.einsum()
         assert cuteblas.stats() == {"einsum": {"calls": {"numpy": 1}}}
 
 

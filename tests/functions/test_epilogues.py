@@ -157,10 +157,10 @@ def test_what_epilogue_may_be():
     assert as_bound("gelu").epilogue is epilogues.gelu and as_bound(epilogues.gelu).epilogue is epilogues.gelu
     bound = epilogues.scale(scale=2)
     assert as_bound(bound) is bound
-    assert "there is no ready epilogue 'gellu'; there are bgrad_a, " in refusal(as_bound, "gellu")
+    assert "there is no predefined epilogue 'gellu'; there are bgrad_a, " in refusal(as_bound, "gellu")
     assert "needs bias" in refusal(as_bound, "bias")
     assert "decorate it with @cuteblas.epilogue" in refusal(as_bound, lambda acc: acc)
-    assert "not int" in refusal(as_bound, 3)
+    assert "or the name of a predefined one, got int" in refusal(as_bound, 3)
     assert cuteblas.epilogue is epilogues.epilogue is epilogue
 
 
@@ -381,9 +381,9 @@ def test_complex_types_are_numpys(kind, name):
 
 
 @pytest.mark.parametrize("accumulator, output, function, words", [
-    ("complex64", "float32", lambda acc: acc, "computes complex64, which cannot be written to a C of float32"),
-    ("float32", "int32", lambda acc: acc, "computes float32, which cannot be written to a C of int32"),
-    ("int32", "uint8", lambda acc: acc, "cannot be written to a C of uint8"),
+    ("complex64", "float32", lambda acc: acc, "computes complex64, which cannot be written to a result of float32"),
+    ("float32", "int32", lambda acc: acc, "computes float32, which cannot be written to a result of int32"),
+    ("int32", "uint8", lambda acc: acc, "cannot be written to a result of uint8"),
     ("complex64", "float32", lambda acc: acc.astype(np.float32), "complex value where a value of type float32 is needed"),
     ("complex64", "complex64", lambda acc: np.exp(acc), "complex value where the argument of exp is needed"),
     ("complex64", "complex64", lambda acc: np.maximum(acc, 0), "complex value where the argument of maximum is needed"),
@@ -424,6 +424,7 @@ def test_results_are_stored_as_c(output):
     (lambda acc, x=2.0: x.astype(np.float32) * acc, "'float' object has no attribute 'astype'"),
     (lambda acc: np.log10(acc), "epilogues have no numpy.log10; they have operators, .* tanh"),
     (lambda acc: np.arctan2(acc, 1), "no numpy.arctan2"),
+    (lambda acc: np.linalg.norm(acc), "no numpy.linalg.norm"),
     (lambda acc: np.modf(acc), "no numpy.modf"),
     (lambda acc: np.cumsum(acc), "no numpy.cumsum"),
     (lambda acc: np.add.reduce(acc), "numpy.add.reduce does not; .* auxiliary outputs"),
@@ -441,7 +442,7 @@ def test_results_are_stored_as_c(output):
     (lambda acc: acc.sum(axis=-1), "returns a reduction as its result"),
     (lambda acc: None, "returns nothing"),
     (lambda acc: [acc], "returns list"),
-    (lambda acc: (acc, [acc]), "second part is list"),
+    (lambda acc: (acc, [acc]), "second item is list"),
     (lambda acc: (acc, {"x": 1.0}), "'x' of epilogue <lambda> is float, not a value or a reduction"),
     (lambda acc: (acc, {"x y": acc}), "names an auxiliary output 'x y'"),
     (lambda acc: (acc, {"acc": acc}), "names an auxiliary output 'acc'"),

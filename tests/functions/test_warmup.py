@@ -112,7 +112,7 @@ def test_refusals(wrong, message):
 
 def test_without_a_gpu_a_card_is_to_be_named(monkeypatch):
     monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "there is none")
-    with pytest.raises(ValueError, match=r"device='h200' for example: there is none"):
+    with pytest.raises(ValueError, match=r"\(device='h200', --device h200\): there is none"):
         cuteblas.warmup([((3, 4), (4, 3))])
 
 
@@ -131,7 +131,8 @@ def test_the_command(compiles, tmp_path, capsys):
     assert main(["warmup", "20x30", "30x10", "--device", "h200"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("1 plan for NVIDIA H200: 1 kernel, 1 compiled, in the cache on disk; ") and ", 0 compiled, " in second
-    assert main(["warmup", "20x30", "--device", "h200"]) != 0 and "two shapes each" in capsys.readouterr().err
+    assert main(["warmup", "20x30", "--device", "h200"]) != 0 and "a product needs two shapes" in capsys.readouterr().err
+    assert main(["warmup", "calls.jsn"]) != 0 and "got 'calls.jsn'; no file has that name" in capsys.readouterr().err
 
 
 def test_numbers_of_graphs_stay():

@@ -73,7 +73,8 @@ class Resolved:
 
 
 def as_bound(epilogue: Any) -> Bound:
-    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of a ready one.
+    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of a
+    predefined one.
 
     Raises
     ------
@@ -83,21 +84,21 @@ def as_bound(epilogue: Any) -> Bound:
     if isinstance(epilogue, Bound):
         return epilogue
     if isinstance(epilogue, str):
-        return _ready(epilogue)
+        return _predefined(epilogue)
     if isinstance(epilogue, Epilogue):
         return epilogue()
     hint = ": decorate it with @cuteblas.epilogue" if callable(epilogue) else ""
-    raise TypeError(f"epilogue is an epilogue, with its operands if it has some, or the name of a ready one, not "
-                    f"{type(epilogue).__name__}{hint}")
+    raise TypeError(f"epilogue takes a function decorated with @cuteblas.epilogue, with its operands if it has any, or the name of "
+                    f"a predefined one, got {type(epilogue).__name__}{hint}")
 
 
 @cache
-def _ready(name: str) -> Bound:
-    from . import ready
+def _predefined(name: str) -> Bound:
+    from . import predefined
 
-    if name not in ready.__all__:
-        raise ValueError(f"there is no ready epilogue {name!r}; there are {', '.join(ready.__all__)}")
-    epilogue: Epilogue = getattr(ready, name)
+    if name not in predefined.__all__:
+        raise ValueError(f"there is no predefined epilogue {name!r}; there are {', '.join(predefined.__all__)}")
+    epilogue: Epilogue = getattr(predefined, name)
     return epilogue()
 
 

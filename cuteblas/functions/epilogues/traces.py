@@ -150,7 +150,7 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> T
     result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
     target = element(key.output).numpy if key.output else result.dtype
     if not result.weak and not stored_as(result.dtype, target):
-        raise TypeError(f"epilogue {epilogue} computes {result.dtype}, which cannot be written to a C of {target}")
+        raise TypeError(f"epilogue {epilogue} computes {result.dtype}, which cannot be written to a result of {target}")
     node = cast(result, np.dtype(value_type(target))) if result.weak else result.node
     return _Assembly(epilogue, key, target, node).trace(auxiliary)
 
@@ -189,11 +189,11 @@ def _operand_leaf(epilogue: Epilogue, name: str, x: Any) -> Any:
 def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str, Any]]:
     result, auxiliary = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
     if not isinstance(auxiliary, dict):
-        raise TypeError(f"epilogue {epilogue} returns a pair whose second part is {type(auxiliary).__name__}; auxiliary outputs "
-                        f"are a dictionary")
+        raise TypeError(f"epilogue {epilogue} returns a pair whose second item is {type(auxiliary).__name__}; auxiliary outputs "
+                        f"are a dictionary: return acc, {{'x': ...}}")
     if isinstance(result, Reduction):
         raise TypeError(f"epilogue {epilogue} returns a reduction as its result; return it as an auxiliary output: "
-                        f"acc, {{'x': ...}}")
+                        f"return acc, {{'x': ...}}")
     if is_number(result) or isinstance(result, bool):
         result = apply(np.positive, result)
     if not isinstance(result, Traced):

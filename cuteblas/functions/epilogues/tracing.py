@@ -218,7 +218,8 @@ class Traced:
     def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
         own = ARRAY_FUNCTIONS.get(function)
         if own is None:
-            raise TypeError(f"epilogues have no numpy.{getattr(function, '__name__', function)}; {_offer()}")
+            name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
+            raise TypeError(f"epilogues have no {name}; {_offer()}")
         return own(*args, **arguments)
 
     # -- what a value that has no number cannot do -----------------------------------------------------------------------------

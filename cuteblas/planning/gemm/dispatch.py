@@ -212,7 +212,7 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
                 rows.append(row)
             refused = f"{row.name} cannot compute this: {why_not}"
     if not rows:
-        raise ValueError(refused)
+        raise ValueError(f"precision={problem.precision!r}: {refused}")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Ready epilogues, each usable inside another one: ``gelu(acc + bias)``."""
+"""Predefined epilogues, each usable inside another one: ``gelu(acc + bias)``."""
 
 from __future__ import annotations
 
