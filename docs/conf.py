@@ -47,7 +47,7 @@ _NAMED = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)]+\.md(?:#[^)]*)?\))")
 
 
 def _outward(app, docname, source):
-    """Links to files that are no pages of the site lead to the repository; on its own viewer they are relative.
+    """Links to files that are not pages of the site lead to the repository; on its own viewer they are relative.
 
     A link that has the name of a page has its title, or that of the section, on the site.
     """

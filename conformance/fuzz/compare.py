@@ -53,7 +53,7 @@ def compare(call: Call, side: Side) -> Fault | None:
         call = replace(call, views=tuple(replace(view, writeable=True) for view in call.views))
     try:
         expected = perform(call, _REFERENCE)
-    except Exception as error:                      # an argument that is no value
+    except Exception as error:                      # an argument that is not a value
         return Fault("generator", repr(error))
     got = perform(call, side)
     if expected.error is not None or got.error is not None:

@@ -185,7 +185,7 @@ class Building:
         """A view in the memory of another: the same elements, or some elements further on."""
         other = self.draw.choice(self.views)
         if not {np.dtype(dtype).kind, np.dtype(other.dtype).kind} <= set("iufc") or self.draw.chance(0.8):
-            dtype = other.dtype                     # bytes other than 0 and 1 are no bools, and numbers no objects
+            dtype = other.dtype                     # bytes other than 0 and 1 are not bools, and numbers no objects
         if other.shape == shape and other.dtype == dtype and self.draw.chance(0.5):
             return replace(other, holder=holder, writeable=True)
         if other.shape == shape[::-1] and other.dtype == dtype and self.draw.chance(0.5):

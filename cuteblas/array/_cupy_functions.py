@@ -325,7 +325,7 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
 
 
 def _ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """``numpy.ascontiguousarray`` of what is no array yet."""
+    """``numpy.ascontiguousarray`` of what is not an array yet."""
     return cupy.ascontiguousarray(cupy.asarray(a), dtype)
 
 

@@ -198,8 +198,8 @@ def _refuse(reason: str) -> Any:
 def _long_way(patch: Patch, call: tuple, ours: Callable[[], Any]) -> Any:
     """Serve a call, or let CuPy serve it and count why.
 
-    What is no product of CuPy arrays is passed on without being counted, and so is a call that CuPy refuses as well: its exception
-    is what the program gets.
+    What is not a product of CuPy arrays is passed on without being counted, and so is a call that CuPy refuses as well: the program
+    gets CuPy's exception.
     """
     a, b, *rest = call
     if not (isinstance(a, cupy.ndarray) and isinstance(b, cupy.ndarray)):

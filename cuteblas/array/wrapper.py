@@ -129,7 +129,7 @@ class ndarray(_Base):
         arguments = tuple(x for x in arguments if x is not ndarray)
         named = {name: x for name, x in named.items() if x is not ndarray}
         if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values()) if x is not None):
-            raise TypeError("arrays on a GPU are no subclasses and hold no Python objects: view takes a dtype of numbers there")
+            raise TypeError("arrays on a GPU are not subclasses and hold no Python objects: view takes a dtype of numbers there")
         return call_on_data(self._data.view, "view", arguments, named)
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:

@@ -103,7 +103,7 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
     Raises
     ------
     TypeError
-        If it is no number, or one that does not fit the type: a complex one for real products, a fraction for integers.
+        If it is not a number, or one that does not fit the type: a complex one for real products, a fraction for integers.
     ValueError
         If it is an array with dimensions or on another device, or an integer out of range.
     """
@@ -174,7 +174,7 @@ def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndar
         raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has complex elements")
     if target == "i" and raw.size:
         if kind not in "biu":
-            raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has elements that are no integers")
+            raise TypeError(f"{function} takes {dtype.name} arrays, but {name} has elements that are not integers")
         info = np.iinfo(dtype)
         if raw.min() < info.min or raw.max() > info.max:
             raise ValueError(f"{function} takes {dtype.name} arrays, but {name} has elements outside {info.min} to {info.max}")
@@ -183,7 +183,7 @@ def from_list(function: str, name: str, values: Any, dtype: np.dtype) -> np.ndar
 
 
 def is_complex_list(values: Any) -> bool:
-    """Whether a list of numbers has complex elements; ``False`` for what is no list of numbers."""
+    """Whether a list of numbers has complex elements; ``False`` for what is not a list of numbers."""
     try:
         return kind_of(values) == "like" and np.asarray(values).dtype.kind == "c"
     except ValueError:

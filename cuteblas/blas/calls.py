@@ -439,7 +439,7 @@ def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
             if memory.size and not memory.whole_elements:
                 raise ValueError(f"{function} reads and writes whole elements, but those of {name} are not aligned to their size; "
                                  f"cuteblas.copy({name}) is")
-    # An operand of an epilogue may have the name of an argument, so these are no mapping.
+    # An operand of an epilogue may have the name of an argument, so these are not a mapping.
     scalars = [(name, x) for name, x in (("alpha", call.alpha), ("beta", call.beta)) if scalar_kind(x) == "device"]
     fused = [] if call.epilogue is None else [(name, x) for name, x in call.epilogue.operands.items()
                                               if hasattr(x, "ndim") and not isinstance(x, np.generic)]

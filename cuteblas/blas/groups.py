@@ -57,7 +57,7 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
         if operand is None:
             continue
         if not _is_list_of_arrays(operand):
-            raise TypeError(f"gemm_batched takes arrays, or a list of arrays for each operand, but {name} is no list of arrays")
+            raise TypeError(f"gemm_batched takes arrays, or a list of arrays for each operand, but {name} is not a list of arrays")
         shapes = {tuple(x.shape) for x in operand}
         if len(shapes) > 1:
             raise ValueError(f"gemm_batched takes arrays of one shape, but those of {name} are "
@@ -123,7 +123,7 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
         if len(value) != len(lists["a"]):
             raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} and {name} {len(value)}")
     requests = [request._replace(**dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
-    repeats = [repeat for each in requests                                  # on the host they are no group
+    repeats = [repeat for each in requests                                  # on the host they are not a group
                if type(each.a) is not np.ndarray and (repeat := repeat_of(function, each)) is not None]
     if repeats and len(repeats) == len(requests):
         from ..engines.repeats import repeated_group

@@ -98,7 +98,7 @@ def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
     Raises
     ------
     TypeError
-        If it is no array, or one that other libraries cannot view.
+        If it is not an array, or one that other libraries cannot view.
     """
     kind = kind_of(x)
     if kind == "numpy":

@@ -115,10 +115,10 @@ def _load(name: str) -> np.ndarray:
         raise DataError(f"{name or repr(name)} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, MemoryError) as error:
         if "allow_pickle" in str(error):
-            raise DataError(f"{name} holds Python objects, which are no numbers") from None
+            raise DataError(f"{name} holds Python objects, which are not numbers") from None
         raise DataError(f"{name} cannot be read as a .npy file: {error}") from error
     if x.dtype.kind not in "biufc":
-        raise DataError(f"{name} holds {x.dtype}, which is no type of numbers")
+        raise DataError(f"{name} holds {x.dtype}, which is not a type of numbers")
     if not x.size or not x.ndim:
         raise DataError(f"{name} has shape {x.shape}: there is nothing to multiply")
     return x

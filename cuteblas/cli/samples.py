@@ -113,7 +113,7 @@ def product_named(name: str) -> Sample:
         If it is no such name.
     """
     if (found := _NAME.fullmatch(name)) is None:
-        raise ValueError(f"{name!r} is no product")
+        raise ValueError(f"{name!r} is not a product")
     batch = (int(found["batch"]),) if found["batch"] else ()
     return _product(found["dtype"], int(found["m"]), int(found["n"]), int(found["k"]), batch, found["orders"],
                     found["precision"] or "auto")

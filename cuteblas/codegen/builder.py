@@ -212,8 +212,8 @@ class KernelBuilder:
         *tensors : TensorParam
             The tensors. They may share modes with those that were declared before.
         modes : iterable of str
-            The modes whose extents are parameters that no earlier declaration made; what is no mode of a tensor is a parameter of
-            its own name.
+            The modes whose extents are parameters that no earlier declaration made; what is not a mode of a tensor is a parameter
+            of its own name.
         batch : int
             Number of batch modes.
         multiples : mapping of str to int, optional

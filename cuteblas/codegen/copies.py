@@ -212,7 +212,7 @@ class StoreAsync:
         Raises
         ------
         CodegenError
-            If it is no word from a register to shared memory.
+            If it is not a word from a register to shared memory.
         """
         refuse_predicates(self, guard, when)
         spaces = source.engine.space, target.engine.space
@@ -261,7 +261,7 @@ def _prove_vector(tensor: Tensor, width: int) -> None:
     pointer: Pointer = tensor.engine
     nbytes = width * pointer.dtype.bytes
     if nbytes > _MOST_BYTES:
-        raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are no vector of 1 to {_MOST_BYTES} bytes")
+        raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are not a vector of 1 to {_MOST_BYTES} bytes")
     if width == 1 and pointer.space == "rmem":
         return
     extent, *rest = static_extents(tensor)

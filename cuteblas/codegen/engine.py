@@ -170,7 +170,7 @@ class Lines:
     def covered(self, runs: Iterable[Element], length: IntLike) -> Value:
         """Whether the words that cover so many elements from each of these on, and one word more, are memory of the array."""
         if self.span is None:
-            raise CodegenError(f"what memory {self.words.root} spans is no parameter of the kernel")
+            raise CodegenError(f"what memory {self.words.root} spans is not a parameter of the kernel")
         (lowest, end), places = self.span, [run.index for run in runs]
         return ((integer(reduce(minimum, places)) >= lowest + (self.packed - 1))
                 & (integer(reduce(maximum, places) + (length + self.packed)) <= end))

@@ -257,7 +257,7 @@ def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) 
     graph : EpilogueGraph
         What is computed.
     leaf : callable
-        A leaf that is no constant, in its type.
+        A leaf that is not a constant, in its type.
 
     Returns
     -------

@@ -421,7 +421,7 @@ class Signature:
         """Refuse what is of the wrong kind, and other strides than those that are known."""
         if (tensor := self.tensors.get(name)) is None:
             if isinstance(value, View):
-                raise TypeError(f"{name} of {self.kernel} is no tensor, got {value}")
+                raise TypeError(f"{name} of {self.kernel} is not a tensor, got {value}")
             elements = sum(self.parts[at].kind == "element" for at in self.names[name])
             if elements and (not isinstance(value, tuple) or len(value) != elements):
                 raise TypeError(f"{name} of {self.kernel} is {elements} extents, got {value!r}")

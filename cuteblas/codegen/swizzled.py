@@ -94,7 +94,7 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_byt
     Raises
     ------
     CodegenError
-        If the contiguous extent is no multiple of a row.
+        If the contiguous extent is not a multiple of a row.
 
     Examples
     --------

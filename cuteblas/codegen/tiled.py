@@ -56,7 +56,7 @@ def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[in
     Raises
     ------
     CodegenError
-        If ``threads`` is no bijection, so that the tile would not be covered exactly once.
+        If ``threads`` is not a bijection, so that the tile would not be covered exactly once.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class TiledCopy:
     values: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _ = self._raked                                  # refuses threads that are no bijection
+        _ = self._raked                                  # refuses threads that are not a bijection
 
     @cached_property
     def _raked(self) -> tuple[Layout, tuple[int, ...]]:
@@ -191,7 +191,7 @@ class TiledMma:
     values: tuple[int, int]
 
     def __post_init__(self) -> None:
-        _ = self._raked                                  # refuses threads that are no bijection
+        _ = self._raked                                  # refuses threads that are not a bijection
 
     @cached_property
     def _raked(self) -> tuple[Layout, tuple[int, ...]]:

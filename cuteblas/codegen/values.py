@@ -259,10 +259,10 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
     suffix = "" if like is None else _SUFFIX.get(like.ctype, "")
     if isinstance(x, int):
         if suffix.startswith("u") and x < 0:
-            raise CodegenError(f"{x!r} is no number of type {like.name}")       # type: ignore[union-attr]
+            raise CodegenError(f"{x!r} is not a number of type {like.name}")       # type: ignore[union-attr]
         return Rendered(f"{x}{suffix}" if suffix.startswith("u") else to_c(x), None, _ATOM if x >= 0 else _SUM)
     if like is None or like.ctype not in ("float", "double") or not isfinite(x):
-        raise CodegenError(f"{x!r} is no number of type {'int' if like is None else like.name}")
+        raise CodegenError(f"{x!r} is not a number of type {'int' if like is None else like.name}")
     return Rendered(f"{x!r}{suffix}", like, _ATOM if x >= 0 else _SUM)
 
 
@@ -301,7 +301,7 @@ def _unary(sign: str, x: Value) -> Term:
 def _part(x: Value, name: str) -> Term:
     a = x.rendered()
     if a.dtype is None or not a.dtype.is_complex:
-        raise CodegenError(f"{a.c} is no complex number")
+        raise CodegenError(f"{a.c} is not a complex number")
     return Term(Rendered(f"{a.at(_ATOM)}.{name}", a.dtype.part, _ATOM, a.uses))
 
 

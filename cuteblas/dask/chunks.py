@@ -131,8 +131,8 @@ def _sum(before: Any, product: Any) -> Any:
 
 
 def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
-    """The same on a GPU by one kernel, which reads what was summed before and writes the new sum; ``None`` if it is no product of
-    matrices of a type that BLAS has."""
+    """The same on a GPU by one kernel, which reads what was summed before and writes the new sum; ``None`` if it is not a product
+    of matrices of a type that BLAS has."""
     if any(kind_of(x) != "cupy" for x in arrays) or (matrices := _matrices(term, arrays)) is None:
         return None
     from ..blas import gemm

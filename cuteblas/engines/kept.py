@@ -32,7 +32,7 @@ _FACTS = "name", "major", "minor", "multiProcessorCount", "totalGlobalMem", "l2C
 
 @cache
 def _files() -> str | None:
-    """What changes if a file of this package does; ``None`` if they are no files."""
+    """What changes if a file of this package does; ``None`` if they are not files."""
     found, folders = [], [str(Path(__file__).parents[1])]
     try:
         for folder in folders:

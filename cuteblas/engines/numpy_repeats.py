@@ -44,7 +44,7 @@ def repeated(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any
     Parameters
     ----------
     head : hashable
-        The function, and all arguments that are no arrays: equal ones mean the same.
+        The function, and all arguments that are not arrays: equal ones mean the same.
     inputs : sequence
         The operands.
     out : array or None

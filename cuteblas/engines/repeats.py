@@ -146,8 +146,8 @@ _made: Callable[..., Any] = cupy.ndarray if _fill_in is None else _by_parts
 
 
 def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None:
-    """The key of a call; ``None`` if an array of it is no plain CuPy array. At its end it says whether the first two operands begin
-    at one address: a matrix and itself have a product of their own.
+    """The key of a call; ``None`` if an array of it is not a plain CuPy array. At its end it says whether the first two operands
+    begin at one address: a matrix and itself have a product of their own.
 
     Two calls with one key are the same call, whatever the arrays contain: a key has the head, a part for each operand in order, and
     last a part for ``out``, which is ``None`` without one, so that an operand is never taken for ``out``. An element type is there
@@ -157,7 +157,7 @@ def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None
     Parameters
     ----------
     head : hashable
-        The function, and all arguments that are no arrays; equal ones have to mean the same.
+        The function, and all arguments that are not arrays; equal ones have to mean the same.
     inputs : sequence
         The operands.
     out : array or None
@@ -183,7 +183,7 @@ def repeated(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[A
     Parameters
     ----------
     head : hashable
-        The function, and all arguments that are no arrays: equal ones mean the same.
+        The function, and all arguments that are not arrays: equal ones mean the same.
     inputs : tuple
         The operands.
     out : array or None
@@ -548,7 +548,7 @@ class _ReadyGroup(NamedTuple):
 
 
 def _key(function: str, products: Sequence[Repeat]) -> tuple | None:
-    """The key of a group, which has those of its products; ``None`` if an array is no plain CuPy array."""
+    """The key of a group, which has those of its products; ``None`` if an array is not a plain CuPy array."""
     keys: list[Any] = [function]
     for p in products:
         key = key_of_call(p.head, p.inputs, p.out)

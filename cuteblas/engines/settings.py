@@ -39,7 +39,7 @@ _DRIVERS = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 @cache
 def driver_is_there() -> bool:
-    """Whether CuPy and a driver are installed, which is no promise that they work; neither is started."""
+    """Whether CuPy and a driver are installed, which is not a promise that they work; neither is started."""
     if find_spec("cupy") is None or sys.platform not in _DRIVERS or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     try:

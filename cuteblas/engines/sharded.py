@@ -37,7 +37,7 @@ class ShardedArray:
     Raises
     ------
     TypeError
-        If a part is no CuPy array.
+        If a part is not a CuPy array.
     ValueError
         If parts do not fit together.
 

@@ -50,7 +50,7 @@ def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = Non
     Raises
     ------
     TypeError
-        If ``out`` is no array.
+        If ``out`` is not an array.
     ValueError
         For an unknown order, in NumPy's words; for an unknown variant, one that does not take this copy, or where no kernel runs;
         for ``out`` of another shape or type, on another device, or that cannot be written.

@@ -185,8 +185,8 @@ _BITS = 7, 8, 15, 16, 31, 32, 63, 64
 def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repeat | None:
     """A call on CuPy arrays as it may have run before; ``None`` if such calls are not kept, or without a trace.
 
-    Of the epilogue's operands, all that is no array and no number is part of the head, by name; of numbers their types are, and of
-    integers which types hold them.
+    Of the epilogue's operands, what is neither an array nor a number is part of the head, by name; of numbers their types are, and
+    of integers which types hold them.
     """
     repeated = repeaters.get(type(x1)) or repeater_of(type(x1))
     if repeated is None or bound.outputs or (state := trace_state(bound.epilogue)) is None:

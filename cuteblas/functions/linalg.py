@@ -121,7 +121,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     Raises
     ------
     ValueError
-        If an operand is no vector, in NumPy's words; also for operands on different devices.
+        If an operand is not a vector, in NumPy's words; also for operands on different devices.
     TypeError
         What ``numpy.linalg.outer`` raises, in its words.
 

@@ -116,7 +116,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
     host : Engine, optional
         What takes NumPy arrays; by default that of the backend, or NumPy itself.
     call : callable, optional
-        NumPy's own, which refuses an ``out`` that is no array beside CuPy arrays in its words.
+        NumPy's own, which refuses an ``out`` that is not an array beside CuPy arrays in its words.
     arguments : mapping
         The others, for NumPy's refusals.
     given : mapping
@@ -125,7 +125,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
     Raises
     ------
     TypeError
-        If ``out`` is no array; what NumPy raises for an operand that is not, and that becomes none of numbers.
+        If ``out`` is not an array; what NumPy raises for an operand that is not, and that it cannot convert to numbers.
     ValueError
         For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
     """
@@ -161,7 +161,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
 
 _ARRAYS = frozenset({"cupy", "numpy", "subclass"})
 _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
-"""Functions of NumPy that refuse what is no array by its type or shape, whatever their other arguments are."""
+"""Functions of NumPy that refuse what is not an array by its type or shape, whatever their other arguments are."""
 
 
 def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rules, call: Callable[..., Any] | None,
@@ -402,7 +402,7 @@ def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
     Parameters
     ----------
     arguments : mapping
-        Those that are no arrays. Numbers, names and lists of them can be part of a key; anything else may change, or equal what
+        Those that are not arrays. Numbers, names and lists of them can be part of a key; anything else may change, or equal what
         NumPy would not take in its place.
     *rest : hashable
         The function, and the algorithm.

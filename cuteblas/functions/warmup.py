@@ -1,4 +1,4 @@
-"""Programs that start ready: what calls will run is written down, and compiled and loaded before the first of them."""
+"""Programs that start without compiling: what calls will run is written down, and compiled and loaded before the first of them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Recording:
                 raise ValueError(f"its form is {data['form']!r}")
             return cls([_read(problem, _classes()) for problem in data["problems"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(file)} is no recording of this version of cuteblas: {error}") from error
+            raise ValueError(f"{os.fspath(file)} is not a recording of this version of cuteblas: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     Raises
     ------
     ValueError
-        For operands that ``matmul`` refuses, a file that is no recording, an unknown card, or without a GPU if no card is named.
+        For operands that ``matmul`` refuses, a file that is not a recording, an unknown card, or without a GPU if no card is named.
     RuntimeError
         While CuPy's current stream is captured.
     CompileError, MissingDependency

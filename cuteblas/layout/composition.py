@@ -88,7 +88,7 @@ def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
     Raises
     ------
     LayoutError
-        If it is no tiler, has more modes than the layout, or has ``None`` for a mode that is not given.
+        If it is not a tiler, has more modes than the layout, or has ``None`` for a mode that is not given.
 
     Examples
     --------
@@ -322,7 +322,7 @@ class _Fit:
     def stride(self, i: int, value: tuple) -> Any:
         found = [(kind, x) for kind, x in zip(self.kinds, value, strict=True) if x != 0]
         if len(found) > 1:
-            raise self.refuse(f"mode {i} of the tiler steps by {self.spell(value)}, which is no multiple of one basis element")
+            raise self.refuse(f"mode {i} of the tiler steps by {self.spell(value)}, which is not a multiple of one basis element")
         kind, x = found[0] if found else ((), 0)
         return ScaledBasis(x, kind) if kind else x
 

@@ -184,7 +184,7 @@ class ComposedLayout(Shaped):
         Raises
         ------
         LayoutError
-            If the outer part is no swizzle or the offset may be negative.
+            If the outer part is not a swizzle or the offset may be negative.
         """
         inner = self.inner[mode] if mode else self.inner
         if not isinstance(self.outer, Swizzle):

@@ -195,7 +195,7 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
     Raises
     ------
     LayoutError
-        If the name is no identifier or a bound no integer.
+        If the name is not an identifier or a bound no integer.
 
     Examples
     --------

@@ -212,10 +212,10 @@ def why_not_staged(p: GemmProblem) -> str | None:
     if p.c.alignment % _TMA_ALIGNMENT:
         return f"it is not aligned to {_TMA_ALIGNMENT} bytes"
     if p.n * item % _TMA_ALIGNMENT:
-        return f"{p.n} elements of {item} bytes are no multiple of {_TMA_ALIGNMENT} bytes"
+        return f"{p.n} elements of {item} bytes are not a multiple of {_TMA_ALIGNMENT} bytes"
     modes = [(n, s) for n, s in zip((p.m, *p.batch), (p.c.strides[0], *p.c.batch_strides), strict=True) if n > 1]
     if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= MAPPED_STRIDE for _n, s in modes):
-        return f"its strides {(*p.c.strides, *p.c.batch_strides)} are no positive multiples of {_TMA_ALIGNMENT} bytes"
+        return f"its strides {(*p.c.strides, *p.c.batch_strides)} are not positive multiples of {_TMA_ALIGNMENT} bytes"
     return "it has more than three batch modes" if len(p.batch) > 3 else None
 
 

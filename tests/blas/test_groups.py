@@ -90,7 +90,7 @@ def test_batched():
     assert blas.gemm_batched(1, a.tolist(), b.tolist()).shape == (3, 2, 5)
     with pytest.raises(ValueError, match=r"arrays of one shape, but those of a are \(2, 4\), \(3, 4\); gemm_grouped"):
         blas.gemm_batched(1, [np.ones((2, 4)), np.ones((3, 4))], [b, b])
-    with pytest.raises(TypeError, match="but b is no list of arrays"):
+    with pytest.raises(TypeError, match="but b is not a list of arrays"):
         blas.gemm_batched(1, list(a), b)
 
 

@@ -39,7 +39,7 @@ CALLS = [
     (TypeError, "sgemm takes c in float32, but it is complex128", blas.sgemm, (1, a, b, 1, c.astype(Z)), {}),
     (TypeError, "sgemm takes out in float32, but it is float64", blas.sgemm, (1, a, b), {"out": c.astype(D)}),
     (TypeError, "sgemm takes float32 arrays, but a has complex elements", blas.sgemm, (1, [[1j] * 4], b), {}),
-    (TypeError, "igemm takes int8 arrays, but a has elements that are no integers", blas.igemm, (1, [[0.5]], [[1]]), {}),
+    (TypeError, "igemm takes int8 arrays, but a has elements that are not integers", blas.igemm, (1, [[0.5]], [[1]]), {}),
     (ValueError, "igemm takes int8 arrays, but a has elements outside -128 to 127", blas.igemm, (1, [[128]], [[1]]), {}),
     (TypeError, r"gemm takes b in float16, but it is bfloat16: convert it by b.astype\('float16'\)$", blas.gemm,
      (1, a.astype(E), b.astype(ml_dtypes.bfloat16)), {}),

@@ -241,7 +241,7 @@ def test_samples_are_of_all_kinds():
 def test_products_are_told_by_their_names():
     for sample in (*random_products(200, 5), *large_products(60, 5)):
         assert product_named(sample.name) == sample
-    with pytest.raises(ValueError, match="'int8 3x4:1,0' is no product"):
+    with pytest.raises(ValueError, match="'int8 3x4:1,0' is not a product"):
         product_named("int8 3x4:1,0")
 
 

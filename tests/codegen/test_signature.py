@@ -64,7 +64,7 @@ def test_one_of_two_tensors_of_a_name_is_refused():
 
 
 @pytest.mark.parametrize("values, message", [
-    ({"A": "a"}, "A of .* is a tensor and takes a View"), ({"M": View("a", (1, 2))}, "M of .* is no tensor"),
+    ({"A": "a"}, "A of .* is a tensor and takes a View"), ({"M": View("a", (1, 2))}, "M of .* is not a tensor"),
     ({"A": View("a", (1, 2, 3))}, "A of .* has the modes m, k and 0 batch modes"),
     ({"A": View(None, (1, 2))}, "A of .* takes its address"),
     ({"A": View("a", (1, 2), map="map")}, "A of .* takes its address, got"),

@@ -59,7 +59,7 @@ def share(grid: int = 2, seed: int | None = None, blocks: list[int] | None = Non
     return seen, tiles.reshape(2, 32, 16)
 
 
-# Reads of shared memory by threads are no asynchronous operations, so an arrival that says so has to be one that publishes them.
+# Reads of shared memory by threads are not asynchronous operations, so an arrival that says so has to be one that publishes them.
 FENCED = {"release": "cb::cluster_sync();", "before_load": ""}
 
 

@@ -432,7 +432,7 @@ def test_results_are_stored_as_c(output):
     (lambda acc: np.where(acc > 0), "a condition and two values"),
     (lambda acc: np.round(acc, 2), "rounds to integers"),
     (lambda acc: np.clip(acc, 0, 1, casting="no"), "takes no argument 'casting'"),
-    (lambda acc: acc + np.ones(4), r"uses an array of shape \(4,\) that is no argument of it; make it an operand"),
+    (lambda acc: acc + np.ones(4), r"uses an array of shape \(4,\) that is not an argument of it; make it an operand"),
     (lambda acc: np.ones(4) * acc, "make it an operand"),
     (lambda acc: np.maximum(acc, "x"), "cannot compute with str"),
     (lambda acc: acc + None, "unsupported operand"),

@@ -121,7 +121,7 @@ def test_without_a_gpu_a_card_is_to_be_named(monkeypatch):
                                   '{"form": "cuteblas problems 1", "problems": [{"is": "GemmProblem", "m": 3}]}'])
 def test_what_is_no_recording_is_refused(text, tmp_path):
     (tmp_path / "calls.json").write_text(text)
-    with pytest.raises(ValueError, match=r"calls.json is no recording"):
+    with pytest.raises(ValueError, match=r"calls.json is not a recording"):
         cuteblas.warmup(tmp_path / "calls.json", device="h200")
 
 

@@ -117,7 +117,7 @@ SHAPES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), Wgmma
 @pytest.mark.parametrize("orders, pad, batch, beta", [
     ("CCC", 0, (), 0), ("FCC", 8, (2,), 2), ("CFF", 1, (), 0), ("FFC", 0, (), 1)])
 def test_shapes_of_tiles(engine, tile, orders, pad, batch, beta):
-    """More tiles than blocks. Columns that are no whole lines of 128 bytes, whose pieces of C may be odd in number; three
+    """More tiles than blocks. Columns that are not whole lines of 128 bytes, whose pieces of C may be odd in number; three
     warpgroups; more columns than an instruction has. Pairs that cut an MN-major B along K, as its lines are odd in number."""
     rng = np.random.default_rng(18)
     a, b = values(rng, (*batch, 200, 136), "float16"), values(rng, (*batch, 136, 328), "float16")
@@ -161,7 +161,7 @@ def test_fewer_stages_where_pieces_of_c_are_larger(output, stages):
 @pytest.mark.parametrize("tile", CLUSTERS[:3], ids=str)
 @pytest.mark.parametrize("alpha, beta, pad", [(1, 0, 8), (2, 3, 0), (1, 0, 1)])
 def test_clusters_walk_over_batches(engine, tile, alpha, beta, pad):
-    """One cluster for all tiles; C is written by TMA, or by threads where its rows are no multiples of 16 bytes."""
+    """One cluster for all tiles; C is written by TMA, or by threads where its rows are not multiples of 16 bytes."""
     rng = np.random.default_rng(10)
     a, b = values(rng, (2, 2, 72, 128), "bfloat16"), values(rng, (2, 2, 128, 136), "bfloat16")
     plan = run(engine, a, b, "float32", alpha=alpha, beta=beta, c_pad=pad, tile=tile, blocks=tile.cluster.size)

@@ -153,7 +153,7 @@ def test_vectors_of_16_bytes_and_no_bank_conflicts(item, n):
 
 @pytest.mark.parametrize("item", SIZES)
 def test_every_misalignment(engine, item):
-    """Of words and vectors and sectors; extents that are no multiple of a vector."""
+    """Of words and vectors and sectors; extents that are not a multiple of a vector."""
     for offset in range(32 // item):
         plan = turn(engine, 67, item, offset=offset, pad=offset * 3 % 7)
         assert (plan.config.cut > 0) == (item < 16)

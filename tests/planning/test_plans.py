@@ -139,11 +139,11 @@ def test_tensor_core_results_are_written_in_pairs_where_they_can(problem, width)
 
 def test_tma_writes_what_a_tensor_map_describes():
     assert plan_wgmma(half(64, 64, 64), H200).config.staged == "tma"
-    for problem, why in ((half(64, 63, 64, strides=(64, 1)), "63 elements of 4 bytes are no multiple of 16 bytes"),
+    for problem, why in ((half(64, 63, 64, strides=(64, 1)), "63 elements of 4 bytes are not a multiple of 16 bytes"),
                          (half(64, 64, 64, alignment=8), "it is not aligned to 16 bytes"),
-                         (half(64, 64, 64, strides=(65, 1)), r"its strides \(65, 1\) are no positive multiples of 16 bytes"),
+                         (half(64, 64, 64, strides=(65, 1)), r"its strides \(65, 1\) are not positive multiples of 16 bytes"),
                          (half(64, 64, 64, strides=(2, 128)), "it is not contiguous along rows or columns"),
-                         (half(64, 64, 64, (8192,), (4096,), (4097,), (3,)), "its strides .* are no positive multiples"),
+                         (half(64, 64, 64, (8192,), (4096,), (4097,), (3,)), "its strides .* are not positive multiples"),
                          (half(8, 8, 8, (0,) * 4, (0,) * 4, (512, 256, 128, 64), (2, 2, 2, 2)), "more than three batch modes")):
         plan = plan_wgmma(problem, H200)
         assert plan.config.staged != "tma" and re.search(f"C is written by threads: .*{why}", plan.reason), plan.reason

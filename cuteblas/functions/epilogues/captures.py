@@ -128,7 +128,7 @@ class Captures:
         return names[name]
 
     def _follow(self, value: Any, attributes: tuple[str, ...]) -> None:
-        """Note attributes of modules, up to what is no module."""
+        """Note attributes of modules, up to what is not a module."""
         for name in attributes:
             if type(value) is not ModuleType:
                 break

@@ -382,7 +382,7 @@ def _as_traced(x: Any) -> Traced:
     if isinstance(x, Input):
         x._nothing_else()
     if hasattr(x, "shape"):
-        raise TypeError(f"an epilogue's function uses an array of shape {tuple(x.shape)} that is no argument of it; make it an "
+        raise TypeError(f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not an argument of it; make it an "
                         f"operand: a parameter of the function, given by name with each call")
     raise TypeError(f"an epilogue cannot compute with {type(x).__name__} objects")
 
@@ -635,4 +635,4 @@ ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.real: operator.attrgetter("real"), np.imag: operator.attrgetter("imag"),
     np.iscomplexobj: lambda x: x.dtype.kind == "c", np.isrealobj: lambda x: x.dtype.kind != "c", **_REDUCTIONS,
 }
-"""Functions of NumPy that are no ufuncs, and what they make of values."""
+"""Functions of NumPy that are not ufuncs, and what they make of values."""

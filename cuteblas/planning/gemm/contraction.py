@@ -55,7 +55,7 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
     Raises
     ------
     ValueError
-        If the subscripts are no contraction of two tensors of these shapes; one sentence.
+        If the subscripts are not a contraction of two tensors of these shapes; one sentence.
     """
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")
@@ -66,7 +66,7 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
     names = (*terms, output)
     for term in names:
         if len(set(term)) != len(term):
-            raise ValueError(f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are no contractions")
+            raise ValueError(f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are not contractions")
     if missing := set(output) - set(terms[0]) - set(terms[1]):
         raise ValueError(f"the index {min(missing)!r} of the result is in no operand of {subscripts!r}")
     extent: dict[str, int] = {}

@@ -67,7 +67,7 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     ------
     ValueError
         For a problem that TMA does not take: on an older device, elements of 16 bytes, no common contiguous mode, more than 5
-        modes, addresses, strides or rows that are no multiples of 16 bytes.
+        modes, addresses, strides or rows that are not multiples of 16 bytes.
     """
     _check_device(problem, device)
     modes, src_offset, dst_offset = canonical_modes(problem)
@@ -108,8 +108,8 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
     Raises
     ------
     ValueError
-        For a problem that is no transpose of a matrix, or whose source TMA does not take: on an older device, elements of 16 bytes,
-        an address or a stride that is no multiple of 16 bytes.
+        For a problem that is not a transpose of a matrix, or whose source TMA does not take: on an older device, elements of 16
+        bytes, an address or a stride that is not a multiple of 16 bytes.
     """
     _check_device(problem, device)
     m, n, (src_offset, dst_offset) = matrix_modes(problem)

@@ -38,7 +38,7 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
     Raises
     ------
     ValueError
-        If the problem is no transpose of a matrix.
+        If the problem is not a transpose of a matrix.
     """
     modes, *offsets = canonical_modes(problem)
     n = next((mode for mode in reversed(modes) if mode.src == 1), _UNIT)

@@ -37,5 +37,7 @@ def main(folder, rows=6_291_456, columns=256, chunk=16384, memory="300MiB", devi
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     folder, *numbers = sys.argv[1:]
     main(folder, *map(int, numbers[:3]), *numbers[3:])
