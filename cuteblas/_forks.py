@@ -1,4 +1,4 @@
-"""What becomes of a process that is a copy of another one, made by ``os.fork``, of which only the forking thread goes on.
+"""What happens in a child process made by ``os.fork``, in which only the forking thread goes on.
 
 Locks that other threads held are free in it, and what they guard is whole: entries of dictionaries, counts, and launches of the
 emulator, which start over. CUDA does not survive a fork: its contexts belong to the process that made them, and calls of the driver

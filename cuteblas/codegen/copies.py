@@ -24,7 +24,7 @@ _WORD = 4                           # bytes that st.async stores
 
 @dataclass(frozen=True)
 class Vector:
-    """Copies between registers and memory, so many elements along mode 0 at a time.
+    """Copies between registers and memory, ``width`` elements along mode 0 at a time.
 
     Under a guard, elements that do not exist are read as zero and not written; under a condition, none exists unless it holds.
 

@@ -132,7 +132,7 @@ class Node:
 
 @dataclass(frozen=True)
 class EpilogueGraph:
-    """What becomes of every element of C.
+    """What is done with every element of C.
 
     Attributes
     ----------

@@ -118,7 +118,7 @@ def _cast(x: Any, dtype: str) -> Any:
 
 
 def _sum(before: Any, product: Any) -> Any:
-    """Their sum, in the place of the second, which nobody else has."""
+    """Their sum, in place of the second, which no other task holds."""
     if before is None:
         return product
     where = product if getattr(product, "ndim", 0) and product.flags.c_contiguous else None
@@ -194,7 +194,7 @@ def einsum_of_chunks(*operands: Any, **arguments: Any) -> Any:
 
 
 def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
-    """Chunks on a GPU, or of our type, one behind the other, each moved by the copy kernels."""
+    """Chunks on a GPU, or of our type, one after the other, each moved by the copy kernels."""
     data = unwrapped(list(arrays))
     ours = any(type(x) is ndarray for x in arrays)
     kinds = {kind_of(x) for x in data}

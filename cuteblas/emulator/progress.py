@@ -14,7 +14,7 @@ __all__ = ["INTERVAL", "show", "watched"]
 INTERVAL = 0.1
 """Seconds between two updates of the line by the thread that waits."""
 
-_PATIENCE = 0.5             # seconds that nobody wonders about
+_PATIENCE = 0.5             # seconds before progress is shown
 _ERASE = "\r\x1b[K"
 
 

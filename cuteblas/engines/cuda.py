@@ -162,7 +162,7 @@ class Cuda:
 
 
 def keep_in_pool(nbytes: int) -> None:
-    """Let the pool of the current stream have so much memory for the next who asks."""
+    """Keep that much memory in the pool of the current stream, for the next allocation."""
     if nbytes:
         cupy.cuda.alloc(nbytes)
 

@@ -64,7 +64,7 @@ class Repeat(NamedTuple):
         return self.repeated(self.head, self.inputs, self.out, self.scalars)
 
     def remember(self, run: Execution, result: Any) -> None:
-        """Note what the call came to."""
+        """Remember how the call was answered."""
         run.remember(self.head, self.inputs, self.out, result, self.roles, scalars=True)
 
 

@@ -96,7 +96,7 @@ class _Image(NamedTuple):
 
 
 def _image(x: np.ndarray) -> _Image:
-    """How an array lies on the device. One without gaps has the same layout there; of any other the elements are packed in its
+    """The layout of an array on the device. One without gaps has the same layout there; of any other the elements are packed in its
     own order, and an axis along which it is broadcast is one there, too."""
     memory = HOST_CUDA.memory(x)
     low, high = memory.span
@@ -132,7 +132,7 @@ class _Bytes:
 
 
 def bytes_at(address: int, nbytes: int) -> np.ndarray:
-    """A region of the host as an array of bytes; who owns it is to stay."""
+    """A region of the host as an array of bytes; the caller keeps its owner alive."""
     return np.asarray(_Bytes(address, nbytes))
 
 
@@ -216,7 +216,7 @@ class Crossing:
         return memory
 
     def _send(self, x: np.ndarray, memory: Any) -> None:
-        """Begin to move elements, which lie side by side on the device."""
+        """Begin to move elements, which are contiguous on the device."""
         self.bytes_up += x.nbytes
         self.uploads.append(self.ring.upload(x, memory.ptr, self.streams))
 
@@ -322,7 +322,7 @@ def crossing() -> Iterator[Crossing]:
 
 
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
-    """Multiply matrices without gaps that move as they are, one after the other: what streaming comes to for small ones."""
+    """Multiply matrices without gaps that move as they are, one after the other: what streaming amounts to for small ones."""
     with crossing() as way:
         a, b = (cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) for x in (x1, x2))
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)

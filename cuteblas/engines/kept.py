@@ -57,7 +57,7 @@ def _version(package: str) -> str | None:
 
 @cache
 def place(ordinal: int) -> str | None:
-    """All that decides what calls on a device come to, besides the call; ``None`` if that cannot be told."""
+    """All that decides how calls on a device are launched, besides the call; ``None`` if it is not known."""
     if os.environ.get("CUTEBLAS_KEEP_CALLS") == "0" or (files := _files()) is None:
         return None
     try:
@@ -119,6 +119,6 @@ def read(name: str) -> Any:
 
 
 def write(name: str, record: Any) -> None:
-    """Keep what a call came to. Where the folder cannot be written, the compiler has warned of it."""
+    """Keep how a call is launched. Where the folder cannot be written, the compiler has warned of it."""
     with suppress(OSError, TypeError, ValueError):          # a number that JSON does not have
         open_cache("calls")[name] = json.dumps(record).encode()

@@ -1,5 +1,5 @@
 """Calls on NumPy arrays that NumPy has computed before are computed again at once, as calls on CuPy arrays are launched
-(:mod:`~cuteblas.engines.repeats`): neither checked nor resolved. What a call came to is remembered here.
+(:mod:`~cuteblas.engines.repeats`): neither checked nor resolved. How each call was computed is remembered here.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "offload", "require_cuda", "stays", "told",
-           "work_of"]
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "offload", "require_cuda", "stays",
+           "where_it_runs", "work_of"]
 
 FEW = 1 << 17
-"""Elements of operands together that are not worth a question."""
+"""Operands with fewer elements than this together stay without comparing times."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:
     return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes)
 
 
-def told(work: Work, device: str) -> str:
+def where_it_runs(work: Work, device: str) -> str:
     """Who runs a call on NumPy arrays, and why, in words for :func:`cuteblas.explain`."""
     moves, why = _reason_for(work)
     if moves:

@@ -1,4 +1,4 @@
-"""Calls on CuPy arrays that have run before are launched at once; what a call came to is remembered here.
+"""Calls on CuPy arrays that have run before are launched at once; their launches are remembered here.
 
 A :class:`Recorder` lists the steps of a call. They are one launch on the operands and the result, a :class:`Program` of several,
 or a group of products. Imported when the first of them begins.
@@ -262,13 +262,13 @@ def _of_another_process(key: tuple, head: Hashable, inputs: Sequence[Any], out: 
 
 def remember(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],
              scalars: bool) -> None:
-    """Let :func:`repeated` answer calls like one that has run, if it came to one launch on the operands and the result themselves,
+    """Let :func:`repeated` answer calls like one that has run, if it was one launch on the operands and the result themselves,
     or if all of its steps are known.
 
     Parameters
     ----------
     recorder : Recorder
-        What it came to.
+        Its steps.
     head, inputs, out
         As :func:`repeated` will get them.
     result : array
@@ -390,8 +390,8 @@ def _near(inputs: Sequence[Any], result: Any) -> tuple[tuple[int, int, int], ...
 
 
 def _as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> tuple[Any, Any] | None:
-    """The launcher of a call that came to nothing else, and what picks its addresses; who copies an operand or a result makes an
-    array."""
+    """The launcher of a call that consisted of it alone, and what picks its addresses; one that copies an operand or a result has made
+    an array."""
     from ..planning.plan import Plan
 
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
@@ -597,7 +597,7 @@ def _meet(lows: np.ndarray, highs: np.ndarray, read: np.ndarray, written: np.nda
 
 
 def remember_group(function: str, recorder: Recorder, products: Sequence[Repeat], results: Sequence[Any]) -> None:
-    """Let :func:`repeated_group` answer calls like one that has run, if it came to one group of all products and nothing else."""
+    """Let :func:`repeated_group` answer calls like one that has run, if it was one group of all products and nothing else."""
     key = _key(function, products)
     if key is None or recorder.steps_taken != 1 or recorder.arrays_made != sum(p.out is None for p in products):
         return

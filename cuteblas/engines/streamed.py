@@ -28,7 +28,7 @@ __all__ = ["Operand", "Tiled", "stream_copy", "stream_product", "stream_tiles"]
 
 _SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
-_PATIENCE = 2.0                         # seconds that nobody wonders about
+_PATIENCE = 2.0                         # seconds before progress is shown
 _MOMENT = 20e-6                         # seconds
 _MOST_RESULTS = 1                       # that leave while the next one is computed
 

@@ -13,7 +13,7 @@ from ..engines.blocked import method
 from ..engines.dispatch import kind_of, own_call
 from ..engines.exact import words_for
 from ..engines.memory import Memory, overlap, strides_by_order
-from ..engines.placement import copy_work, host_engine, stays, told, work_of
+from ..engines.placement import copy_work, host_engine, stays, where_it_runs, work_of
 from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import check_variant, checked_precision, refuse_variant
 from .copy import check_out, checked_order, why_not_words
@@ -318,7 +318,7 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
     if out is not None:
         check_out(array, out)
     if resolved.engine.on_host and card is None and not stays(array, out) and host_engine().moves:
-        runs_on = told(copy_work(array, strides_by_order(memory, order) if out is None else out.strides), planned.name)
+        runs_on = where_it_runs(copy_work(array, strides_by_order(memory, order) if out is None else out.strides), planned.name)
     if runs_on.startswith("NumPy;"):
         into = strides_by_order(memory, order) if out is None else None if np.may_share_memory(array, out) else out.strides
         if into is not None and (found := method(array.shape, into, array.strides, array.dtype)) is not None:
@@ -357,7 +357,7 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
 
 
 def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
-    """The card that a plan is asked for.
+    """The card to plan for.
 
     Raises
     ------
@@ -396,7 +396,7 @@ def _by_choice(resolved: Resolved, device: DeviceInfo, arguments: Mapping[str, A
     first, second = resolved.memories
     product = resolve_product(first, second, resolved.out_memory, arguments)
     products = product.m * product.n * product.k * prod(product.batch)
-    return told(work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape), device.name)
+    return where_it_runs(work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape), device.name)
 
 
 def _described(x: Any) -> str:

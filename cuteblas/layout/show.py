@@ -70,7 +70,7 @@ def _ruled(title: str, grid: list[list[str]]) -> str:
 
 
 def tv_table(tv: Any, tile: Any) -> str:
-    """A tile in a grid, each element as the thread and the value that hold it; ``+n``: so many more do.
+    """A tile in a grid, each element as the thread and the value that hold it; ``+n``: that many more hold it too.
 
     Parameters
     ----------

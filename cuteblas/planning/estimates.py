@@ -1,4 +1,4 @@
-"""What a plan is expected to take: one place to ask.
+"""The expected time of a plan.
 
 Families that multiply or copy have models of time by which they choose; a plan carries what they say. What is here of them is a
 comparison with the floor. Reductions and named copies have no model to choose by: they take their traffic, at the share of the
@@ -84,7 +84,7 @@ def _moving(nbytes: float, kernel: str, device: DeviceInfo, launches: int = 1) -
 
 
 def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
-    """The expected time of an elementwise kernel that reads and writes so many bytes."""
+    """The expected time of an elementwise kernel that reads and writes that many bytes."""
     costs = device.fitted["traffic"]
     return device.seconds(0, costs["start: launches"], nbytes / costs["elementwise: share of bandwidth"])
 

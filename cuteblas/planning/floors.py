@@ -100,7 +100,7 @@ def compulsory_bytes(problem: Problem) -> int:
 
 
 def from_memory(nbytes: float, device: DeviceInfo) -> float:
-    """Bytes that take as long from memory as so many take from where they are after other calls: L2, if it has room for them."""
+    """The bytes from memory that take as long as these bytes do from where other calls leave them: L2, if it has room for them."""
     return nbytes / device.fitted["traffic"]["in L2: times the bandwidth"] if nbytes <= device.l2_bytes else nbytes
 
 

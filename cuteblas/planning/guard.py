@@ -48,7 +48,7 @@ class Guarded:
 
 
 def verdict_bytes(words: int) -> int:
-    """Bytes of workspace in front of all else, for so many words."""
+    """Bytes at the front of the workspace for that many verdict words."""
     return -(-_WORD * words // _ALIGNMENT) * _ALIGNMENT
 
 

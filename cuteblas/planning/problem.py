@@ -55,7 +55,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Fusion:
-    """What becomes of the elements of C in the kernel that computes them.
+    """What the kernel does with elements of C before it writes them.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """A product over the GPUs of a host: which part of C each of them computes, in which tiles, and what moves for that.
 
-Nothing here knows a GPU. What runs it is in ``functions/engines/spread.py``.
+Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def cache_directory() -> Path:
 
 
 Part = Literal["entries", "calls", "emulator"]
-"""The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` what calls on GPUs come to, ``emulator`` the
+"""The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of calls on GPUs, ``emulator`` the
 libraries that the emulator built."""
 
 

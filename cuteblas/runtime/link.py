@@ -95,7 +95,7 @@ class Link:
             yield
 
     def event(self, block: bool = True) -> Any:
-        """A new event; who waits for it leaves the processor to others, unless it is only asked whether it has happened."""
+        """A new event. Waiting for it leaves the processor to other threads; it can also be queried."""
         return self._cupy.cuda.Event(block=block, disable_timing=True)
 
     def driver(self) -> Driver | None:

@@ -88,7 +88,7 @@ class _Transfer:
                     raise DriverError(f"the CUDA driver refuses a copy between host and device: CUresult {status}")
 
     def cancel(self) -> None:
-        """Leave out what has not begun, and wait for what has, whatever else is asked for meanwhile."""
+        """Drop what has not begun and wait for what has, even if that is interrupted."""
         while self._job is not None:
             try:
                 self._library.mover_cancel(self._job)

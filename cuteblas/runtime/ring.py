@@ -68,7 +68,7 @@ class Transfer:
             self._done.acquire()
 
     def take(self, move: Callable[[_Piece], None], piece: _Piece) -> None:
-        """Move one piece, unless there is no use in it any more."""
+        """Move one piece, unless it is no longer needed."""
         try:
             if not self._cancelled:
                 move(piece)
@@ -82,7 +82,7 @@ class Transfer:
                 self._done.release()
 
     def wait(self, helps: bool = False) -> None:
-        """Wait for all pieces; who helps moves some.
+        """Wait for all pieces; a caller that helps moves some of them.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Transfer:
             raise self._error
 
     def cancel(self) -> None:
-        """Leave out what has not begun, and wait for what has, whatever else is asked for meanwhile."""
+        """Drop what has not begun and wait for what has, even if that is interrupted."""
         self._cancelled = True
         while True:
             try:
@@ -139,7 +139,7 @@ class _Workers:
         return transfer
 
     def help(self) -> None:
-        """Move pieces until there are none that nobody moves."""
+        """Move pieces until every one is taken."""
         with suppress(Empty):
             while (job := self._jobs.get_nowait()) is not None:
                 transfer, move, piece = job
@@ -223,7 +223,7 @@ class Ring:
             self._emptied.put(slot)
 
     def _download_now(self, piece: _Piece) -> None:
-        """The same for one who has nothing else to do: waiting by asking again takes the processor, and less time."""
+        """The same for a caller that has nothing else to do: it polls, which keeps the processor busy and takes less time."""
         slot = self._emptied.get()
         try:
             x = piece.array

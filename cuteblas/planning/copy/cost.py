@@ -89,7 +89,7 @@ def copy_seconds(work: Work, device: DeviceInfo) -> float:
 
 
 def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int) -> Work:
-    """What a kernel of a configuration does, of which blocks have these extents along every mode."""
+    """What a kernel of a configuration does whose blocks have these extents along every mode."""
     item, modes = permuted.item, permuted.modes
     read, written = (prod(m.extent for m in modes if stride(m)) * item for stride in (lambda m: m.src, lambda m: m.dst))
     source, target = runs_of(permuted, extents)

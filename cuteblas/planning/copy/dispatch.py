@@ -460,7 +460,7 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
     return _finish(problem, device, "transpose", config, partial(short_rows_kernel, config), numbers, others,
                    -(-mode_j.extent // columns), offsets,
                    f"source and target run along different modes, and rows of the target follow each other: {columns} at a time "
-                   f"through shared memory, as they lie in the target, reads of {config.word}, writes of 16 bytes")
+                   f"through shared memory, in the order of the target, reads of {config.word}, writes of 16 bytes")
 
 
 def _short_columns(columns: int, rows: int, batch: int, item: int, device: DeviceInfo) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -497,7 +497,7 @@ def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple
     return _finish(problem, device, "transpose", config, partial(from_short_rows_kernel, config), numbers, others,
                    -(-mode_i.extent // rows), offsets,
                    f"source and target run along different modes, and rows of the source follow each other: {rows} at a time "
-                   f"through shared memory, as they lie in the source, reads of 16 bytes, writes of {config.word}, the target's "
+                   f"through shared memory, in the order of the source, reads of 16 bytes, writes of {config.word}, the target's "
                    f"rows cut at multiples of {_SECTOR}")
 
 
@@ -517,7 +517,7 @@ _BYTEWISE = 512                     # threads where bytes move one by one
 
 
 def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]] | None:
-    """The transposition that a permutation in place comes to: the extent of the square matrices, their strides (the smaller one
+    """The transposition that a permutation in place amounts to: the extent of the square matrices, their strides (the smaller one
     first) and the batch modes. ``None`` if it is none, or if nothing moves.
     """
     modes = merged(tuple(zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True)) or ((1, 0, 0),))

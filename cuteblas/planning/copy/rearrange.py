@@ -142,7 +142,7 @@ Widest = Callable[[int, int, Iterable[int]], int]
 
 
 def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, most: int = 1) -> list[Boxes]:
-    """So many boxes with the least cost, or as many as are small enough, the least first."""
+    """That many boxes of the least cost, or all that are small enough, the cheapest first."""
     ranked = sorted(sorted(_candidates(permuted)), key=lambda each: _seconds(permuted, each, device))
     return [_boxes(permuted, extents, widest) for extents in ranked[:most]]
 

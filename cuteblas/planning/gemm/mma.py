@@ -132,7 +132,7 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 # Of products with few columns or rows: (M, N), warps along each, blocks on a multiprocessor. A warp has all columns, or all rows,
-# so that what it reads of the larger operand nobody else reads; the step along K is a line, and stages and blocks are as many as
+# so that no other warp reads its part of the larger operand; the step along K is a line, and stages and blocks are as many as
 # keep memory busy.
 _TALL, _BROAD, _ALONE = (4, 1), (1, 4), (1, 1)
 _THIN_SHAPES: dict[str, _WideShapes] = {

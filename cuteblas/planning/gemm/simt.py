@@ -220,7 +220,7 @@ def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VEC
 
 
 def types(p: GemmProblem) -> str:
-    """What is multiplied and how it is summed, for people."""
+    """What is multiplied and how it is summed, in words."""
     operands = p.a.dtype if p.b.dtype == p.a.dtype else f"{p.a.dtype} by {p.b.dtype}"
     return operands if p.accumulator == p.a.dtype else f"{operands}, summed in {p.accumulator},"
 

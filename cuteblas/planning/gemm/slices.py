@@ -106,7 +106,7 @@ def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: Devi
 
 
 def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
-    """The estimated time of writing slices of so many bytes, reading them, and adding them one after the other."""
+    """The estimated time of writing slices of that many bytes, reading them, and adding them one after the other."""
     costs = device.fitted["slices"]
     moved = 2 * slices * nbytes / costs["share of bandwidth"]
     return device.seconds(slices * costs["one more slice: clocks"], costs["adding: launches"], moved) if slices > 1 else 0.0
@@ -122,7 +122,7 @@ def not_hidden(busy: float, written: int, resident: int, busiest: int, device: D
 
 
 def with_blocks(seconds: float, blocks: int, device: DeviceInfo) -> float:
-    """The estimated time of so many blocks that need so long: they begin one after the other, which is what takes long of small
+    """The estimated time of blocks that each need a given time: they begin one after the other, which is what takes long of small
     ones. None is taken that a grid cannot have.
     """
     beginning = device.seconds(blocks * device.fitted["launch"]["a block: clocks"])
@@ -142,7 +142,7 @@ def workspace_bytes(p: GemmProblem, count: int) -> int:
 
 
 def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
-    """The launch that adds the slices, by so many threads for each element."""
+    """The launch that adds the slices, by one or several threads for each element."""
     partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
     config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
                           max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate, along=along,
