@@ -390,8 +390,8 @@ def _near(inputs: Sequence[Any], result: Any) -> tuple[tuple[int, int, int], ...
 
 
 def _as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> tuple[Any, Any] | None:
-    """The launcher of a call that consisted of it alone, and what picks its addresses; one that copies an operand or a result has made
-    an array."""
+    """The launcher of a call that consisted of it alone, and what picks its addresses; one that copies an operand or a result has
+    made an array."""
     from ..planning.plan import Plan
 
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
