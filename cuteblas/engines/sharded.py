@@ -135,7 +135,10 @@ class ShardedArray:
         --------
         >>> x = cuteblas.ShardedArray.of(cupy.ones((100, 5)), devices=(0, 1))  # doctest: +SKIP
         """
+        from ..runtime.errors import require
         from ..runtime.peers import peers
+
+        require("cupy")
         from .peer_copies import assign
 
         source = as_sharded(x)
