@@ -68,6 +68,15 @@ class Counts {
         return distinct(touched);
     }
 
+    // Of different addresses, the sectors in which some bytes are not accessed.
+    static uint64_t partial(std::vector<uint64_t> const& addresses, uint64_t bytes, uint64_t sector) {
+        std::map<uint64_t, uint64_t> filled;
+        for (uint64_t a : addresses)
+            for (uint64_t s = a / sector; s <= (a + bytes - 1) / sector; ++s)
+                filled[s] += std::min(a + bytes, (s + 1) * sector) - std::max(a, s * sector);
+        return static_cast<uint64_t>(std::count_if(filled.begin(), filled.end(), [&](auto const& x) { return x.second < sector; }));
+    }
+
     // A wavefront serves one 4-byte word of each of the 32 banks, to any number of lanes. Accesses of 8 and 16 bytes go in halves
     // and quarters of the warp.
     static uint64_t wavefronts(std::array<uint64_t, lanes> const& addresses, uint64_t bytes) {
@@ -105,6 +114,7 @@ class Counts {
         count.requests += 1;
         count.transactions += shared ? wavefronts(addresses, size) : sectors(active, size, unit);
         count.ideal += (unique.size() * size + unit - 1) / unit;
+        if (write && !shared) count.partial += partial(unique, size, unit);
     }
 };
 

@@ -152,6 +152,7 @@ struct AccessCount {
     unsigned long long requests;      // executions by a warp
     unsigned long long transactions;  // 32-byte sectors of global memory, wavefronts of shared memory
     unsigned long long ideal;         // the fewest transactions that move as many different bytes
+    unsigned long long partial;       // sectors of which a write leaves bytes out
 };
 
 struct Launch {

@@ -140,6 +140,8 @@ class AccessCount:
     ideal : int
         The fewest transactions that could have moved as many different bytes. ``transactions / ideal`` is 1 without bank conflicts
         and with whole sectors.
+    partial : int
+        Of the sectors that are written, those of which a request leaves bytes out, which costs the L2 cache as much as whole ones.
 
     Examples
     --------
@@ -164,6 +166,7 @@ class AccessCount:
     requests: int
     transactions: int
     ideal: int
+    partial: int
 
 
 class _Extent3(ctypes.Structure):
@@ -181,7 +184,8 @@ class _Window(ctypes.Structure):
 
 class _AccessCount(ctypes.Structure):
     _fields_ = [("line", ctypes.c_int), ("bytes", ctypes.c_int), ("shared", ctypes.c_int), ("write", ctypes.c_int),
-                ("requests", ctypes.c_uint64), ("transactions", ctypes.c_uint64), ("ideal", ctypes.c_uint64)]
+                ("requests", ctypes.c_uint64), ("transactions", ctypes.c_uint64), ("ideal", ctypes.c_uint64),
+                ("partial", ctypes.c_uint64)]
 
 
 class _Launch(ctypes.Structure):
@@ -400,7 +404,7 @@ class EmulatedKernel:
         if code:
             raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
         return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes, c.requests, c.transactions,
-                                 c.ideal) for c in counts[:launch.count_size])
+                                 c.ideal, c.partial) for c in counts[:launch.count_size])
 
     def _encode(self, param: Param, arg: Any, windows: list[_Window], tables: list[_TranslatedTable]) -> bytes | int:
         """The bytes of an argument, or for a pointer the index of its window."""

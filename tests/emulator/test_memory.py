@@ -232,19 +232,21 @@ def test_transactions_are_counted() -> None:
         for (int i = 0; i < 32; ++i) cb::store_shared<1>(&s[32 * t + i], &zero);
         cb::syncthreads();
         cb::load_shared<4>(q, &s[4 * (t % 8)]);
+        cb::store_global<1>(&C[t], &r, t >= 6 && t < 20);
         """,
         AC,
         (a, c),
         shared=4096 + 33 * 32 * 4,
         count=True,
     )
-    found = {n.line: (n.space, n.write, n.requests, n.transactions, n.ideal) for n in counts}
+    found = {n.line: (n.space, n.write, n.requests, n.transactions, n.ideal, n.partial) for n in counts}
     assert found == {
-        3: ("global", False, 1, 4, 4),
-        4: ("global", False, 1, 32, 4),
-        5: ("shared", True, 1, 32, 1),
-        6: ("shared", True, 1, 1, 1),
-        7: ("global", True, 1, 1, 1),
-        10: ("shared", True, 32, 1024, 32),
-        12: ("shared", False, 1, 4, 1),
+        3: ("global", False, 1, 4, 4, 0),
+        4: ("global", False, 1, 32, 4, 0),
+        5: ("shared", True, 1, 32, 1, 0),
+        6: ("shared", True, 1, 1, 1, 0),
+        7: ("global", True, 1, 1, 1, 0),
+        10: ("shared", True, 32, 1024, 32, 0),
+        12: ("shared", False, 1, 4, 1, 0),
+        13: ("global", True, 1, 3, 2, 2),
     }
