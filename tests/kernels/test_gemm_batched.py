@@ -264,6 +264,20 @@ def test_spans_are_copied_by_whole_vectors():
         assert config.c.width * np.dtype(config.accumulator).itemsize == 16
 
 
+@pytest.mark.parametrize("dtype, extents", [("complex128", (32, 32, 32)), ("float64", (37, 37, 37)), ("uint8", (8, 8, 120))])
+def test_shared_memory_ends_with_the_last_vectors(dtype, extents):
+    """Not with the last of the matrices that would have them: a block of one matrix would need twice as much."""
+    m, n, k = extents
+    plan = plan_batched(GemmProblem(m, n, k, Operand(dtype, (k, 1), (m * k,)), Operand(dtype, (1, n), (n * k,)),
+                                    Operand(dtype, (n, 1), (m * n,)), (10**5,)), H200)
+    kernel, config = plan.launches[0].kernel, plan.config
+    each = [(sum((e - 1) * s for e, s in zip(box, side.held, strict=True)) + 1) for box, side in
+            zip(config.boxes, (config.a, config.b, config.c), strict=True)]
+    item, sums = np.dtype(dtype).itemsize, np.dtype(config.sums).itemsize
+    a, b = (x + config.tile.threads * side.width for x, side in zip(each, (config.a, config.b), strict=False))
+    assert kernel.shared_bytes <= max((a + b) * item + 128, each[2] * config.tile.depth * sums)
+
+
 @pytest.mark.parametrize("extents", [(3, 3, 3), (4, 4, 4), (8, 8, 8), (16, 16, 16), (32, 32, 32)], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 def test_few_bank_conflicts(dtype, extents):

@@ -308,6 +308,15 @@ class _Operand:
         start = 0 if self._place is None else self._first * self.side.matrix(self.box)
         return Tensor(self.tensor.address + start, Layout((self.side.width, self.vectors)))
 
+    def shared(self, name: str, element: str, *, parts: int = 1, over: str | None = None) -> Tensor:
+        """Shared memory for it, with what threads write beyond its end in their last pass; or for parts of K, whose last pass has
+        predicates.
+        """
+        vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
+        each = Layout(self._each(*self.shared_layout.shape), self._each(*self.side.held))(vectors * self.side.width - 1) + 1
+        memory = self.k.shared(name, element, Layout(each * parts), over=over)
+        return Tensor(memory.engine, make_layout(*self.shared_layout, Layout(parts, each)))
+
     def in_shared(self, shared: Tensor) -> Tensor:
         """This part in shared memory: (width, vector)."""
         if self.side.joined(self.box) == len(self.side.order):
@@ -428,7 +437,8 @@ class _Divided:
         along_k, width = tile.loaded_words(mode, side.held)
         run, step = tile.run[mode], tile.step // _WORD
         turns = self._config.extents[2] // (tile.step * tile.depth)
-        words = k.shared(f"s{name}w", "int8x4", Layout(-(-cosize(shared.layout) // _WORD)), over=f"s{name}")
+        elements = cosize(Layout(self._config.boxes[mode], side.held))
+        words = k.shared(f"s{name}w", "int8x4", Layout(-(-elements // _WORD)), over=f"s{name}")
         order = (step, step * run, 1) if along_k else (1, run, run * rest)
         fragment = k.registers(f"tCr{name}", "int8x4", Layout((run, rest, step), order))
         base = self._matrix * (each // _WORD) + self._part * (step if along_k else step * y)
@@ -564,7 +574,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     epilogue.load_scalars()
 
     k.comment("Matrices of the block to shared memory")
-    sA, sB = k.shared("sA", config.element, A.shared_layout), k.shared("sB", config.element_b, B.shared_layout)
+    sA, sB = (x.shared(f"s{x.name}", element)[_, _, _, 0] for x, element in ((A, config.element), (B, config.element_b)))
     A.load(sA)
     B.load(sB)
     k.commit()
@@ -577,8 +587,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
         multiply.products(sA, sB)
     epilogue.clear(multiply.total)
     k.barrier()
-    parts = make_layout(*C.shared_layout, Layout(tile.depth, cosize(C.shared_layout)))
-    sC = k.shared("sC", config.sums, parts, over="sA")
+    sC = C.shared("sC", config.sums, parts=tile.depth, over="sA")
     with k.when(multiply.busy):
         multiply.store(sC)
     k.barrier()
