@@ -34,7 +34,7 @@ _RAGGED_COPY_TILES, _RAGGED_COPY_BLOCKS, _RAGGED_COPY_FROM = ((32, 16), (32, 8),
 # short modes, so that every shape is compiled; and bytes of rows up to which copies of matrices, which permute nothing, do.
 _BOXES, _VECTOR, _BOXED_FROM, _SHORT_RUN = 5, 16, 1 << 17, 64
 # Transposes go by tiles where these are full: the model takes such tiles for slower than they were measured. The part that is full,
-# of the smallest sides by bytes of an element.
+# of the smallest sides by bytes of an element; of rows that begin anywhere, of the only tiles that there are.
 _FULL, _SIDES = 0.7, {1: 64, 2: 64, 4: 64, 8: 32, 16: 32}
 
 
@@ -154,7 +154,7 @@ def copy_choices(problem: CopyProblem, device: DeviceInfo) -> list[CopyChoice]:
     assert not isinstance(kernel.config, RearrangeConfig)
     extents = _extents(kernel.config, made.itemsize, modes, j if transposed else _second(modes))
     tile = CopyChoice(made, kernel, work_of(_permuted(made, modes, places), kernel.config, extents, kernel.blocks))
-    boxes = _plan_boxes(made, device, modes, places) if _in_boxes(made.itemsize, modes, j) else []
+    boxes = _plan_boxes(made, device, modes, places) if _in_boxes(made.itemsize, modes, j, kernel) else []
     return [replace(choice, problem=problem) for choice in (tile, *boxes)]
 
 
@@ -194,7 +194,7 @@ def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
     return replace(problem, itemsize=nbytes), scaled, (offsets[0] // n, offsets[1] // n)
 
 
-def _in_boxes(item: int, modes: tuple[Mode, ...], j: int) -> bool:
+def _in_boxes(item: int, modes: tuple[Mode, ...], j: int, kernel: _Kernel) -> bool:
     """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the source."""
     first = modes[0]
     if len(modes) == 1 or prod(m.extent for m in modes) * item < _BOXED_FROM:
@@ -202,8 +202,11 @@ def _in_boxes(item: int, modes: tuple[Mode, ...], j: int) -> bool:
     if j == 0:
         return abs(first.src) == first.dst == 1 and (len(modes) > 2 or first.extent * item <= _SHORT_RUN)
     last, side = modes[j], _SIDES[item]
-    full = prod(n / (-(-n // side) * side) for n in (first.extent, last.extent)) >= _FULL
-    return last.src != 0 and not (full and last.src == 1)
+    if isinstance(kernel.config, TransposeConfig) and kernel.config.cut:
+        full = prod(m.extent for m in modes) / (kernel.blocks * prod(kernel.config.tile))
+    else:
+        full = prod(n / (-(-n // side) * side) for n in (first.extent, last.extent))
+    return last.src != 0 and not (full >= _FULL and last.src == 1)
 
 
 def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
