@@ -238,8 +238,9 @@ def test_the_kernel_of_the_least_estimate_is_taken():
             assert len(choices) > 2 and plan_copy(problem, H200).seconds == min(choice.seconds(H200) for choice in choices)
 
 
-@pytest.mark.parametrize("shape, axes, boxes", [((300, 101, 300), (0, 2, 1), True), ((10, 49, 67, 16, 5, 12), (0, 2, 4, 5, 3, 1), True),
-                                                ((8191, 8193), (1, 0), False), ((50, 1001, 1037), (0, 2, 1), False)], ids=str)
+@pytest.mark.parametrize("shape, axes, boxes", [((300, 101, 300), (0, 2, 1), True), ((8191, 8193), (1, 0), False),
+                                                ((10, 49, 67, 16, 5, 12), (0, 2, 4, 5, 3, 1), True),
+                                                ((50, 1001, 1037), (0, 2, 1), False)], ids=str)
 def test_tiles_of_rows_that_begin_anywhere_compete_with_boxes_where_they_are_empty(shape, axes, boxes):
     """They are of one size, and have the elements before a sector besides: 101 columns take two tiles of 128."""
     assert isinstance(plan_copy(problem_of(shape, axes, 1), H200).config, RearrangeConfig) == boxes
