@@ -29,7 +29,7 @@ import numpy as np
 
 from .. import runtime
 from ..codegen.dtypes import dtype
-from ..planning.copy.alternatives import copy_alternatives
+from ..planning.copy.dispatch import copy_alternatives
 from ..planning.cost import CostError, Costs, written
 from ..planning.cost.alternatives import Alternative
 from ..planning.cost.fit import Measured, Regret, fit, regrets

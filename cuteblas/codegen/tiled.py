@@ -168,8 +168,8 @@ class TiledCopy:
 
 
 @dataclass(frozen=True)
-class TiledMma:
-    """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) tiles of C.
+class TiledMma(TiledCopy):
+    """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) tiles of C, as if it copied them.
 
     Attributes
     ----------
@@ -187,26 +187,12 @@ class TiledMma:
     (64, 64)
     """
 
-    threads: Layout
     values: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        _ = self._raked                                  # refuses threads that are not a bijection
-
-    @cached_property
-    def _raked(self) -> tuple[Layout, tuple[int, ...]]:
-        return raked_tv(self.threads, self.values)
 
     @property
     def tv_c(self) -> Layout:
         """``((thread), (vm, vn))`` -> position in the (M, N) tile."""
-        return self._raked[0]
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """Extents (M, N) of the tile of C that all threads own together."""
-        m, n = self._raked[1]
-        return m, n
+        return self.tv
 
     def _operand(self, mode: int) -> Layout:
         """``((thread), (values))`` -> position along M (``mode`` 0) or N (``mode`` 1): the thread's coordinate, projected."""
@@ -229,10 +215,8 @@ class TiledMma:
 
     def picture(self) -> Figure:
         """A on the left, B above, C in the corner: the threads that multiply, and those that own C."""
-        return mma_picture(self.tv_a, self.tv_b, self.tv_c, (*self.tile, 1))
-
-    def _repr_svg_(self) -> str:
-        return self.picture().svg()
+        m, n = self.tile
+        return mma_picture(self.tv_a, self.tv_b, self.tv_c, (m, n, 1))
 
     def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of A (M, K, ...) that ``thread`` multiplies, shape ``(vm, rest_m, K, ...)``."""
@@ -244,4 +228,4 @@ class TiledMma:
 
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of C (M, N) that ``thread`` owns, shape ``((vm, vn), rest_m, rest_n)``."""
-        return partition(tensor, self.tile, self.tv_c, thread)
+        return self.partition(tensor, thread)

@@ -1,7 +1,7 @@
 // Arrays of the host to a GPU and back, through pinned slots, by threads that need no interpreter.
 //
 // Each thread takes what there is to do: a piece of a result that has arrived in a slot is unpacked, the next one is asked for, a
-// piece of an operand is packed into a slot that is free and handed to the driver. runtime/movers.py is the other side.
+// piece of an operand is packed into a slot that is free and handed to the driver. runtime/mover.py is the other side.
 
 #include <atomic>
 #include <chrono>

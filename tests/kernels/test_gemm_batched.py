@@ -172,7 +172,7 @@ def test_one_element_is_read_for_all_rows(engine):
     run(engine, repeated, b, place(np.full((12, 4, 5), np.nan, "float32")), "float32")
 
 
-@pytest.mark.parametrize("extents", [(1, 2, 1), (5, 7, 1), (3, 4, 6)], ids=str)
+@pytest.mark.parametrize("extents", [(1, 2, 1), (5, 7, 1), (3, 4, 6), (8, 4, 8)], ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128"])
 @pytest.mark.parametrize("operand", "ab")
 def test_one_element_is_read_for_all_matrices(engine, operand, dtype, extents):

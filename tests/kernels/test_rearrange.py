@@ -10,7 +10,7 @@ import pytest
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.copy.rearrange import BoxSide, RearrangeConfig, rearrange_kernel
 from cuteblas.planning import H200, CopyProblem, plan_copy
-from cuteblas.planning.copy.dispatch import copy_choices
+from cuteblas.planning.copy.dispatch import copy_alternatives
 
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, move, moved_by, scrambled, transactions
@@ -224,8 +224,8 @@ def test_few_matrices_have_small_boxes():
 def test_neighbours_meet_in_few_banks(monkeypatch, item, shape, axes):
     """Counted: without padding up to 32 lanes read one bank."""
     monkeypatch.setattr("cuteblas.planning.copy.dispatch._in_boxes", lambda *_: True)
-    _tile, box, *_others = copy_choices(problem_of(shape, axes, item), H200)
-    facts = box.plan(H200).facts
+    _tile, box, *_others = copy_alternatives(problem_of(shape, axes, item), H200)
+    facts = box.plan().facts
     found = re.findall(r"(\d+) wavefronts of at least (\d+)", " ".join(text for what, text in facts.items() if "shared" in what))
     assert found and max(int(n) / int(least) for n, least in found) <= (3 if item > 2 else 4)
 
@@ -234,7 +234,7 @@ def test_the_kernel_of_the_least_estimate_is_taken():
     for shape, axes in (((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)), ((1000, 1000, 64), (1, 0, 2)), ((100, 200, 300, 10), (3, 2, 1, 0))):
         for item in (1, 4, 16):
             problem = problem_of(shape, axes, item)
-            choices = copy_choices(problem, H200)
+            choices = copy_alternatives(problem, H200)
             assert len(choices) > 2 and plan_copy(problem, H200).seconds == min(choice.seconds(H200) for choice in choices)
 
 

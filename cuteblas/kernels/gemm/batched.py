@@ -30,7 +30,21 @@ from ...codegen.nested import by_coordinate
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
-from ...layout import E, Layout, Tensor, _, cosize, domain_offset, idx2crd, make_identity_tensor, make_layout
+from ...layout import (
+    Layout,
+    Tensor,
+    _,
+    coalesce,
+    domain_offset,
+    idx2crd,
+    local_tile,
+    logical_divide,
+    make_identity_tensor,
+    make_layout,
+    size,
+    upcast,
+    zipped_divide,
+)
 from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
 from ..common import OperandAccess, transpose_words
 from ..epilogue import Epilogue, FusedEpilogue
@@ -85,17 +99,13 @@ class BatchedTile:
         return -(-extent // (self.across[mode] * self.run[mode]))
 
     def loaded(self, mode: int, extent: int, held: Box, item: int) -> tuple[bool, int]:
-        """Whether a thread loads an operand along K, and elements that it loads at once."""
+        """Whether a thread loads an operand along K, and how much at once: elements, or words of bytes."""
         run, (x, y, each), most = self.run[mode], held, max(1, 16 // item)
+        if self.words:
+            return y == 1, gcd(self.step // _WORD, _WORD, x // _WORD, each // _WORD) if y == 1 else 1
         if y == 1 and x != 1:
             return True, gcd(self.step, most, x, each)
         return False, gcd(run, most, y, each, extent) if x == 1 else 1
-
-    def loaded_words(self, mode: int, held: Box) -> tuple[bool, int]:
-        """Whether a thread finds words of bytes along K, and words that it loads at once."""
-        x, y, each = held
-        along_k = y == 1
-        return along_k, gcd(self.step // _WORD, _WORD, x // _WORD, each // _WORD) if along_k else 1
 
     def stored(self, extents: Box, held: Box, item: int) -> int:
         """Sums that a thread stores at once."""
@@ -273,47 +283,40 @@ class _Operand:
         self.passes = -(-self.vectors // threads)
         self.shared_layout = side.shared(box, self.passes * threads)
 
-    def _each(self, *modes: Any) -> tuple[Any, ...]:
-        """Of rows, columns and matrices, those that it has, in its order."""
-        return tuple(modes[q] for q in self.side.order)
+    def vectors_of(self, tensor: Tensor, own: bool = True) -> Tensor:
+        """The modes that it has of a tensor (row, column, matrix), in its order: (width, vector). Its own go across some modes."""
+        joined, width = self.side.joined(self.box) if own else 0, self.side.width
 
-    def vectors_of(self, engine: Any, extents: tuple[Any, ...], strides: tuple[Any, ...], along: Any = 1,
-                   own: bool = True) -> Tensor:
-        """Vectors of a tensor with these modes, in its order: (width, vector). Those of its own tensor go across some modes."""
-        width, joined = self.side.width, self.side.joined(self.box)
-        if joined and own:
-            extents = (prod(extents[:joined]) // width, *extents[joined:])
-            strides = (width * strides[0], *strides[joined:])
-        return by_coordinate(Tensor(engine, Layout((width, extents), (along, strides))), (width, self.vectors))
+        def by_vector(layout: Layout) -> Layout:
+            modes = [layout[q] for q in self.side.order]
+            along, *dense = logical_divide(coalesce(make_layout(*modes[:joined])), width) if joined else (Layout(1),)
+            return make_layout(along, make_layout(*dense, *modes[joined:]))
+
+        return by_coordinate(tensor.map_domain(by_vector), (width, self.vectors))
 
     def part_of(self, tensor: Tensor, own: bool = False) -> Tensor:
-        """This part of a tensor (rows, columns, matrices...) in memory, its own or another one: (width, vector)."""
-        shape, strides = tensor.layout.shape, tensor.layout.stride
-        if self._place is None:
-            return self.vectors_of(tensor.engine, self._each(*self.box), self._each(*strides), own=own)
-        if not self.side.outermost:
-            along = strides[MATRICES][0] if isinstance(strides[MATRICES], tuple) else strides[MATRICES]
-            return self.vectors_of(tensor.engine + self._first * along, self._each(*self.box),
-                                   self._each(*strides[:MATRICES], along), own=own)
-        inner = self._each(*self.box)[:-1]
-        whole = self.vectors_of(tensor.engine, (*inner, *shape[MATRICES]), (*self._each(*strides)[:-1], *strides[MATRICES]),
-                                own=own)
-        return domain_offset((0, self._first * (prod(inner) // self.side.width)), whole)
+        """This part of a tensor (row, column, matrix) in memory, its own or another one: (width, vector)."""
+        if self._place is None or self.side.outermost:
+            first = 0 if self._place is None else self._first * (self.side.matrix(self.box) // self.side.width)
+            return domain_offset((0, first), self.vectors_of(tensor, own))
+        return self.vectors_of(local_tile(domain_offset((0, 0, self._first), tensor), self.box, (0, 0, 0)), own)
 
     @property
     def memory(self) -> Tensor:
         """This part in memory: (width, vector)."""
         if not self.side.packed:
-            return self.part_of(self.tensor.at(None), own=True)         # type: ignore[arg-type]
+            every: Any = None if self.side.outermost else 0
+            return self.part_of(self.tensor.at(every, self.box[:len(self.tensor.param.modes)]), own=True)
         start = 0 if self._place is None else self._first * self.side.matrix(self.box)
-        return Tensor(self.tensor.address + start, Layout((self.side.width, self.vectors)))
+        span = domain_offset((start,), self.tensor.at(extents=(self.side.width * self.vectors,)))
+        return local_tile(span, (self.side.width,), (_,))
 
     def shared(self, name: str, element: str, *, parts: int = 1, over: str | None = None) -> Tensor:
         """Shared memory for it, with what threads write beyond its end in their last pass; or for parts of K, whose last pass has
         predicates.
         """
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
-        each = Layout(self._each(*self.shared_layout.shape), self._each(*self.side.held))(vectors * self.side.width - 1) + 1
+        each = make_layout(*(self.shared_layout[q] for q in self.side.order))(vectors * self.side.width - 1) + 1
         memory = self.k.shared(name, element, Layout(each * parts), over=over)
         return Tensor(memory.engine, make_layout(*self.shared_layout, Layout(parts, each)))
 
@@ -321,7 +324,7 @@ class _Operand:
         """This part in shared memory: (width, vector)."""
         if self.side.joined(self.box) == len(self.side.order):
             return Tensor(shared.engine, Layout((self.side.width, self.passes * self._copy.tile[1])))
-        return self.vectors_of(shared.engine, self._each(*self.shared_layout.shape), self._each(*self.side.held))
+        return self.vectors_of(shared)
 
     def mine(self, tensor: Tensor) -> Tensor:
         """What this thread copies: (width, pass)."""
@@ -330,18 +333,17 @@ class _Operand:
     @property
     def guard(self) -> Guard:
         """Which vectors exist, for this thread."""
-        coordinates = make_identity_tensor((self.vectors,)).engine
         if self._place is None or self.side.outermost:
             end: IntLike = self.vectors
             if self._place is not None:
                 end = self.k.let(f"{self.name}_end", self._limit * self.side.matrix(self.box) // self.side.width)
-            flat = self.mine(Tensor(coordinates, Layout((self.side.width, self.vectors), (0, E(0)))))
-            return Guard(self.k.pin(f"t{self.name}c{self.name}", flat), (end,))
+            vectors = self.mine(make_identity_tensor((self.side.width, self.vectors)))
+            return Guard(self.k.pin(f"t{self.name}c{self.name}", vectors), (None, end))
         # Passes end after the last of the vectors: then the last mode is beyond its extent.
-        last = self.side.order[-1]
-        basis = tuple(E(0) if q == MATRICES else (q == last) * E(1) for q in self.side.order)
-        pairs = make_identity_tensor((1, 1)).engine
-        return Guard(self.mine(self.vectors_of(pairs, self._each(*self.box), basis, 0)), (self._limit, self.box[last]))
+        last, backwards = self.side.order[-1], range(len(self.box))[::-1]           # matrices are looked at first
+        ends = tuple(self._limit if q == MATRICES else self.box[q] if q == last else None for q in backwards)
+        coordinates = make_identity_tensor(self.box[::-1]).map_domain(lambda x: make_layout(*(x[q] for q in backwards)))
+        return Guard(self.mine(self.vectors_of(coordinates)), ends)
 
     def load(self, shared: Tensor) -> None:
         """Copy this part to shared memory; what does not exist is zero there."""
@@ -409,60 +411,43 @@ class _Divided:
                 found.append((k.let(f"start_{'mn'[mode]}{rest}", minimum(start, extent - run)), less(start, extent)))
         return found
 
+    def _from_runs(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> list[Tensor]:
+        """An operand from where each run begins: (neighbour, K), of words where bytes are multiplied four at a time.
+
+        Words of four rows are (K within a word, word along K): four of them transposed are four rows.
+        """
+        starts, matrix = [start for start, _exists in self._starts[mode]], self._matrix
+        if self._config.tile.words:
+            words = upcast(Layout(self._config.boxes[mode], side.held), _WORD)
+            shared = self._k.shared(f"s{name}w", "int8x4", words, over=f"s{name}")
+            if side.held[1] != 1:
+                return [zipped_divide(shared[start // _WORD, _, matrix], _WORD) for start in starts]
+        return [domain_offset((start, 0), shared[_, _, matrix]) for start in starts]
+
     def _fragments(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> tuple[Tensor, Callable[[IntLike], None]]:
         """Registers (run, rest, step) for an operand, and what loads them for a turn along K."""
-        k, tile, element = self._k, self._config.tile, shared.engine.dtype
-        run, step, (x, y, _each) = tile.run[mode], tile.step, side.held
-        along_k, width = tile.loaded(mode, self._config.extents[mode], side.held, element.bytes)
-        rest = len(self._starts[mode])
-        fragment = k.registers(f"tCr{name}", element.name,
-                               Layout((run, rest, step), (step, step * run, 1) if along_k else (1, run, run * rest)))
-        turns = self._config.extents[2] // (step * tile.depth)
-        parts = [k.pin(f"tCs{name}{r}", Tensor(domain_offset((start, self._part * step), shared[_, _, self._matrix]).engine,
-                                               Layout((run, step, turns), (x, y, y * step * tile.depth))))
-                 for r, (start, _exists) in enumerate(self._starts[mode])]
-
-        def load(turn: IntLike) -> None:
-            for r, part in enumerate(parts):
-                if along_k:
-                    k.copy(Vector(width), _swapped(part[_, _, turn]), _swapped(fragment[_, r, _]))
-                else:
-                    k.copy(Vector(width), part[_, _, turn], fragment[_, r, _])
-
-        return fragment, load
-
-    def _words(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> tuple[Tensor, Callable[[IntLike], None]]:
-        """The same of bytes, four neighbours along K in a word: as they are, or four runs of four bytes transposed."""
-        k, tile, (x, y, each), rest = self._k, self._config.tile, side.held, len(self._starts[mode])
-        along_k, width = tile.loaded_words(mode, side.held)
-        run, step = tile.run[mode], tile.step // _WORD
-        turns = self._config.extents[2] // (tile.step * tile.depth)
-        elements = cosize(Layout(self._config.boxes[mode], side.held))
-        words = k.shared(f"s{name}w", "int8x4", Layout(-(-elements // _WORD)), over=f"s{name}")
+        k, tile, dt = self._k, self._config.tile, shared.engine.dtype
+        run, rest = tile.run[mode], len(self._starts[mode])
+        along_k, width = tile.loaded(mode, self._config.extents[mode], side.held, dt.bytes)
+        step, element = (tile.step // _WORD, "int8x4") if tile.words else (tile.step, dt.name)
         order = (step, step * run, 1) if along_k else (1, run, run * rest)
-        fragment = k.registers(f"tCr{name}", "int8x4", Layout((run, rest, step), order))
-        base = self._matrix * (each // _WORD) + self._part * (step if along_k else step * y)
-        parts = []
-        for r, (start, _exists) in enumerate(self._starts[mode]):
-            begin = start * (x // _WORD) if along_k else start // _WORD
-            strides = (x // _WORD, 1, step * tile.depth) if along_k else (y // _WORD, y, step * tile.depth * y)
-            parts.append(k.pin(f"tCs{name}{r}", Tensor(words.engine + (base + begin), Layout((run, step, turns), strides))))
+        fragment = k.registers(f"tCr{name}", element, Layout((run, rest, step), order))
+        parts = [k.pin(f"tCs{name}{r}", local_tile(domain_offset((0, self._part * step), x), (run, step), (0, _)))
+                 for r, x in enumerate(self._from_runs(name, mode, side, shared))]
 
         def load(turn: IntLike) -> None:
             for r, part in enumerate(parts):
-                if along_k:
-                    k.copy(Vector(width), _swapped(part[_, _, turn]), _swapped(fragment[_, r, _]))
-                    continue
-                k.copy(Vector(1), part[_, _, turn], fragment[_, r, _])
-                transpose_words(k, fragment[_, r, _], fragment[_, r, _], f"word{name}{r}")
+                here = part[_, _, turn * tile.depth], fragment[_, r, _]
+                k.copy(Vector(width), *(map(_swapped, here) if along_k else here))
+                if tile.words and not along_k:
+                    transpose_words(k, here[1], here[1], f"word{name}{r}")
 
         return fragment, load
 
     def products(self, sA: Tensor, sB: Tensor) -> None:
         """Write the products."""
         k, config, tile = self._k, self._config, self._config.tile
-        fragments = self._words if tile.words else self._fragments
-        (tCrA, load_a), (tCrB, load_b) = fragments("A", 0, config.a, sA), fragments("B", 1, config.b, sB)
+        (tCrA, load_a), (tCrB, load_b) = self._fragments("A", 0, config.a, sA), self._fragments("B", 1, config.b, sB)
         with k.loop("turn", config.extents[2] // (tile.step * tile.depth)) as turn:
             load_a(turn)
             load_b(turn)
@@ -471,14 +456,13 @@ class _Divided:
 
     def store(self, sC: Tensor) -> None:
         """Sums to shared memory."""
-        k, config, (vm, vn), (x, y, _each) = self._k, self._config, self._config.tile.run, self._config.c.held
+        k, config = self._k, self._config
         width = config.tile.stored(config.extents, config.c.held, sC.engine.dtype.bytes)
         for r, (row, row_exists) in enumerate(self._starts[0]):
             for s, (column, column_exists) in enumerate(self._starts[1]):
                 here = domain_offset((row, column), sC[_, _, self._matrix, self._part])
                 with k.when(all_of(row_exists, column_exists)):
-                    k.copy(Vector(width), self.total[(_, _), r, s].map_domain(lambda runs: make_layout(runs[1], runs[0])),
-                           Tensor(here.engine, Layout((vn, vm), (y, x))))
+                    k.copy(Vector(width), _swapped(self.total[(_, _), r, s]), _swapped(local_tile(here, config.tile.run, (0, 0))))
 
 
 class _Whole:
@@ -501,11 +485,11 @@ class _Whole:
 
     def _span(self, side: BatchedSide, which: int, shared: Tensor, registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
         """How a thread's span is copied, where it is in shared memory, and in registers."""
-        box, item = self._boxes[which], shared.engine.dtype.bytes
-        elements = prod(box[q] for q in side.order)
+        mine = local_tile(shared, self._boxes[which], (0, 0, self._k.thread))
+        of_memory, of_registers = (x.map_domain(lambda layout: coalesce(make_layout(*(layout[q] for q in side.order))))
+                                   for x in (mine, registers))
         each = side.held[MATRICES] * self._config.tile.whole
-        return (Vector(gcd(elements, max(1, 16 // item), each)), shared.engine[self._k.thread * each].run(elements),
-                Tensor(registers.engine, Layout(elements)))
+        return Vector(gcd(size(of_memory.layout), max(1, 16 // shared.engine.dtype.bytes), each)), of_memory, of_registers
 
     def products(self, sA: Tensor, sB: Tensor) -> None:
         """Write the products."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import gcd, prod
 from typing import Any, Literal
 
@@ -14,16 +14,20 @@ from ...kernels.copy.rearrange import RearrangeConfig, rearrange_kernel
 from ...kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig, from_short_rows_kernel, short_rows_kernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
+from ..cost.alternatives import Alternative
 from ..modes import Mode, merged
 from ..operands import batch_values, launch
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import variant
-from .cost import CopyConfigs, TileConfigs, Work, copy_seconds, work_of
+from .cost import CopyConfigs, TileConfigs, copy_seconds, work_of
 from .rearrange import Boxes, Permuted, boxes_of, laid_out
 
-__all__ = ["CopyChoice", "canonical_modes", "copy_choices", "is_wide", "plan_copy", "square_modes"]
+__all__ = ["canonical_modes", "copy_alternatives", "is_wide", "plan_copy", "square_modes"]
 
+_KERNELS: dict[type, Callable[..., GeneratedKernel]] = {
+    CopyConfig: copy_kernel, TransposeConfig: transpose_kernel, ShortRowsConfig: short_rows_kernel,
+    FromShortRowsConfig: from_short_rows_kernel, RearrangeConfig: rearrange_kernel}
 _NARROW_SPAN = 2**30
 _WORD = 4                            # bytes
 # Copies of smaller words: vectors along rows and rows of a block, the last where there are few rows, each but it where every
@@ -63,40 +67,84 @@ def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
 
 
 @dataclass(frozen=True)
-class _Kernel:
-    """A kernel that could make a copy: its family and configuration, its blocks, and what generates it and makes the plan."""
+class _Kernel(Alternative):
+    """One of the kernels that could make a copy: its configuration, and how many blocks it has."""
 
-    family: str
     config: CopyConfigs
     blocks: int
-    plan: Callable[[], Plan]
 
 
 @dataclass(frozen=True)
-class CopyChoice:
-    """One of the kernels among which planning chooses for a copy.
-
-    Attributes
-    ----------
-    problem : CopyProblem
-        What is copied.
-    kernel : _Kernel
-        Which kernel copies it.
-    work : Work
-        What that does.
+class _Copy:
+    """A copy with as few modes as possible, of elements as wide as possible: their bytes, the modes, and the offsets (elements) of
+    the first element in source and target.
     """
 
     problem: CopyProblem
-    kernel: _Kernel
-    work: Work
+    device: DeviceInfo
+    item: int
+    modes: tuple[Mode, ...]
+    offsets: tuple[int, int]
 
-    def seconds(self, device: DeviceInfo) -> float:
-        """The time that is expected by the numbers of a device."""
-        return copy_seconds(self.work, device)
+    @cached_property
+    def permuted(self) -> Permuted:
+        """The same to cut into boxes."""
+        # Arrays of which 16 bytes divide the address begin where sectors do: allocations are aligned to 512.
+        source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * self.item) for alignment, offset in
+                          zip((self.problem.src_alignment, self.problem.dst_alignment), self.offsets, strict=True))
+        return Permuted(self.modes, self.item, (source, target))
 
-    def plan(self, device: DeviceInfo) -> Plan:
-        """The plan."""
-        return replace(self.kernel.plan(), problem=self.problem, seconds=self.seconds(device))
+    def vector(self, side: int, extent: int, strides: Iterable[int], limit: int = 16) -> int:
+        """Elements of the widest vector (at most ``limit`` bytes) of the source (0) or the target (1) that its address, this extent
+        and the other strides allow.
+        """
+        return gcd(max(1, limit // self.item), max(1, self.permuted.alignments[side] // self.item), extent, *strides)
+
+    def wider(self) -> _Copy | None:
+        """The same of wider elements, if those of the first mode are one of these and others are transposed."""
+        (n, *strides), others, problem = (self.modes[0].extent, self.modes[0].src, self.modes[0].dst), self.modes[1:], self.problem
+        nbytes = n * self.item
+        if strides != [1, 1] or nbytes not in (2, 4, 8, 16) or not others or others[0].dst != n or others[0].src == n \
+                or all(m.src != n for m in others):
+            return None
+        if any(stride % n for m in others for stride in (m.src, m.dst)) or problem.src_alignment % nbytes \
+                or problem.dst_alignment % nbytes:
+            return None                                                # else offsets, of steps along other modes, divide too
+        scaled = tuple(Mode(m.extent, m.src // n, m.dst // n) for m in others)
+        return replace(self, item=nbytes, modes=scaled, offsets=(self.offsets[0] // n, self.offsets[1] // n))
+
+    def alternative(self, family: str, config: CopyConfigs, extents: Sequence[int], blocks: int,
+                    plan: Callable[[], Plan]) -> _Kernel:
+        """A kernel that could make it, of so many blocks that have these extents along every mode."""
+        work = work_of(self.permuted, config, extents, blocks)
+        return _Kernel(family, _name(config), partial(copy_seconds, work),
+                       lambda: replace(plan(), seconds=copy_seconds(work, self.device)), config, blocks)
+
+    def tiles(self, family: str, config: TileConfigs, numbers: dict[str, Any], batch: Sequence[Mode], blocks: int,
+              reason: str) -> _Kernel:
+        """The same of a kernel for tiles, with so many blocks for each index of the batch modes."""
+        every = blocks * prod(m.extent for m in batch)
+        return self.alternative(family, config, _extents(config, self), every,
+                                lambda: self.plan(family, config, numbers, batch, every, reason))
+
+    def plan(self, family: str, config: CopyConfigs, numbers: dict[str, Any], batch: Sequence[Mode], blocks: int,
+             reason: str) -> Plan:
+        """The plan of one launch of a kernel."""
+        if blocks >= 2**31:
+            raise ValueError(f"a copy of shape {self.problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
+        kernel = _KERNELS[type(config)](config)
+        steps = {"S": tuple(m.src for m in batch), "D": tuple(m.dst for m in batch)}
+        views = {name: View(Argument(role=role, offset=offset * self.item), numbers[name], steps[name])
+                 for name, role, offset in zip("SD", ("src", "dst"), self.offsets, strict=True)}
+        made = launch(kernel, (blocks, 1, 1), numbers | views, batch_values(tuple(m.extent for m in reversed(batch))))
+        return Plan(self.problem, self.device, family, config, (made,), reason=reason, facts=kernel.facts)
+
+
+def _name(config: CopyConfigs) -> str:
+    """What distinguishes a kernel within its family."""
+    if isinstance(config, RearrangeConfig):
+        return "RearrangeConfig of boxes " + "x".join(map(str, config.box))
+    return config.kind if isinstance(config, (CopyConfig, TransposeConfig)) else type(config).__name__
 
 
 @lru_cache(maxsize=4096)
@@ -136,26 +184,21 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         if problem.in_place:
             raise ValueError(f"{problem.variant} copies from one place to another, not in place")
         return variant(problem.variant, "copy").plan(problem, device)
-    choices = copy_choices(problem, device)
-    return min(choices, key=lambda choice: choice.seconds(device)).plan(device)
+    return min(copy_alternatives(problem, device), key=lambda alternative: alternative.seconds(device)).plan()
 
 
-def copy_choices(problem: CopyProblem, device: DeviceInfo) -> list[CopyChoice]:
+def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[Alternative]:
     """The kernels among which planning chooses: the one for the kind of rows, and boxes."""
     if problem.in_place:
-        return [_plan_in_place(problem, device)]
+        return [_in_place(problem, device)]
     modes, *offsets = canonical_modes(problem)
-    made, modes, places = problem, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1])
-    while (wider := _wider(made, modes, places)) is not None:
-        made, modes, places = wider
-    j = _innermost(modes)
-    transposed = j != 0 and modes[j].src == 1
-    kernel = _plan_transpose(made, device, modes, j, places) if transposed else _plan_straight(made, device, modes, places)
-    assert not isinstance(kernel.config, RearrangeConfig)
-    extents = _extents(kernel.config, made.itemsize, modes, j if transposed else _second(modes))
-    tile = CopyChoice(made, kernel, work_of(_permuted(made, modes, places), kernel.config, extents, kernel.blocks))
-    boxes = _plan_boxes(made, device, modes, places) if _in_boxes(made.itemsize, modes, j, kernel) else []
-    return [replace(choice, problem=problem) for choice in (tile, *boxes)]
+    copy = _Copy(problem, device, problem.itemsize, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1]))
+    while (wider := copy.wider()) is not None:
+        copy = wider
+    j = _innermost(copy.modes)
+    tiles = _transpose if j != 0 and copy.modes[j].src == 1 else _straight
+    chosen = tiles(copy)
+    return [chosen, *(_boxes(copy) if _in_boxes(copy, j, chosen) else ())]
 
 
 def _second(modes: Sequence[Mode]) -> int:
@@ -163,11 +206,14 @@ def _second(modes: Sequence[Mode]) -> int:
     return max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)
 
 
-def _extents(config: TileConfigs, item: int, modes: Sequence[Mode], q: int) -> list[int]:
-    """Elements of a tile along each mode, of which ``q`` is the other one of it."""
-    along, other = config.tile if isinstance(config, CopyConfig) else reversed(config.tile)
+def _extents(config: TileConfigs, copy: _Copy) -> list[int]:
+    """Elements of a tile along each mode."""
+    modes = copy.modes
     if isinstance(config, CopyConfig):
-        along *= (_VECTOR if config.anywhere else config.word) // item
+        (along, other), q = config.tile, _second(modes)
+        along *= (_VECTOR if config.anywhere else config.word) // copy.item
+    else:
+        (other, along), q = config.tile, _innermost(modes)
     extents = [1] * len(modes)
     extents[q] = min(other, modes[q].extent)
     extents[0] = min(along, modes[0].extent)
@@ -179,31 +225,17 @@ def _innermost(modes: Sequence[Mode]) -> int:
     return min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
 
 
-def _wider(problem: CopyProblem, modes: tuple[Mode, ...],
-           offsets: tuple[int, int]) -> tuple[CopyProblem, tuple[Mode, ...], tuple[int, int]] | None:
-    """The same copy, modes and offsets of wider elements, if those of the first mode are one of these and others are transposed."""
-    (n, *strides), others = (modes[0].extent, modes[0].src, modes[0].dst), modes[1:]
-    nbytes = n * problem.itemsize
-    if strides != [1, 1] or nbytes not in (2, 4, 8, 16) or not others or others[0].dst != n or others[0].src == n \
-            or all(m.src != n for m in others):
-        return None
-    if any(stride % n for m in others for stride in (m.src, m.dst)) or problem.src_alignment % nbytes \
-            or problem.dst_alignment % nbytes:
-        return None                                                    # else offsets, of steps along other modes, divide too
-    scaled = tuple(Mode(m.extent, m.src // n, m.dst // n) for m in others)
-    return replace(problem, itemsize=nbytes), scaled, (offsets[0] // n, offsets[1] // n)
-
-
-def _in_boxes(item: int, modes: tuple[Mode, ...], j: int, kernel: _Kernel) -> bool:
+def _in_boxes(copy: _Copy, j: int, tiles: _Kernel) -> bool:
     """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the source."""
+    item, modes, config = copy.item, copy.modes, tiles.config
     first = modes[0]
     if len(modes) == 1 or prod(m.extent for m in modes) * item < _BOXED_FROM:
         return False
     if j == 0:
         return abs(first.src) == first.dst == 1 and (len(modes) > 2 or first.extent * item <= _SHORT_RUN)
     last, side = modes[j], _SIDES[item]
-    if isinstance(kernel.config, TransposeConfig) and kernel.config.cut:
-        full = prod(m.extent for m in modes) / (kernel.blocks * prod(kernel.config.tile))
+    if isinstance(config, TransposeConfig) and config.cut:
+        full = prod(m.extent for m in modes) / (tiles.blocks * prod(config.tile))
     else:
         full = prod(n / (-(-n // side) * side) for n in (first.extent, last.extent))
     return last.src != 0 and not (full >= _FULL and last.src == 1)
@@ -219,42 +251,26 @@ def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "so
     return "target" if follow else ""
 
 
-def _permuted(problem: CopyProblem, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> Permuted:
-    # Arrays of which 16 bytes divide the address begin where sectors do: allocations are aligned to 512.
-    source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * problem.itemsize)
-                      for alignment, offset in zip((problem.src_alignment, problem.dst_alignment), offsets, strict=True))
-    return Permuted(modes, problem.itemsize, (source, target))
-
-
-def _plan_boxes(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> list[CopyChoice]:
+def _boxes(copy: _Copy) -> list[_Kernel]:
     """A permutation by boxes: the few with the least cost, of those that are small enough."""
-    permuted = _permuted(problem, modes, offsets)
-    alignments = problem.src_alignment, problem.dst_alignment
-
-    def widest(side: int, run: int, strides: Iterable[int]) -> int:
-        return _vector(problem, alignments[side], offsets[side], run, list(strides), 16)
-
-    found = (_plan_box(problem, device, modes, offsets, permuted, box) for box in boxes_of(permuted, device, widest, _BOXES))
-    return [choice for choice in found if choice.kernel.blocks < 2**31]
+    every = boxes_of(copy.permuted, copy.device, copy.vector, _BOXES)
+    return [_box(copy, found) for found in every if _blocks(copy, found) < 2**31]
 
 
-def _plan_box(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int], permuted: Permuted,
-              found: Boxes) -> CopyChoice:
-    item, config, spanned = problem.itemsize, replace(found.config, wide=is_wide(modes)), found.spanned
+def _blocks(copy: _Copy, found: Boxes) -> int:
+    return prod(-(-m.extent // n) for m, n in zip(copy.modes, found.extents, strict=True))
+
+
+def _box(copy: _Copy, found: Boxes) -> _Kernel:
+    item, modes, config, spanned = copy.item, copy.modes, replace(found.config, wide=is_wide(copy.modes)), found.spanned
     numbers: dict[str, Any] = {f"N{n}": modes[spanned[n]].extent for n in config.cut}
     numbers |= {"S": tuple(modes[q].src for q in spanned), "D": tuple(modes[q].dst for q in spanned)}
-    boxes = prod(-(-m.extent // n) for m, n in zip(modes, found.extents, strict=True))
     reason = (f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
               f"{config.source.word * item} and writes of {config.target.word * item} bytes, of sectors that have "
               f"{100 * (found.touched - 1):.0f} % more bytes than are moved")
-
-    def plan() -> Plan:
-        best, batch = laid_out(config), [modes[q] for q in found.batch]
-        others = prod(m.extent for m in batch)
-        return _finish(problem, device, best.family, best, partial(rearrange_kernel, best), numbers, batch, boxes // others,
-                       offsets, reason).plan()
-
-    return CopyChoice(problem, _Kernel(config.family, config, boxes, plan), work_of(permuted, config, found.extents, boxes))
+    blocks, batch = _blocks(copy, found), [modes[q] for q in found.batch]
+    return copy.alternative(config.family, config, found.extents, blocks,
+                            lambda: copy.plan(config.family, laid_out(config), numbers, batch, blocks, reason))
 
 
 def is_wide(modes: tuple[Mode, ...]) -> bool:
@@ -269,22 +285,14 @@ def _span(modes: list[tuple[int, int]]) -> tuple[int, int]:
     return sum(min(0, r) for r in reaches), 1 + sum(max(0, r) for r in reaches)
 
 
-def _vector(problem: CopyProblem, alignment: int, offset: int, extent: int, strides: list[int], limit: int) -> int:
-    """Elements of the widest vector (at most ``limit`` bytes) that address, offset, extent and the other strides allow."""
-    item = problem.itemsize
-    return gcd(max(1, limit // item), max(1, alignment // item), extent, offset, *strides)
-
-
-def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], offsets: tuple[int, int]) -> _Kernel:
-    first, *others = modes
-    item = problem.itemsize
+def _straight(copy: _Copy) -> _Kernel:
+    item, modes, (first, *others) = copy.item, copy.modes, copy.modes
     words = 1
     if first.src == first.dst == 1:
-        words = gcd(_vector(problem, problem.src_alignment, offsets[0], first.extent, [m.src for m in others], 16),
-                    _vector(problem, problem.dst_alignment, offsets[1], first.extent, [m.dst for m in others], 16))
+        words = gcd(copy.vector(0, first.extent, [m.src for m in others]), copy.vector(1, first.extent, [m.dst for m in others]))
     second = others.pop(_second(modes) - 1) if others else Mode(1, 0, 0)
     if first.src == first.dst == 1 and words * item < _WORD and first.extent >= _RAGGED_COPY_FROM:
-        return _plan_ragged_copy(problem, device, (first, second), others, offsets)
+        return _ragged_copy(copy, first, second, others)
     along = first.extent // words
     tile = (1024, 1) if along >= 1024 or second.extent == 1 else (256, 4) if along >= 256 else (64, 16) if along >= 64 else (32, 32)
     config = CopyConfig(words * item, tile, 256, first.src == 1, first.dst == 1, len(others), is_wide(modes))
@@ -292,32 +300,30 @@ def _plan_straight(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, 
               *(Mode(m.extent, m.src // words, m.dst // words) for m in others)]
     numbers = {"I": along, "J": second.extent, "S": (first.src, scaled[0].src), "D": (first.dst, scaled[0].dst)}
     blocks = -(-along // tile[0]) * -(-second.extent // tile[1])
-    return _finish(problem, device, "copy", config, partial(copy_kernel, config), numbers, scaled[1:], blocks, offsets,
-                   f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, "
-                   f"tile {tile} vectors")
+    return copy.tiles("copy", config, numbers, scaled[1:], blocks,
+                      f"both sides run along the same mode: vectors of {words * item} bytes straight through registers, "
+                      f"tile {tile} vectors")
 
 
-def _plan_ragged_copy(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                      offsets: tuple[int, int]) -> _Kernel:
+def _ragged_copy(copy: _Copy, mode_i: Mode, mode_j: Mode, others: list[Mode]) -> _Kernel:
     """A copy of small elements between rows that begin anywhere."""
-    (mode_i, mode_j), item = modes, problem.itemsize
-    vector = 16 // item
+    item, vector = copy.item, 16 // copy.item
     batch = prod(m.extent for m in others)
 
     def blocks(tile: tuple[int, int]) -> int:
         return -(-(mode_i.extent + vector - 1) // (tile[0] * vector)) * -(-mode_j.extent // tile[1]) * batch
 
     large, small, flat = _RAGGED_COPY_TILES
-    enough = blocks(large) >= _RAGGED_COPY_BLOCKS * device.multiprocessors
+    enough = blocks(large) >= _RAGGED_COPY_BLOCKS * copy.device.multiprocessors
     along_i, along_j = tile = flat if mode_j.extent < small[1] else large if enough else small
     beyond = along_i * vector                                          # predicates stop threads, not addresses
     reach = Mode(1 + mode_i.extent + 2 * beyond, 1, 1), replace(mode_j, extent=mode_j.extent + along_j), *others
     config = CopyConfig(item, tile, modes=len(others), wide=is_wide(reach), anywhere=True)
     lowest, end = _span([(m.extent, m.src) for m in (mode_i, mode_j, *others)])
     numbers = {"I": mode_i.extent, "J": mode_j.extent, "S": (1, mode_j.src), "D": (1, mode_j.dst), "S_lowest": lowest, "S_end": end}
-    return _finish(problem, device, "copy", config, partial(copy_kernel, config), numbers, others, blocks(tile) // batch, offsets,
-                   f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
-                   "16 bytes, each from the 4-byte words that cover what it is read from")
+    return copy.tiles("copy", config, numbers, others, blocks(tile) // batch,
+                      f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
+                      "16 bytes, each from the 4-byte words that cover what it is read from")
 
 
 @dataclass(frozen=True)
@@ -357,28 +363,27 @@ _FROM_SHORT_ROWS = {1: 12, 2: 12, 4: 8, 8: 8}
 _FROM_SHORT_ROWS_FROM, _FROM_SHORT_ROWS_BLOCKS = 256, 2
 
 
-def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, ...], j: int, offsets: tuple[int, int]) -> _Kernel:
+def _transpose(copy: _Copy) -> _Kernel:
+    item, modes, j = copy.item, copy.modes, _innermost(copy.modes)
     mode_i, mode_j = modes[0], modes[j]
     others = [m for q, m in enumerate(modes) if q not in (0, j)]
-    item = problem.itemsize
     rows = _rows_without_gaps(item, mode_i, mode_j)
     if rows:
-        plan = _plan_from_short_rows if rows == "source" else _plan_short_rows
-        return plan(problem, device, (mode_j, mode_i), others, offsets)
+        return (_from_short_rows if rows == "source" else _short_rows)(copy, mode_j, mode_i, others)
     strides = [mode_i.src, *(m.src for m in others)]
 
     def reads(limit: int) -> int:
-        return _vector(problem, problem.src_alignment, offsets[0], mode_j.extent, strides, limit) * item
+        return copy.vector(0, mode_j.extent, strides, limit) * item
 
     targets = [m.dst for m in (mode_j, *others)]
     store, whole = item, False
     if mode_i.dst == 1:
-        store = _vector(problem, problem.dst_alignment, offsets[1], mode_i.extent, targets, 16) * item
+        store = copy.vector(1, mode_i.extent, targets) * item
         whole = store == 16 and all(stride * item % _SECTOR == 0 for stride in targets)
     tiling = _tiling(item, mode_j.extent, mode_i.extent, reads(16)) if whole else _TILES[item]
     load = reads(tiling.load)
     if mode_i.dst == 1 and not (load == tiling.load and whole) and min(mode_i.extent, mode_j.extent) >= _RAGGED_FROM:
-        return _plan_ragged(problem, device, (mode_j, mode_i), others, offsets)
+        return _ragged(copy, mode_j, mode_i, others)
     packed = item < 4 and load >= 4 and store >= 4
     word = 4 if packed else item
     if not packed:                                       # one vector for both sides, so that neither meets a bank twice
@@ -391,9 +396,9 @@ def _plan_transpose(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode,
                "D": (mode_j.dst // per_word, mode_i.dst)}
     scaled = [Mode(m.extent, m.src // per_word, m.dst // per_word) for m in others]
     blocks = -(-mode_j.extent // tiling.tile[0]) * -(-mode_i.extent // tiling.tile[1])
-    return _finish(problem, device, "transpose", config, partial(transpose_kernel, config), numbers, scaled, blocks, offsets,
-                   f"source and target run along different modes: tiles of {tiling.tile} elements through swizzled shared memory, "
-                   f"reads of {load} and writes of {store} bytes")
+    return copy.tiles("transpose", config, numbers, scaled, blocks,
+                      f"source and target run along different modes: tiles of {tiling.tile} elements through swizzled shared "
+                      f"memory, reads of {load} and writes of {store} bytes")
 
 
 def _tiling(item: int, columns: int, rows: int, load: int) -> _Tiling:
@@ -418,10 +423,9 @@ def _order(tiling: _Tiling, mode_j: Mode, others: list[Mode]) -> tuple[int, int]
     return 1 if inner else tiling.group, inner
 
 
-def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                 offsets: tuple[int, int]) -> _Kernel:
+def _ragged(copy: _Copy, mode_j: Mode, mode_i: Mode, others: list[Mode]) -> _Kernel:
     """A transpose between rows that begin anywhere, along (J, I)."""
-    (mode_j, mode_i), item = modes, problem.itemsize
+    item = copy.item
     tiling, cut = _RAGGED[item], _CUTS[item]
     word = max(item, 4)
     halo = 2 * (tiling.tile[1] + cut // item)            # rows by which addresses, not accesses, may be outside of the array
@@ -433,15 +437,15 @@ def _plan_ragged(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mo
     if config.packed > 1:
         numbers["S_lowest"], numbers["S_end"] = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
     blocks = -(-mode_j.extent // config.tile[0]) * -(-(mode_i.extent + config.halo) // config.tile[1])
-    return _finish(problem, device, "transpose", config, partial(transpose_kernel, config), numbers, others, blocks, offsets,
-                   f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements through "
-                   f"swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples of {cut}")
+    return copy.tiles("transpose", config, numbers, others, blocks,
+                      f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements "
+                      f"through swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples "
+                      f"of {cut}")
 
 
-def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                     offsets: tuple[int, int]) -> _Kernel:
+def _short_rows(copy: _Copy, mode_j: Mode, mode_i: Mode, others: list[Mode]) -> _Kernel:
     """A transpose to short rows that follow each other without gaps, along (J, I)."""
-    (mode_j, mode_i), item = modes, problem.itemsize
+    item = copy.item
     most, longest, min_blocks = _SHORT_ROWS[item]
 
     def shape(along_i: int) -> tuple[tuple[int, int], tuple[int, int], int]:
@@ -460,10 +464,9 @@ def _plan_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (1, mode_i.src), "D": (mode_j.dst, 1)}
     if config.packed > 1:
         numbers["S_lowest"], numbers["S_end"] = _span([(m.extent, m.src) for m in (mode_j, mode_i, *others)])
-    return _finish(problem, device, "transpose", config, partial(short_rows_kernel, config), numbers, others,
-                   -(-mode_j.extent // columns), offsets,
-                   f"source and target run along different modes, and rows of the target follow each other: {columns} at a time "
-                   f"through shared memory, in the order of the target, reads of {config.word}, writes of 16 bytes")
+    return copy.tiles("transpose", config, numbers, others, -(-mode_j.extent // columns),
+                      f"source and target run along different modes, and rows of the target follow each other: {columns} at a time "
+                      f"through shared memory, in the order of the target, reads of {config.word}, writes of 16 bytes")
 
 
 def _short_columns(columns: int, rows: int, batch: int, item: int, device: DeviceInfo) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -485,11 +488,10 @@ def _short_columns(columns: int, rows: int, batch: int, item: int, device: Devic
     return (lanes, along_j), (words, -(-columns // along_j))
 
 
-def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple[Mode, Mode], others: list[Mode],
-                          offsets: tuple[int, int]) -> _Kernel:
+def _from_short_rows(copy: _Copy, mode_j: Mode, mode_i: Mode, others: list[Mode]) -> _Kernel:
     """A transpose from short rows that follow each other without gaps, along (J, I)."""
-    (mode_j, mode_i), item = modes, problem.itemsize
-    threads, words = _short_columns(mode_j.extent, mode_i.extent, prod(m.extent for m in others), item, device)
+    item = copy.item
+    threads, words = _short_columns(mode_j.extent, mode_i.extent, prod(m.extent for m in others), item, copy.device)
     twos = (mode_j.extent & -mode_j.extent).bit_length() - 1
     config = FromShortRowsConfig(item, threads, words, twos, len(others))
     beyond = config.tile[1] + config.border
@@ -497,11 +499,10 @@ def _plan_from_short_rows(problem: CopyProblem, device: DeviceInfo, modes: tuple
     config = replace(config, wide=is_wide(reach))
     numbers = {"J": mode_j.extent, "I": mode_i.extent, "S": (1, mode_i.src), "D": (mode_j.dst, 1)}
     rows = config.tile[1]
-    return _finish(problem, device, "transpose", config, partial(from_short_rows_kernel, config), numbers, others,
-                   -(-mode_i.extent // rows), offsets,
-                   f"source and target run along different modes, and rows of the source follow each other: {rows} at a time "
-                   f"through shared memory, in the order of the source, reads of 16 bytes, writes of {config.word}, the target's "
-                   f"rows cut at multiples of {_SECTOR}")
+    return copy.tiles("transpose", config, numbers, others, -(-mode_i.extent // rows),
+                      f"source and target run along different modes, and rows of the source follow each other: {rows} at a time "
+                      f"through shared memory, in the order of the source, reads of 16 bytes, writes of {config.word}, the "
+                      f"target's rows cut at multiples of {_SECTOR}")
 
 
 # The same for tiles that change places; strips are of columns of pairs of tiles.
@@ -531,17 +532,18 @@ def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]]
     return moving[0][0], inner, outer, tuple(Mode(*mode) for mode in modes if mode not in moving and mode[0] > 1)
 
 
-def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> CopyChoice:
+def _in_place(problem: CopyProblem, device: DeviceInfo) -> _Kernel:
     found = square_modes(problem)
     if found is None:
         raise ValueError(f"square matrices are transposed in place, got shape {problem.shape} with strides {problem.src_strides} "
                          f"in the source and {problem.dst_strides} in the target")
     n, inner, outer, batch = found
     item, unit = problem.itemsize, inner == 1
+    copy = _Copy(problem, device, item, (Mode(n, outer, inner), Mode(n, inner, outer), *batch), (0, 0))
     others = [outer, *(m.dst for m in batch)]
 
     def widest(limit: int) -> int:
-        return _vector(problem, problem.dst_alignment, 0, n, others, limit) * item if unit else item
+        return copy.vector(1, n, others, limit) * item if unit else item
 
     ragged = unit and item < 16 and n >= _RAGGED_SQUARES_FROM and widest(16) < 16
     tiling = _SQUARES[item]
@@ -575,31 +577,12 @@ def _plan_in_place(problem: CopyProblem, device: DeviceInfo) -> CopyChoice:
             raise ValueError(f"a transposition of shape {problem.shape} in place needs {blocks} blocks; a grid has at most "
                              "2^31 - 1")
         kernel = transpose_kernel(config)
-        extents, steps = tuple(m.extent for m in batch), tuple(m.dst // config.scale for m in batch)
+        steps = tuple(m.dst // config.scale for m in batch)
         numbers: dict[str, Any] = {"N": n, "D": View(Argument(role="dst"), (inner, outer // config.scale), steps)}
         if ragged and config.packed > 1:
             numbers["D_lowest"], numbers["D_end"] = _span([(n, inner), (n, outer), *((m.extent, m.dst) for m in batch)])
-        made = launch(kernel, (blocks, 1, 1), numbers, batch_values(extents[::-1]))
+        made = launch(kernel, (blocks, 1, 1), numbers, batch_values(tuple(m.extent for m in reversed(batch))))
         return Plan(problem, device, "transpose_in_place", config, (made,), reason=reason, facts=kernel.facts)
 
-    modes = Mode(n, outer, inner), Mode(n, inner, outer), *batch
-    work = work_of(_permuted(problem, modes, (0, 0)), config, (min(n, side), min(n, side), *(1 for _ in batch)), blocks)
-    return CopyChoice(problem, _Kernel("transpose_in_place", config, blocks, plan), work)
-
-
-def _finish(problem: CopyProblem, device: DeviceInfo, family: str, config: CopyConfigs, generate: Callable[[], GeneratedKernel],
-            numbers: dict[str, Any], batch: Sequence[Mode], blocks: int, offsets: tuple[int, int], reason: str) -> _Kernel:
-    blocks *= prod(m.extent for m in batch)
-    pointers = {"S": Argument(role="src", offset=offsets[0] * problem.itemsize),
-                "D": Argument(role="dst", offset=offsets[1] * problem.itemsize)}
-
-    def plan() -> Plan:
-        if blocks >= 2**31:
-            raise ValueError(f"a copy of shape {problem.shape} needs {blocks} blocks; a grid has at most 2^31 - 1")
-        kernel = generate()
-        steps = {"S": tuple(m.src for m in batch), "D": tuple(m.dst for m in batch)}
-        views = {name: View(pointers[name], numbers[name], steps[name]) for name in "SD"}
-        made = launch(kernel, (blocks, 1, 1), numbers | views, batch_values(tuple(m.extent for m in reversed(batch))))
-        return Plan(problem, device, family, config, (made,), reason=reason, facts=kernel.facts)
-
-    return _Kernel(family, config, blocks, plan)
+    extents = min(n, side), min(n, side), *(1 for _ in batch)
+    return copy.alternative("transpose_in_place", config, extents, blocks, plan)

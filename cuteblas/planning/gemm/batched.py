@@ -164,7 +164,7 @@ def _loads(tile: BatchedTile, mode: int, extents: Box, held: Box, item: int, box
         elements = prod(box[q] for q in (0, 1) if held[q]) * (tile.whole if held[MATRICES] else 1)
         width = gcd(elements, max(1, _VECTOR_BYTES // item), each)
         return wavefronts([lane * each * item for lane in lanes], width * item)[0] * (elements // width), elements // width
-    _along, width = tile.loaded_words(mode, held) if tile.words else tile.loaded(mode, extents[mode], held, item)
+    _along, width = tile.loaded(mode, extents[mode], held, item)
     (x, y, each), (tm, tn) = held, tile.across
     addresses = []
     for lane in lanes:

@@ -14,7 +14,7 @@ from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..copy.dispatch import copy_choices
+from ..copy.dispatch import copy_alternatives
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory
 from ..operands import compact, row_pitch
@@ -119,10 +119,10 @@ def _is_ragged(copy: Problem) -> bool:
 def _moving(copy: Problem, device: DeviceInfo) -> Plan:
     """The plan of a copy: by tiles, of which two may be one launch, unless boxes are expected to save more than a launch."""
     assert isinstance(copy, CopyProblem)
-    tiles, *boxes = copy_choices(copy, device)
+    tiles, *boxes = copy_alternatives(copy, device)
     best = min(boxes, key=lambda choice: choice.seconds(device), default=tiles)
     gained = tiles.seconds(device) - best.seconds(device)
-    return (best if gained > device.seconds(launches=1) else tiles).plan(device)
+    return (best if gained > device.seconds(launches=1) else tiles).plan()
 
 
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
